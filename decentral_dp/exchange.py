@@ -108,7 +108,7 @@ class Bundle(Mapping[str, Array]):
         """Channels and arrays; asked for every round, and far quicker than what a mapping makes of the above."""
         return self._values.items()
 
-    def concatenated(self) -> Array:
+    def concatenate(self) -> Array:
         """Join all arrays side by side, (b, Σ d); without a copy where they are known to be columns of one array."""
         if self._whole is not None:
             return self._whole
@@ -165,7 +165,7 @@ class ClippedSum(NamedTuple):
     times: float = 1.0
 
     @property
-    def carried(self) -> tuple[Any, ...]:
+    def payload(self) -> tuple[Any, ...]:
         """Everything that travels to the agents."""
         return (self.x, self.y, self.along)
 
@@ -194,7 +194,7 @@ class ClippedQuery(NamedTuple):
     given: Array | None = None
 
     @property
-    def carried(self) -> tuple[Any, ...]:
+    def payload(self) -> tuple[Any, ...]:
         """Everything that travels to the agents."""
         return (self.x, self.y, *(self.since or ()), self.centre, self.given)
 
@@ -217,7 +217,7 @@ class Ask:
     def __init__(self, **values: Value | ClippedSum | ClippedQuery) -> None:
         for name, value in values.items():
             if isinstance(value, ClippedSum | ClippedQuery):
-                for part in value.carried:
+                for part in value.payload:
                     if part is not None and not isinstance(part, np.ndarray):
                         raise ValueError(f"{name} asks the agents at a point that is not public; publish it first")
             if isinstance(value, ClippedSum) and not 0.0 < value.times < math.inf:
@@ -412,7 +412,7 @@ class Senders:
         Raises InputError: the algorithm's `senders` ends, or gives what are no agents.
         """
         if self._rounds is None or t < self._next - 1:
-            self._rounds, self._next = self._stated(), 0
+            self._rounds, self._next = self._declared_rounds(), 0
         while self._next <= t:
             try:
                 self._last = self._mask(next(self._rounds)) & self._online_mask(self._next)
@@ -424,7 +424,7 @@ class Senders:
             self._next += 1
         return self._last
 
-    def _stated(self) -> Iterator[Any]:
+    def _declared_rounds(self) -> Iterator[Any]:
         stated = getattr(self._program, "senders", None)
         rounds = None if stated is None else stated(self._network)
         return repeat(np.ones(self._network.n_agents, dtype=bool)) if rounds is None else iter(rounds)

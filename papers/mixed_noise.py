@@ -33,7 +33,7 @@ import scipy.optimize
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried, next_past, no_past, time_factor
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noise, empty_past, next_past, time_factor
 from decentral_dp.statistics import exactly
 from decentral_dp.topology import build, from_file
 from papers.findings import Check, Row, values
@@ -129,10 +129,10 @@ def first_column(factor: TimeFactor, rounds: int) -> Array:
     Returns:
         a, (T,): what a draw of round 0 adds to the noise of each round.
     """
-    past, out = no_past(factor, ()), np.zeros(rounds)
+    past, out = empty_past(factor, ()), np.zeros(rounds)
     for t in range(rounds):
         draw = np.array(float(t == 0))
-        out[t] = carried(factor, past) + draw
+        out[t] = carried_noise(factor, past) + draw
         past = next_past(factor, past, draw)
     return out
 

@@ -73,7 +73,7 @@ def pooled(family: Family, train: tuple[Array, Array], validation: tuple[Array, 
         train, validation: (features (n, d), labels (n,)) each.
     """
     prepared = [family.problem.prepare(*role, "l2") for role in (train, validation)]
-    return Pooled.of(family, [(prepared[0], prepared[1])])
+    return Pooled.from_agents(family, [(prepared[0], prepared[1])])
 
 
 def slope_by_differences(

@@ -112,7 +112,7 @@ def _estimates(rng: np.random.Generator, train: Role, validation: Role, weight: 
     out[SECOND] = noised(rng, np.tile(pool.gradient(at), (count, 1)), scale)[:, 0]
     out[IMPLICIT], out[PRODUCT] = np.empty(count), np.empty(count)
     for k, one in enumerate(plain):
-        theta = context.inside(at, one.released.model[0])
+        theta = context.project_to_minimisers(at, one.released.model[0])
         slope = pool.implicit(at, theta, pointwise=True)
         out[IMPLICIT][k] = noised(rng, slope.value, _largest(slope) / each)[0, 0]
         # H⁻¹b is the implicit gradient with the identity for ∇²_xy g.

@@ -493,7 +493,7 @@ def test_accuracy_of_the_slopes(w: float) -> None:
         by_penalty.append(error(planned("penalty", d, n=n), 100, estimate))
 
     def implicit(releaser: PlannedReleaser, plain: Released) -> float:
-        y = context.inside(at(w), plain.released["model"][0])
+        y = context.project_to_minimisers(at(w), plain.released["model"][0])
         return float(releaser.release(2, {"slope": pool.implicit(at(w), y, pointwise=True)}).released["slope"][0, 0])
 
     by_ppift = error(planned("ppift", d, n=n), 100, implicit)

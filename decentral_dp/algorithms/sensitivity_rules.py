@@ -54,7 +54,7 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
             largest = largest + reach
         sensitivity[split] = bound
         rate[split] = np.ones(shape) if kept else np.broadcast_to(rate_of(public.rate[split]), shape)
-    return Planned(sensitivity, rate, largest, index, unit.sampled_as if coins else public.sampling)
+    return Planned(sensitivity, rate, largest, index, unit.amplification_rule if coins else public.sampling)
 
 
 def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:

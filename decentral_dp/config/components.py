@@ -36,7 +36,7 @@ from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside as outside_mechanism
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED
 from decentral_dp.problems import Entry as ProblemEntry

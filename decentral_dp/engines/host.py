@@ -168,14 +168,14 @@ class Host:
         if self._senders is None:
             own = _projected(self._node.domain, self._releaser.release(self._index, values))
             compression = self._node.compression
-            return own, own.concatenated() if compression is None else self._replicated(own, compression)
+            return own, own.concatenate() if compression is None else self._replicated(own, compression)
         sends = self._senders.at(self._round_of(self._index))[self._node.agents]
         sent = _projected(self._node.domain, self._releaser.release(self._index, values, sends))
         for channel, value in sent.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
             self._last[channel] = np.where(sends[:, None], value, before)
         return Bundle({channel: self._last[channel] for channel in sent}), np.where(
-            sends[:, None], sent.concatenated(), 0.0
+            sends[:, None], sent.concatenate(), 0.0
         )
 
     def _replica(self, own: Bundle) -> Array:
@@ -237,7 +237,7 @@ class Host:
         mixed = self._mix(stacked)
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
-            mixed = weight * released.concatenated() + self._node.compression.consensus * (mixed - weight * replica)
+            mixed = weight * released.concatenate() + self._node.compression.consensus * (mixed - weight * replica)
         neighbour_sum, start = {}, 0
         for channel, value in released.items():
             neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
@@ -276,7 +276,7 @@ class Host:
         came = stacked[weights.indices]
         if self._node.compression is not None:
             moved = self._node.compression.consensus * (came - self._replica(released)[rows])
-            came = released.concatenated()[rows] + moved
+            came = released.concatenate()[rows] + moved
         parts = np.split(came, ends[:-1], axis=1)
         heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         if self._arriving is None:
@@ -475,7 +475,7 @@ def coordinate(
             done = control.observe(last)
     return protocol.Outcome(
         last,
-        coordinator.releaser.ledger(coordinator_node.program.releases_per_round).for_all(coordinator_node.n_agents),
+        coordinator.releaser.ledger(coordinator_node.program.releases_per_round).repeat(coordinator_node.n_agents),
     )
 
 

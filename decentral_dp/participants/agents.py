@@ -658,9 +658,9 @@ class Batch:
         if split is not None and self._alone is not None:
             for row, (records, rate) in enumerate(self._records(split)):
                 # What one record contributes must not depend on who else is drawn (docs/proofs/27).
-                block = replace(self._alone, clip=self._clip.divided(_of_row(times, row)))
+                block = replace(self._alone, clip=self._clip.divide(_of_row(times, row)))
                 question = ClippedSum(term, at[0][row], at[1][row], z[row], rate)
-                mean[row] = block.summed(question, records) / (rate * self._used[split][row])
+                mean[row] = block.clipped_sum(question, records) / (rate * self._used[split][row])
         elif groups:
             for rows, stack, clip in groups:
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
@@ -671,7 +671,7 @@ class Batch:
         elif split is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 # In the place of the other kind, of which nothing is wanted, the same.
-                clip = self._clip.divided(_of_row(times, row))
+                clip = self._clip.divide(_of_row(times, row))
                 terms = problem.terms(at[0][row], at[1][row], z[row], records, records, clip, (term,))
                 mean[row] = getattr(terms, term)
         return self._bounded(term, split, base, mean, hidden, times)
@@ -679,7 +679,7 @@ class Batch:
     def _equally_clipped(self, split: Split, times: float | Array) -> list[tuple[NDArray[np.int64] | slice, Any, Clip]]:
         """Groups of agents with equally many records, and with one factor: rows, records and their clip."""
         if isinstance(times, float):
-            clip = self._clip if times == 1.0 else self._clip.divided(times)
+            clip = self._clip if times == 1.0 else self._clip.divide(times)
             return [(rows, stack, clip) for rows, stack, _ in self._groups(split)]
         out: list[tuple[NDArray[np.int64] | slice, Any, Clip]] = []
         for rows, stack, _ in self._groups(split):
@@ -688,7 +688,7 @@ class Batch:
             for factor in np.unique(each):
                 chosen = np.flatnonzero(each == factor)
                 some = type(stack)(*(column[chosen] for column in stack))
-                out.append((numbers[chosen], some, self._clip.divided(float(factor))))
+                out.append((numbers[chosen], some, self._clip.divide(float(factor))))
         return out
 
     def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None, times: float | Array) -> Value:
@@ -707,7 +707,7 @@ class Batch:
         if split is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 along = None if z is None else z[row]
-                clip = self._clip.divided(_of_row(times, row))
+                clip = self._clip.divide(_of_row(times, row))
                 mean[row] = problem.matrices(at[0][row], at[1][row], along, records, clip, (name,))[name]
         flat = (self._rows, -1)
         return self._bounded(name, split, exact.reshape(flat), mean.reshape(flat), hidden, times)
@@ -730,7 +730,7 @@ class Batch:
         if self._alone is not None:
             drawing = np.array([rate for _, rate in self._records(split)])
             moved = self._unit.sampled_sensitivity(clip, self._used[split], base.shape[1], drawing)
-            sampled = Sensitivity(moved, self._unit.sampled_rate(rates), self._drawn, self._unit.sampled_as)
+            sampled = Sensitivity(moved, self._unit.sampled_rate(rates), self._drawn, self._unit.amplification_rule)
             return Bounded(base, mean, {split: sampled}, self._clip.norm)
         sensitivity = mean_sensitivity(clip, self._used[split], base.shape[1], rates, self._drawn, self._unit)
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)

@@ -40,7 +40,7 @@ class AnsweringBlock(Protocol[Question]):
 
     agents: NDArray[np.int64]
 
-    def of_one(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
         """The sum (d,) of one agent's clipped contributions to each question, in any order."""
         ...
 
@@ -58,7 +58,7 @@ class AnsweringBlock(Protocol[Question]):
         parts: dict[str, list[Array]] = {name: [] for name in questions}
         with np.errstate(all="ignore"):
             for row in range(self.agents.size):
-                for name, total in self.of_one(row, number, questions):
+                for name, total in self.sums_of_agent(row, number, questions):
                     parts[name].append(total)
         return {name: np.stack(totals) for name, totals in parts.items()}
 
@@ -85,22 +85,22 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         """Every agent's (train, validation) records."""
         return list(zip(self.records["train"], self.records["validation"], strict=True))
 
-    def of_one(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
+    def sums_of_agent(self, row: int, number: int, questions: Mapping[str, ClippedSum]) -> Iterator[tuple[str, Array]]:
         batches: dict[tuple[Split, float], Any] = {}
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
             if (split, query.rate) not in batches:
-                batches[split, query.rate] = self._drawn(row, number, split, query.rate)
-            yield name, self.summed(query, batches[split, query.rate])
+                batches[split, query.rate] = self._draw_sample(row, number, split, query.rate)
+            yield name, self.clipped_sum(query, batches[split, query.rate])
 
-    def _drawn(self, row: int, number: int, split: Split, rate: float) -> Any:
+    def _draw_sample(self, row: int, number: int, split: Split, rate: float) -> Any:
         records = self.records[split][row]
         if rate == 1.0:
             return records
         coins = self.coins.at(row, number, tag(split)).random(len(records[0]))
         return take(records, np.flatnonzero(coins < rate))
 
-    def summed(self, query: ClippedSum, batch: Any) -> Array:
+    def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
         """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
 
         Args:
@@ -111,21 +111,21 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
             (d,) times · Σ_i clip(v_i, C/times), of the width of the query.
         """
         # times · v, clipped to C, is times · (v clipped to C/times).
-        clip = self.clip.divided(query.times)
+        clip = self.clip.divide(query.times)
         if query.rate == 1.0:
-            return query.times * self._clipped(query, batch, clip)
+            return query.times * self._contributions(query, batch, clip)
         # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
         # bit is a whole contribution, so that being drawn would move what all others contribute.
-        total = self._clipped(query, take(batch, slice(0)), clip)
-        for row in self._one_by_one(query, batch, clip):
+        total = self._contributions(query, take(batch, slice(0)), clip)
+        for row in self._record_contributions(query, batch, clip):
             total = total + row
         return query.times * total
 
-    def _one_by_one(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
+    def _record_contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
         """What each record adds, to the bit as if it were alone."""
         at_once, n = in_closed_form(self.problem), len(batch[0])
         if at_once is None or query.term in MATRICES or query.term == CHANGE:
-            yield from (self._clipped(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
+            yield from (self._contributions(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
             return
         # As many agents with one record each.
         z = np.zeros(self.problem.q) if query.along is None else query.along
@@ -135,7 +135,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
             x, y, along = (np.tile(v, (len(part[0]), 1)) for v in (query.x, query.y, z))
             yield from getattr(at_once.stacked_terms(x, y, along, alone, clip, (query.term,)), query.term)
 
-    def _clipped(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
+    def _contributions(self, query: ClippedSum, batch: Any, clip: Clip) -> Array:
         problem, n = self.problem, len(batch[0])
         if not n:
             # A sample may be empty.
@@ -161,10 +161,10 @@ _SIZES = (32, 64, 128, 256, 512, 1024)
 
 
 class Block(NamedTuple):
-    """rows: (B,) numbers of the records that stand there. drawn: (B,) which of them count."""
+    """rows: (B,) numbers of the records that stand there. is_drawn: (B,) which of them count."""
 
     rows: NDArray[np.int64]
-    drawn: NDArray[np.bool_]
+    is_drawn: NDArray[np.bool_]
 
 
 def block_size(records: int, rate: float, weights: int) -> int:
@@ -214,24 +214,26 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
     records: Sequence[Any]
     coins: Streams
 
-    def of_one(self, row: int, number: int, questions: Mapping[str, ClippedQuery]) -> Iterator[tuple[str, Array]]:
+    def sums_of_agent(
+        self, row: int, number: int, questions: Mapping[str, ClippedQuery]
+    ) -> Iterator[tuple[str, Array]]:
         for rate in dict.fromkeys(q.rate for q in questions.values()):
             query = {name: q for name, q in questions.items() if q.rate == rate}
-            yield from zip(query, self._summed(row, number, rate, query), strict=True)
+            yield from zip(query, self._sums(row, number, rate, query), strict=True)
 
-    def _of(self, query: Mapping[str, ClippedQuery]) -> Minimax:
+    def _with_parameters(self, query: Mapping[str, ClippedQuery]) -> Minimax:
         """The problem, with the public parameters that come with the questions."""
         given = next(iter(query.values())).given
         if given is None or not isinstance(self.problem, Parametrised):
             return self.problem
         return self.problem.with_parameters(given)
 
-    def _summed(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
+    def _sums(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""
-        problem, records, queries = self._of(query), self.records[row], list(query.values())
+        problem, records, queries = self._with_parameters(query), self.records[row], list(query.values())
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])
         coins = self.coins.at(row, number, tag("train")).random(n)
         places = blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
-        return summed_over(problem, ((take(records, block.rows), block.drawn) for block in places), queries)
+        return summed_over(problem, ((take(records, block.rows), block.is_drawn) for block in places), queries)

@@ -127,7 +127,7 @@ class CoordinatorContext:
         point = point if own is None else point + own
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
-    def inside(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
+    def project_to_minimisers(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
         """Project y on the ball of the minimisers at x.
 
         Args:
@@ -231,7 +231,7 @@ class CoordinatorContext:
         """The door to all agents' records."""
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
-        return Pooled.of(self.family, handed)
+        return Pooled.from_agents(self.family, handed)
 
 
 def _of_sample(bound: float, rate: float, number: int) -> Sensitivity:
@@ -251,7 +251,8 @@ class MinimaxContext:
     clip: of ∇_x f and ∇_y f as the scenario gives it. given: public parameters that `problem` was given, and that the
     agents' problems are given with every question. rounds: how many are to come. budget: μ of the Gaussian pair that
     the target (ε, δ) is, inf where there is none. noisy: whether noise is added; without noise nothing is clipped
-    either. counted: whether a number counted from the records is in every contribution, which one record then moves.
+    either. uses_counts: whether a number counted from the records is in every contribution, which one record then
+    moves.
     """
 
     problem: Minimax
@@ -262,7 +263,7 @@ class MinimaxContext:
     budget: float = math.inf
     noisy: bool = True
     given: Array | None = None
-    counted: bool = False
+    uses_counts: bool = False
 
     # No constants of curvature are known, and none are needed.
     family: None = None
@@ -389,7 +390,7 @@ class MinimaxContext:
 
     def sensitivity_of(self, query: ClippedQuery) -> float:
         """How far one replaced record moves the mean that answers a question; inf where nothing bounds it."""
-        if self.counted:
+        if self.uses_counts:
             return math.inf
         width, diameter = self.problem.width(query.term), 2.0 * query.bound
         if query.rate == 1.0 and query.since is None and self.noisy:

@@ -74,15 +74,15 @@ class PooledBounds:
 
     def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
         """D_gy/(μ n_t) + 2a, and with penalty = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only."""
-        c, accuracy = self.at(x, penalty), self.facts(x, penalty).accuracy
+        c, accuracy = self.constants_at(x, penalty), self.facts(x, penalty).accuracy
         sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
-        return self.read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
+        return self.select_read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
 
     def hypergradient(self, x: Array) -> dict[Split, float]:
         """S_train, S_validation at x, each with twice what the estimate can be off by."""
-        return self.read(self._slope(self.at(x), self.facts(x)), *FED)
+        return self.select_read(self._slope(self.constants_at(x), self.facts(x)), *FED)
 
-    def at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
+    def constants_at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
         """Constants at x (p,), on the ball of the minimisers of G, or of G + F/λ."""
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
@@ -103,7 +103,7 @@ class PooledBounds:
 
     def facts(self, x: Array, penalty: float | None = None) -> certified.Facts:
         """What is public of the objective at x (p,). Raises InputError where float64 certifies nothing."""
-        return self._facts(self.at(x, penalty), self.family.centre(x), penalty)
+        return self._facts(self.constants_at(x, penalty), self.family.centre(x), penalty)
 
     # Over a box ----------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class PooledBounds:
             "train": worst_case(self.family, low, high, sensitivity("train")),
             "validation": sensitivity("validation")(self.family.constants(low, high)),
         }
-        return self.read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
+        return self.select_read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
 
     def lipschitz(self, low: Array, high: Array) -> float:
         """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
@@ -147,7 +147,7 @@ class PooledBounds:
 
         kinds: tuple[Split, ...] = ("train", "validation")
         found = {split: worst_case(self.family, low, high, sensitivity(split)) for split in kinds}
-        return self.read(found, *FED)
+        return self.select_read(found, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
         """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box."""
@@ -189,15 +189,15 @@ class PooledBounds:
         """
         p = self.family.problem.p
         reach = float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
-        start = self._error(self.at(np.zeros(p)), self.facts(np.zeros(p)))
-        columns = [start + self._error(self.at(unit), self.facts(unit)) for unit in np.eye(p)]
+        start = self._error(self.constants_at(np.zeros(p)), self.facts(np.zeros(p)))
+        columns = [start + self._error(self.constants_at(unit), self.facts(unit)) for unit in np.eye(p)]
         wide = self.family.constants(np.minimum(low, 0.0), np.maximum(high, 0.0))
         size = 0.5 * reach**2 * self.smoothness(low, high) + reach * (wide.l_fx + wide.m * wide.l_fy)
         return up(0.5 * reach**2 * math.hypot(*columns) + reach * start + 2.0**-50 * (p + 4) * size)
 
     # Parts ---------------------------------------------------------------------------------------------------------
 
-    def read(self, sensitivity: Mapping[Split, float], *terms: str) -> dict[Split, float]:
+    def select_read(self, sensitivity: Mapping[Split, float], *terms: str) -> dict[Split, float]:
         """Kinds of which any of these terms reads a record; the others change nothing, rounding included."""
         reads_records = self.family.problem.reads_records
         kinds = {reads_records[term] for term in terms if term in reads_records}
@@ -244,7 +244,7 @@ class Pooled:
     validation: Any
 
     @classmethod
-    def of(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
+    def from_agents(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
         """From every agent's (train, validation) records. Raises InputError where there are none of a kind."""
         joined = []
         for at, split in enumerate(("train", "validation")):
@@ -279,7 +279,7 @@ class Pooled:
         Raises:
             InputError: float64 certifies nothing at this x, by public numbers.
         """
-        return _carried(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
+        return _as_bounded(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 
     def hypergradient(self, x: Array) -> Bounded:
         """Compute ∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser.
@@ -293,7 +293,7 @@ class Pooled:
         Raises:
             InputError: as of `minimiser`.
         """
-        return _carried(self.gradient(x), self.bounds.hypergradient(x))
+        return _as_bounded(self.gradient(x), self.bounds.hypergradient(x))
 
     def implicit(self, x: Array, y: Array, clip: Clip | None = None, pointwise: bool = False) -> Bounded:
         """Compute the formula of `hypergradient` at a public y.
@@ -311,12 +311,12 @@ class Pooled:
         Raises:
             InputError: clips with more than DENSE_LIMIT lower variables, where no matrix is formed.
         """
-        bounds, c, f = self.bounds, self.bounds.at(x), self.bounds.facts(x)
+        bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
         y = certified.project_to_ball(y, f.centre, f.radius)
         if pointwise:
             c, f = bounds.at_point(c, f, y)
         if clip is not None:
-            return self._clipped(x, y, clip)
+            return self._clipped_gradient(x, y, clip)
         solve = bounds.solve(c, f)
         positive = c.label == "analytic"
         norm, through = self._jacobian_bounds(x, y, c.b_gxy)
@@ -328,7 +328,7 @@ class Pooled:
         lost = 2.0 * bounds.rounding(c, f)
         private = self._implicit(x, y, c, f)
         found = {split: up(s + lost) for split, s in sensitivity.items()}
-        return _carried(private, bounds.read(found, *FED[1:]))
+        return _as_bounded(private, bounds.select_read(found, *FED[1:]))
 
     # For mechanisms that draw x ------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Pooled:
 
     def gradient(self, x: Array) -> Array:
         """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
-        return self._implicit(x, self._solution(x), self.bounds.at(x), self.bounds.facts(x))
+        return self._implicit(x, self._solution(x), self.bounds.constants_at(x), self.bounds.facts(x))
 
     def gradient_norms(self, xs: Array) -> Array:
         """‖∇Φ‖ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.gradient_error`."""
@@ -417,7 +417,7 @@ class Pooled:
         root = float(np.linalg.norm(exact.jacobian[0] @ (vectors / np.sqrt(np.maximum(values, least))), 2))
         return norm, root / math.sqrt(least) * (1.0 + 1e-9)
 
-    def _clipped(self, x: Array, y: Array, clip: Clip) -> Bounded:
+    def _clipped_gradient(self, x: Array, y: Array, clip: Clip) -> Bounded:
         """From clipped means at (x, y)."""
         problem = self.family.problem
         if problem.q > certified.DENSE_LIMIT:
@@ -441,7 +441,7 @@ class Pooled:
                 private = getattr(problem.terms(x, y, none, few, few, clip, (term,)), term)
             n = self.counts[split]
             sensitivity = float(2.0 * bound / n * summation_slack(n, private.size))
-            return _carried(private.reshape(-1), {split: sensitivity}) + public
+            return _as_bounded(private.reshape(-1), {split: sensitivity}) + public
 
         return certified.implicit_mean(
             mean("upper_grad_x", np.zeros((1, problem.p)), clip.x),
@@ -449,11 +449,11 @@ class Pooled:
             mean("lower_jacobian", exact.jacobian.reshape(1, -1), clip.x),
             mean("lower_hessian", exact.hessian.reshape(1, -1), clip.z),
             clip,
-            positive=self.bounds.at(x).label == "analytic",
+            positive=self.bounds.constants_at(x).label == "analytic",
         )
 
 
-def _carried(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
+def _as_bounded(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
     sensitivities = {split: Sensitivity(np.array([s]), np.ones(1), None) for split, s in sensitivity.items()}
     return Bounded(np.zeros((1, private.size)), private[None], sensitivities, "l2")
 

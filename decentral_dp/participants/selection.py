@@ -148,9 +148,9 @@ class BoxSelection(ScoreSelection):
         return len(self.box.low)
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        return self.sampled(generator, scale) if scale > 0.0 else best(self.score, self.box)
+        return self.sample(generator, scale) if scale > 0.0 else best(self.score, self.box)
 
-    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
+    def sample(self, generator: np.random.Generator, scale: float) -> Array:
         """(width,) a point at a scale above 0."""
         raise NotImplementedError
 
@@ -159,7 +159,7 @@ class BoxSelection(ScoreSelection):
 class BoxExponential(BoxSelection):
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
-    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
+    def sample(self, generator: np.random.Generator, scale: float) -> Array:
         return exponential_samplers.draw(generator, self.target(scale))
 
     def target(self, scale: float) -> Target:
@@ -257,7 +257,7 @@ class GridWalkSelection(BoxSelection):
         """Nothing is proven."""
         return dict.fromkeys(self.facts.sensitivity, math.inf)
 
-    def sampled(self, generator: np.random.Generator, scale: float) -> Array:
+    def sample(self, generator: np.random.Generator, scale: float) -> Array:
         @cache
         def exponent(cell: tuple[int, ...]) -> float:
             """Φ̂/scale at the centre of a cell."""
@@ -267,7 +267,7 @@ class GridWalkSelection(BoxSelection):
         # e^{−αγ/2 − 2ζ}, or 1/e where that is more.
         least = 1.0 / (math.e * max(1.0, acceptance(self.alpha(scale), gamma, self.facts.inexact / scale)))
         while True:
-            cell = self._walked(generator, exponent)
+            cell = self._walk(generator, exponent)
             place = np.array(cell) + generator.random(self.width)
             if generator.random() < math.exp(exponent(cell) - self._height(place) / scale) * least:
                 return np.asarray(self.box.low + self.box.sides * (place / self.cells))
@@ -276,7 +276,7 @@ class GridWalkSelection(BoxSelection):
         """Φ̂ at a point, in units of a cell."""
         return float(self.score((self.box.low + self.box.sides * (place / self.cells))[None])[0])
 
-    def _walked(self, generator: np.random.Generator, exponent: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    def _walk(self, generator: np.random.Generator, exponent: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
         """From the middle."""
         cell = (self.cells // 2,) * self.width
         moves = generator.integers(4 * self.width, size=self.steps)
@@ -346,7 +346,7 @@ class Density:
     trace: float = math.inf
 
     @classmethod
-    def of(cls, bounds: PooledBounds, low: Array, high: Array, strength: float, finest: float) -> Density:
+    def from_bounds(cls, bounds: PooledBounds, low: Array, high: Array, strength: float, finest: float) -> Density:
         """State what is public of the law for Φ on a box, x₀ being its middle.
 
         Args:
@@ -382,7 +382,7 @@ class Density:
         return 0.0 if self.convex else -self.smooth
 
     @property
-    def certified(self) -> bool:
+    def is_certified(self) -> bool:
         """Whether the regularised score is strictly convex for every data set."""
         return self.strength + self.curvature > 0.0
 
@@ -391,7 +391,7 @@ class Density:
         """τ = 2e at the finest scale, and no less than at any other."""
         if self.finest == 0.0:
             return 0.0
-        return 2.0 * (self.declared(self.finest).error() + 2.0 ** -(GRID_BITS + 1))
+        return 2.0 * (self.regularised(self.finest).error() + 2.0 ** -(GRID_BITS + 1))
 
     @property
     def proposals(self) -> float:
@@ -399,8 +399,8 @@ class Density:
         curved = 0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
-    def declared(self, scale: float) -> Regularised:
-        curvature = self.curvature if self.certified else 0.0
+    def regularised(self, scale: float) -> Regularised:
+        curvature = self.curvature if self.is_certified else 0.0
         return Regularised(
             self.box,
             (self.strength + curvature) / scale**2,
@@ -421,7 +421,7 @@ class Density:
                 f'algorithm.method: "cells" goes up to 3 upper variables, and x has {p}; leave it out, or take '
                 '"second_order_dp_bilevel".'
             )
-        if method == "tangent" and not self.certified:
+        if method == "tangent" and not self.is_certified:
             raise InputError(
                 'algorithm.method: "tangent" needs a regularised upper level that is convex for every data set; give '
                 '"cells", or a larger strength.'
@@ -448,11 +448,11 @@ class RegularisedSelection:
 
     @property
     def mechanism(self) -> str:
-        return "gaussian" if self.facts.certified else "uncertified"
+        return "gaussian" if self.facts.is_certified else "uncertified"
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
-        return self.facts.sensitivity if self.facts.certified else dict.fromkeys(self.facts.sensitivity, math.inf)
+        return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
     def width(self) -> int:
@@ -472,13 +472,13 @@ class RegularisedSelection:
             return self.bottom()
         if scale < self.facts.finest * (1.0 - 1e-9):
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
-        declared = self.facts.declared(scale)
+        declared = self.facts.regularised(scale)
         if self.method == "cells":
             return exponential_samplers.draw(generator, declared.target(self.scores))
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.
-        near = self.bottom() if self.width == 1 else self._descended()
+        near = self.bottom() if self.width == 1 else self._descend()
         return draw_regularised(generator, declared, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
@@ -495,9 +495,9 @@ class RegularisedSelection:
         def whole(points: Array) -> Array:
             return np.asarray(self.scores(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1))
 
-        return best(whole, facts.box) if self.width <= 3 else self._descended()
+        return best(whole, facts.box) if self.width <= 3 else self._descend()
 
-    def _descended(self) -> Array:
+    def _descend(self) -> Array:
         facts, x = self.facts, self.facts.anchor
         for _ in range(_STEPS):
             slope = self.gradient(x) if self.coefficients is None else self.coefficients[0] @ x - self.coefficients[1]

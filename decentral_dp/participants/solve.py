@@ -78,7 +78,7 @@ class LowerLevel(NamedTuple):
     shares: Sequence[Share]
 
     @classmethod
-    def at(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
+    def from_point(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
         """The lower level at x (p,), its records embedded where x embeds them, once and not in every product."""
         embed = getattr(problem, "embed", None)
         if embed is None:
@@ -194,7 +194,7 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
         agents: (train, validation) records of each, not clipped.
         tolerance: of the solve; default 1e-10.
     """
-    return LowerLevel.at(problem, x, join_alike(agents)).minimiser(tolerance)
+    return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)
 
 
 def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
@@ -209,7 +209,7 @@ def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share],
     Returns:
         (p,); NaN where a solve does not converge.
     """
-    below = LowerLevel.at(problem, x, shares)
+    below = LowerLevel.from_point(problem, x, shares)
     y = below.minimiser(tolerance)
     return partial_hypergradient(problem, x, y, below.inverse_hvp(y, tolerance), shares)
 

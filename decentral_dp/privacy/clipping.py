@@ -46,7 +46,7 @@ class Clip:
     def bound(self, channel: str) -> float:
         return float(getattr(self, channel))
 
-    def divided(self, times: float) -> Clip:
+    def divide(self, times: float) -> Clip:
         """Return the clip C/times: times · (v clipped to C/times) is times · v, clipped to C.
 
         Args:

@@ -47,7 +47,7 @@ def digest_of(value: Any) -> str:
         >>> digest_of(scaled(1.0)) == digest_of(scaled(1.0)), digest_of(scaled(1.0)) == digest_of(scaled(2.0))
         (True, False)
     """
-    return blake2b(_parts(value, frozenset(), _Files()), digest_size=16).hexdigest()
+    return blake2b(_object_bytes(value, frozenset(), _Files()), digest_size=16).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:
@@ -59,10 +59,10 @@ def digest_of_file(path: Path) -> str:
     ).hex()
 
 
-def imported_beside(path: Path) -> list[Path]:
+def imports_of_folder(path: Path) -> list[Path]:
     """The files of its folder that a Python file imports, or that those import, in the order of their names."""
     path = path.resolve()
-    return sorted(other for other in _Files().imported(path) if other.parent == path.parent)
+    return sorted(other for other in _Files().imports(path) if other.parent == path.parent)
 
 
 class _Files:
@@ -77,11 +77,11 @@ class _Files:
         """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
         path = path.resolve()
         if path not in self._whole:
-            parts = [self._digest_and_imports(p)[0] for p in sorted(self.imported(path), key=str)]
+            parts = [self._digest_and_imports(p)[0] for p in sorted(self.imports(path), key=str)]
             self._whole[path] = blake2b(self._digest_and_imports(path)[0] + b"".join(parts)).digest()
         return self._whole[path]
 
-    def imported(self, path: Path) -> set[Path]:
+    def imports(self, path: Path) -> set[Path]:
         """The files of the user's own that a file imports, or that those import; not the file itself."""
         reached, ahead = {path}, [path]
         while ahead:
@@ -124,12 +124,12 @@ class _Files:
 def _names_in(text: bytes) -> tuple[str, ...]:
     """What a source may import, in order; nothing where it is not Python."""
     try:
-        return tuple(sorted(_imported(ast.parse(text))))
+        return tuple(sorted(_imported_names(ast.parse(text))))
     except (SyntaxError, ValueError):
         return ()
 
 
-def _imported(tree: ast.AST) -> set[str]:
+def _imported_names(tree: ast.AST) -> set[str]:
     """Dotted names that may be modules, of all that is imported anywhere in a source."""
     found = set()
     for node in ast.walk(tree):
@@ -160,7 +160,7 @@ def _is_own(path: Path) -> bool:
     return not path.is_relative_to(_PACKAGE) and not any(part in _INSTALLED for part in path.parts)
 
 
-def _parts(value: Any, seen: frozenset[int], files: _Files) -> bytes:
+def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Bytes that tell an object from another. seen: addresses of what is being described, against cycles."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return f"{type(value).__name__} {value!r}".encode()
@@ -170,22 +170,24 @@ def _parts(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     if (array := _as_array(value)) is not None:
         return str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes()
     if isinstance(value, list | tuple):
-        return type(value).__name__.encode() + b"".join(_parts(v, seen, files) + b"," for v in value)
+        return type(value).__name__.encode() + b"".join(_object_bytes(v, seen, files) + b"," for v in value)
     if isinstance(value, set | frozenset):
-        return b"set" + b",".join(sorted(_parts(v, seen, files) for v in value))
+        return b"set" + b",".join(sorted(_object_bytes(v, seen, files) for v in value))
     if isinstance(value, Mapping):
-        return b"".join(_parts(k, seen, files) + b":" + _parts(v, seen, files) + b"," for k, v in value.items())
+        return b"".join(
+            _object_bytes(k, seen, files) + b":" + _object_bytes(v, seen, files) + b"," for k, v in value.items()
+        )
     return _of_code(value, seen, files) or _of_object(value, seen, files)
 
 
 def _of_code(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Of functions, classes and modules; nothing where it is none of them."""
     if isinstance(value, functools.partial):
-        return b"partial" + _parts((value.func, value.args, value.keywords), seen, files)
+        return b"partial" + _object_bytes((value.func, value.args, value.keywords), seen, files)
     if isinstance(value, MethodType):
-        return _parts(value.__func__, seen, files) + _parts(value.__self__, seen, files)
+        return _object_bytes(value.__func__, seen, files) + _object_bytes(value.__self__, seen, files)
     if isinstance(value, FunctionType):
-        return _source(value, seen, files) + _parts(_surroundings(value), seen, files)
+        return _source(value, seen, files) + _object_bytes(_surroundings(value), seen, files)
     if isinstance(value, type):
         return _source(value, seen, files)
     if isinstance(value, ModuleType):
@@ -203,12 +205,12 @@ def _of_object(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     if is_dataclass(value):
         # What no caller can give is derived, or kept from one call to the next.
         return kind + b"".join(
-            f.name.encode() + b"=" + _parts(getattr(value, f.name), seen, files) for f in fields(value) if f.init
+            f.name.encode() + b"=" + _object_bytes(getattr(value, f.name), seen, files) for f in fields(value) if f.init
         )
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
-        return kind + _parts([(str(c), value[c].to_numpy()) for c in value.columns], seen, files)
+        return kind + _object_bytes([(str(c), value[c].to_numpy()) for c in value.columns], seen, files)
     if hasattr(value, "__dict__"):
-        return kind + _parts(dict(sorted(vars(value).items())), seen, files)
+        return kind + _object_bytes(dict(sorted(vars(value).items())), seen, files)
     return kind if " at 0x" in repr(value) else kind + repr(value).encode()
 
 
@@ -261,7 +263,7 @@ def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     if value.__module__ == "__main__" or value.__module__ not in sys.modules:
         kinds = (FunctionType, bool, int, float, str, tuple)
         held = {k: v for k, v in vars(value).items() if isinstance(v, kinds) and k not in _UNREAD}
-        return name + _parts(dict(sorted(held.items())), seen | {id(value)}, files)
+        return name + _object_bytes(dict(sorted(held.items())), seen | {id(value)}, files)
     return str(value.__module__).encode() + name
 
 

@@ -96,7 +96,7 @@ class ChannelLedger:
 
     def rows(self, some: slice) -> ChannelLedger:
         """Keep some of the releases; the columns are views."""
-        return self._of(lambda part: part[some], rounds=self.rounds[some])
+        return self._map_columns(lambda part: part[some], rounds=self.rounds[some])
 
     def columns(self, some: IntArray, group: IntArray) -> ChannelLedger:
         """Keep some of the columns, for agents that are grouped anew.
@@ -105,9 +105,9 @@ class ChannelLedger:
             some: numbers of columns.
             group: (m,) column of each agent among these.
         """
-        return self._of(lambda part: part[:, some], group=group)
+        return self._map_columns(lambda part: part[:, some], group=group)
 
-    def sent(self, mask: NDArray[np.bool_]) -> ChannelLedger:
+    def keep_sent(self, mask: NDArray[np.bool_]) -> ChannelLedger:
         """Leave out what agents do not send.
 
         Args:
@@ -120,7 +120,7 @@ class ChannelLedger:
             rate={k: np.where(mask, r, 1.0) for k, r in self.rate.items()},
         )
 
-    def _of(self, pick: Callable[[Array], Array], **changed: Any) -> ChannelLedger:
+    def _map_columns(self, pick: Callable[[Array], Array], **changed: Any) -> ChannelLedger:
         return replace(
             self,
             scale=pick(self.scale),
@@ -165,7 +165,7 @@ class Ledger:
     releases_per_round: int = 1
 
     @property
-    def charged(self) -> tuple[ChannelLedger, ...]:
+    def charged_channels(self) -> tuple[ChannelLedger, ...]:
         """The channels that cost something."""
         return tuple(c for c in self.channels if c.mechanism.charged)
 
@@ -179,14 +179,14 @@ class Ledger:
         """Keep the releases that are out after so many rounds."""
         return replace(self, channels=tuple(c.until(rounds * self.releases_per_round) for c in self.channels))
 
-    def rescaled(self, factor: float | Array) -> Ledger:
+    def rescale(self, factor: float | Array) -> Ledger:
         """Multiply all noise scales by one factor, or by one per agent, shape (m,)."""
         factors = np.asarray(factor, dtype=np.float64)
         return replace(self, channels=tuple(_rescale(c, factors) for c in self.channels))
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Say whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
-        return self._holds_beside(other, lambda mine, theirs: _same(mine, theirs, rtol))
+        return self._compare_channels(other, lambda mine, theirs: _are_same(mine, theirs, rtol))
 
     def costs_within(self, plan: Ledger, rtol: float = 1e-9) -> bool:
         """Say whether this lists the plan's releases, none dearer than there, where the scales were not yet known.
@@ -194,9 +194,9 @@ class Ledger:
         Limits:
             For mechanisms with one price, sensitivity/scale, whatever the scale; one column each. See docs/proofs/12.
         """
-        return self._holds_beside(plan, lambda spent, planned: _within(spent, planned, rtol))
+        return self._compare_channels(plan, lambda spent, planned: _costs_within(spent, planned, rtol))
 
-    def _holds_beside(self, other: Ledger, holds: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
+    def _compare_channels(self, other: Ledger, holds: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
         """Whether both list the same channels of as many agents and releases a round, and it holds of each pair.
 
         A channel that lists nothing need not be there: one that is sent at the end alone is not in a run cut short.
@@ -207,7 +207,7 @@ class Ledger:
         both = mine.keys() & theirs.keys()
         return shape and not any(c.rounds.size for c in alone) and all(holds(mine[n], theirs[n]) for n in both)
 
-    def for_all(self, n_agents: int) -> Ledger:
+    def repeat(self, n_agents: int) -> Ledger:
         """List the releases of a coordinator, which cost the records of every agent the same.
 
         This ledger lists one agent.
@@ -215,7 +215,7 @@ class Ledger:
         group = np.zeros(n_agents, dtype=np.int64)
         return replace(self, n_agents=n_agents, channels=tuple(replace(c, group=group) for c in self.channels))
 
-    def only(self, agents: IntArray) -> Ledger:
+    def select(self, agents: IntArray) -> Ledger:
         """Keep the releases of some agents (k,), renumbered from 0 in the given order."""
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
         return replace(self, n_agents=len(agents), channels=channels)
@@ -333,7 +333,7 @@ def _times(c: ChannelLedger, factor: Array) -> ChannelLedger:
     return replace(c, scale=c.scale * factor, shared=shared)
 
 
-def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
+def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     if (a.mechanism, a.dimension, a.sampling, a.distortion) != (b.mechanism, b.dimension, b.sampling, b.distortion):
         return False
     if a.shared.keys() != b.shared.keys():
@@ -347,10 +347,10 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     # Part by part: what arises on the way is otherwise several times what the columns take.
     height = max(1, _COMPARED // columns.shape[1])
     parts = (slice(start, start + height) for start in range(0, a.rounds.size, height))
-    return all(_same_part(a.rows(part), b.rows(part), columns, rtol) for part in parts)
+    return all(_are_same_rows(a.rows(part), b.rows(part), columns, rtol) for part in parts)
 
 
-def _same_part(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: float) -> bool:
+def _are_same_rows(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: float) -> bool:
     pairs = [(a.scale, b.scale), *((drawn, b.shared[name]) for name, drawn in a.shared.items())]
     for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
@@ -364,7 +364,7 @@ def _same_part(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: floa
     return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
 
 
-def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
+def _costs_within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
     alike = ("mechanism", "dimension", "sampling", "distortion")
     if any(getattr(spent, name) != getattr(planned, name) for name in alike):
         return False
@@ -428,7 +428,7 @@ class Window(NamedTuple):
     last: int
 
 
-def released_again(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) -> Ledger:
+def charge_in_flight(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) -> Ledger:
     """Add what was in flight, as channels of their own, and take amplification from the rounds concerned.
 
     Args:
@@ -445,7 +445,7 @@ def released_again(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) -> L
         >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(1, dtype=np.int64),
         ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": ones}, rate={"train": ones})
         >>> course = Ledger(1, (laplace,))
-        >>> both = released_again(course, course, [Window(2, 3)])
+        >>> both = charge_in_flight(course, course, [Window(2, 3)])
         >>> [(c.channel, c.rounds.tolist()) for c in both.channels]
         [('y', [1, 2, 3, 4]), ('y again', [2, 3])]
         >>> epsilon_of(course, delta=0.0).round(3).tolist(), epsilon_of(both, delta=0.0).round(3).tolist()
@@ -454,12 +454,10 @@ def released_again(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) -> L
     if not windows:
         return ledger
     per_round = ledger.releases_per_round
-    channels = [
-        _unamplified(c, np.any([_within_cap(c, w, per_round) for w in windows], axis=0)) for c in ledger.channels
-    ]
+    channels = [_unamplify(c, np.any([_within_cap(c, w, per_round) for w in windows], axis=0)) for c in ledger.channels]
     for number, window in enumerate(windows, 1):
-        for c in plan.charged:
-            lost = _kept(c, _within_cap(c, window, per_round))
+        for c in plan.charged_channels:
+            lost = _select_releases(c, _within_cap(c, window, per_round))
             if lost.rounds.size:
                 name = f"{c.channel} again" if number == 1 else f"{c.channel} again {number}"
                 channels.append(replace(lost, channel=name, reason=c.reason or REASON))
@@ -470,11 +468,11 @@ def _within_cap(c: ChannelLedger, window: Window, per_round: int) -> NDArray[np.
     return np.asarray((c.rounds >= window.first * per_round) & (c.rounds <= window.last * per_round))
 
 
-def _unamplified(c: ChannelLedger, inside: NDArray[np.bool_]) -> ChannelLedger:
+def _unamplify(c: ChannelLedger, inside: NDArray[np.bool_]) -> ChannelLedger:
     rate = {split: np.where(inside[:, None], 1.0, r) for split, r in c.rate.items()}
     return replace(c, rate=rate)
 
 
-def _kept(c: ChannelLedger, keep: NDArray[np.bool_]) -> ChannelLedger:
-    kept = c._of(lambda part: part[keep], rounds=c.rounds[keep])
+def _select_releases(c: ChannelLedger, keep: NDArray[np.bool_]) -> ChannelLedger:
+    kept = c._map_columns(lambda part: part[keep], rounds=c.rounds[keep])
     return replace(kept, rate={split: np.ones_like(r) for split, r in kept.rate.items()})

@@ -81,7 +81,7 @@ class Unit(NamedTuple):
             return np.asarray(np.minimum(1.0, -np.expm1(self.records * np.log1p(-rate)) * (1.0 + 1e-12)))
 
     @property
-    def sampled_as(self) -> Literal["fixed", "poisson"]:
+    def amplification_rule(self) -> Literal["fixed", "poisson"]:
         """By which rule a Poisson sample amplifies: its own of one replaced record, else that of batches."""
         return "poisson" if self == RECORD else "fixed"
 

@@ -37,7 +37,7 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.package import versions
 from decentral_dp.formatting import agent_names, delta_text, duration_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
-from decentral_dp.privacy.ledger import IntArray, Ledger, Window, released_again
+from decentral_dp.privacy.ledger import IntArray, Ledger, Window, charge_in_flight
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
@@ -262,14 +262,14 @@ def spent_after(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
     if job.windows:
         return {t: float(_spent_again(job, worst, t)) for t in chosen}
-    spent = spending(job.ledger.only(worst), job.scenario.privacy.delta, chosen)
+    spent = spending(job.ledger.select(worst), job.scenario.privacy.delta, chosen)
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
 def _spent_again(job: Job, worst: IntArray, t: int) -> float:
     """ε spent after a round by one agent: what was in flight is out as soon as the run has gone on from its state."""
-    course = job.course.only(worst)
-    out = released_again(course.until(t), course, [w for w in job.windows if w.first <= t])
+    course = job.course.select(worst)
+    out = charge_in_flight(course.until(t), course, [w for w in job.windows if w.first <= t])
     return float(epsilon_of(out, job.scenario.privacy.delta)[0])
 
 
@@ -731,7 +731,7 @@ def all_released(job: Job, recorded: Ledger) -> Ledger:
             f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
         )
-    return released_again(recorded, job.course, job.windows)
+    return charge_in_flight(recorded, job.course, job.windows)
 
 
 def _check(before: Job, after: Job, new: Window, folder: Path, agreed: bool) -> None:

@@ -222,7 +222,7 @@ def _claim(job: Job, rounds: int) -> float | None:
 def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
     """What the agent that has spent most at the end has spent before."""
     worst = np.array([int(np.argmax(budget))])
-    spent = spending(job.ledger.only(worst), delta, cuts)
+    spent = spending(job.ledger.select(worst), delta, cuts)
     # Composed in one piece, the last number is as good or better.
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
 

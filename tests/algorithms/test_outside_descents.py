@@ -129,7 +129,7 @@ def test_it_is_priced_for_one_mean_a_release(program: Any, channel: str, factor:
     """2C/N times what the author states, agent by agent, and as recorded."""
     run = decentral_dp.run(content(epsilon=4.0), algorithm=program(StepSize(0.5)))
     ledger = run.simulation().ledger
-    (charged,) = ledger.charged
+    (charged,) = ledger.charged_channels
     assert charged.channel == channel
     counts = run.simulation().counts["train"]
     np.testing.assert_allclose(charged.sensitivity["train"][0, charged.group], factor * 2 * CLIP / counts, rtol=1e-6)
@@ -259,7 +259,7 @@ class Averaging(DpDsgd):
 
 def test_steps_without_noise_between_two_releases_protect_agents() -> None:
     run = decentral_dp.run(content(epsilon=4.0, unit="agent"), algorithm=Averaging(StepSize(0.5)))
-    (charged,) = run.simulation().ledger.charged
+    (charged,) = run.simulation().ledger.charged_channels
     np.testing.assert_allclose(charged.sensitivity["train"], 2.0 * CLIP, rtol=1e-9)
     assert run.records.same_releases(run.simulation().ledger)
     # As the package's own does, which noise tells apart alone.

@@ -93,12 +93,12 @@ def test_a_tracker_of_means_that_are_kept_is_priced_for_both(tmp_path: Path) -> 
     job = run.simulation()
     assert run.records.same_releases(job.ledger)
     assert run.result.privacy.epsilon_max <= 4.0
-    (u,) = job.ledger.charged
+    (u,) = job.ledger.charged_channels
     n = int(job.counts["train"][0])
     np.testing.assert_allclose(u.sensitivity["train"][:, 0], 2 * CLIP / n * np.array([1.0, *[2.0] * (ROUNDS - 1)]))
     ours = scenario(tmp_path, "Tracking")
     ours["algorithm"]["kind"] = "gradient_tracking"
-    (s,) = decentral_dp.build(ours).ledger.charged
+    (s,) = decentral_dp.build(ours).ledger.charged_channels
     assert s.scale.max() < 0.6 * u.scale.max()
 
 

@@ -97,7 +97,7 @@ class Setting:
 
         host = self.host(side, copies, releaser)
         said = self.drive(host)
-        return said, assemble([(agents, host.recorder())], copies).only(np.array([0]))
+        return said, assemble([(agents, host.recorder())], copies).select(np.array([0]))
 
     def scores(self, said: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
         """Exact log-likelihood ratio of the first data set against the second, per copy."""
@@ -196,7 +196,7 @@ def test_one_laplace_release_spends_what_is_certified() -> None:
         integers = np.rint((released - value.public) / g)
         logs = [log_law(integers, v.private, scale, "laplace").sum(axis=1) for v in wanted]
         scores.append(logs[0] - logs[1])
-        ledger = assemble([(np.arange(copies), mechanism.recorder)], copies).only(np.array([0]))
+        ledger = assemble([(np.arange(copies), mechanism.recorder)], copies).select(np.array([0]))
         epsilon = float(price(ledger, 0.0).epsilon[0])
     assert epsilon == pytest.approx(1.0 * 2**0.1, rel=0.2)
     assert 0.95 * epsilon <= lower_bound(scores[0], scores[1], 0.0) <= epsilon

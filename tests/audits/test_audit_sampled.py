@@ -22,7 +22,7 @@ from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.accounting.loss_distributions import amplified
+from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -81,8 +81,8 @@ class Sampled(Setting):
 
 def apart(ledger: Ledger, split: Split) -> float:
     """What amplifying channel by channel would charge."""
-    lines = [c for c in ledger.charged if split in c.sensitivity]
-    return sum(float(amplified(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
+    lines = [c for c in ledger.charged_channels if split in c.sensitivity]
+    return sum(float(amplify(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
 
 
 @pytest.mark.parametrize(("name", "split"), [("spdb", "train"), ("spdb", "validation"), ("bsa", "train")])
@@ -94,7 +94,7 @@ def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, split: 
     largest = float(np.abs(made.scores(said)).max())
     assert 0.99 * certified <= largest <= certified
     rates = np.concatenate(
-        [c.rate[split][c.sensitivity[split] > 0.0] for c in ledger.charged if split in c.sensitivity]
+        [c.rate[split][c.sensitivity[split] > 0.0] for c in ledger.charged_channels if split in c.sensitivity]
     )
     assert (rates == 0.5).all()
     if (name, split) == ("spdb", "train"):

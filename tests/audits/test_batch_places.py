@@ -24,7 +24,7 @@ from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.models.linear_terms import forward
 from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.privacy.accounting.loss_distributions import amplified
+from decentral_dp.privacy.accounting.loss_distributions import amplify
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS
@@ -179,7 +179,7 @@ def test_coupled_batches_move_no_release_further_than_it_states(name: str, kind:
             assert moved <= 1.0 + 1e-9
             largest = max(largest, moved)
         rate = 1.0 if spread.batch == MIXED else float(spread.rate[0])
-        assert pure_epsilon(one, other, stated / 2.38) <= float(amplified(2.38, rate)) * (1.0 + 1e-9)
+        assert pure_epsilon(one, other, stated / 2.38) <= float(amplify(2.38, rate)) * (1.0 + 1e-9)
     assert largest > 0.999 or (kind == "validation" and not tunes_x(program(name), D, D))
 
 
@@ -201,7 +201,7 @@ def test_a_job_shows_no_more_than_it_states(name: str) -> None:
         priced=True,
     )
     assert job.counts["train"][0] == N
-    line = next(c for c in job.ledger.charged if c.channel == "y")
+    line = next(c for c in job.ledger.charged_channels if c.channel == "y")
     scale, moved = float(line.scale[0, 0]), float(line.sensitivity["train"][0, 0])
     laws: list[Any] = []
     for sign in (1.0, -1.0):
@@ -216,6 +216,6 @@ def test_a_job_shows_no_more_than_it_states(name: str) -> None:
             host.advance(np.ones_like(host.advance()))
             law.append(script.wanted[1]["y"].private[0])
         laws.append(np.array(law))
-    of_the_line = float(amplified(moved / scale, B / N))
+    of_the_line = float(amplify(moved / scale, B / N))
     assert 0.6 * of_the_line < pure_epsilon(*laws, scale) <= of_the_line
     assert of_the_line <= float(job.budget.records["train"].epsilon_pure[0])

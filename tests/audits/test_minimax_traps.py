@@ -232,7 +232,7 @@ def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: 
     np.testing.assert_allclose(planned.sensitivity["train"][:, 0], 2.0 / z, rtol=1e-9)
     if rate == 1.0:
         # Both channels of every round, exactly Gaussian; δ of a pair at distance μ from its formula.
-        mu = math.sqrt(sum(float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged))
+        mu = math.sqrt(sum(float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged_channels))
         e = float(job.budget.epsilon[0])
         delta = norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu)
         assert delta == pytest.approx(1e-4, rel=1e-2)
@@ -251,6 +251,6 @@ def test_two_worlds_are_two_clips_apart_and_no_more() -> None:
 
 def test_a_sample_of_every_record_is_no_sample() -> None:
     job = made(SGDA | {"rate": 1.0})
-    assert all(c.sampling == "fixed" for c in job.ledger.charged)
+    assert all(c.sampling == "fixed" for c in job.ledger.charged_channels)
     assert all(take(r, slice(None))[0].shape == r[0].shape for r in job.records["train"])
     agree(job, Loop(job, with_noise), Scripted())

@@ -77,7 +77,7 @@ def _terms(job: Job, monkeypatch: pytest.MonkeyPatch) -> float:
 def _arithmetic(job: Job, terms: int) -> Callable[[], None]:
     draw, outputs = np.random.default_rng(0), max(1, job.problem.q // WIDTH)
     shards, points = draw.normal(size=(AGENTS, RECORDS, WIDTH)), draw.normal(size=(AGENTS, WIDTH, outputs))
-    sent = sum(c.dimension * c.rounds.size for c in job.ledger.charged) // job.rounds
+    sent = sum(c.dimension * c.rounds.size for c in job.ledger.charged_channels) // job.rounds
     around = np.arange(AGENTS)
     ends = (np.tile(around, 2), np.concatenate([(around + 1) % AGENTS, (around - 1) % AGENTS]))
     mix = sp.csr_array((np.full(2 * AGENTS, 0.25), ends))

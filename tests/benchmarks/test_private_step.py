@@ -112,7 +112,7 @@ def test_poisson_sample_ratio(benchmark):
     numbers = itertools.count(1)
 
     def clipped():
-        return dict(client_block.of_one(0, next(numbers), asked))["gx"]
+        return dict(client_block.sums_of_agent(0, next(numbers), asked))["gx"]
 
     def released():
         return noised(clipped(), noise, 1)

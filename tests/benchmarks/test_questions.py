@@ -66,7 +66,7 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     labels = np.sign(features[:, 0] + 0.5 * rng.normal(size=n))
     records = problem.prepare(features, labels if kind == "ridge" else (labels > 0).astype(float), "l2")
     family = family_of(problem, 1.0, 1.0)
-    pool, low, high = Pooled.of(family, [(records, records)]), np.array([-5.0]), np.array([0.0])
+    pool, low, high = Pooled.from_agents(family, [(records, records)]), np.array([-5.0]), np.array([0.0])
     facts = Score.of_value(PooledBounds(family, n, n), low, high)
     scale = max(facts.sensitivity.values())
     streams = Streams(seeded_root(2, b"draw"), "noise", [0])
@@ -80,7 +80,9 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
 
     with threadpool_limits(1, user_api="blas"):
         # Moments are kept: they are part of the price of the first look, and a pool is looked at once here.
-        solved, passes = fastest([lambda: Pooled.of(family, [(records, records)]).scores_along(points), bare], 3)
+        solved, passes = fastest(
+            [lambda: Pooled.from_agents(family, [(records, records)]).scores_along(points), bare], 3
+        )
         scores = pool.scores_along(points)
 
     def draw():

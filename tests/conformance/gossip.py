@@ -204,7 +204,7 @@ class GossipConformance:
             assert ends or np.isfinite(job.budget.epsilon).all()
             outcome = finished(job)
             assert outcome.ledger.same_releases(job.ledger)
-            assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9)), "the comparison has no power"
+            assert not outcome.ledger.same_releases(job.ledger.rescale(1.0 + 1e-9)), "the comparison has no power"
             free = {c.channel for c in job.ledger.channels if not c.mechanism.charged}
             assert self.free(host) in (None, free)
             ends.append(outcome.last.released)

@@ -136,7 +136,9 @@ def test_no_neighbour_moves_a_minimiser_further(loss: str, penalised: bool) -> N
         ]
         allowed = known.minimiser(at(w), lam if penalised else None)[role]  # type: ignore[index] # one of the roles
         worst = max(worst, float(np.linalg.norm(sensitivity[0] - sensitivity[1])) / allowed)
-        assert np.linalg.norm(sensitivity[0]) <= known.at(at(w), lam if penalised else None).radius * (1 + 1e-9)
+        assert np.linalg.norm(sensitivity[0]) <= known.constants_at(at(w), lam if penalised else None).radius * (
+            1 + 1e-9
+        )
     assert 0.5 < worst <= 1.0 + 1e-9
 
 
@@ -275,7 +277,7 @@ def test_slopes_at_a_point_are_at_or_below_those_of_one_strength(loss: str, shar
             continue
         known = bounds(loss, {"train": train, "validation": validation}, radius, bound, d)
         own = oracle.Family(loss, radius, bound)
-        c, f = known.at(at(w)), known.facts(at(w))
+        c, f = known.constants_at(at(w)), known.facts(at(w))
         theta = np.zeros(d)
         theta[0] = share * c.radius
         zeros = [records(loss, np.zeros((n, d)), np.zeros(n), radius, bound) for n in (train, validation)]
@@ -394,7 +396,7 @@ def test_the_linear_solve_is_as_accurate_as_promised(loss: str, w: float) -> Non
         slope = -w * mpmath.fdot(theta.tolist(), list(mpmath.lu_solve(h, target)))
         off = abs(float(slope - mpmath.mpf(float(found.value[0, 0]))))
     known = bounds(loss, {"train": 40, "validation": 40}, d=4)
-    c, f = known.at_point(known.at(at(w)), known.facts(at(w)), theta)
+    c, f = known.at_point(known.constants_at(at(w)), known.facts(at(w)), theta)
     norm = float(np.linalg.norm(theta))
     promised = w * norm * known.solve(c, f).error + known.rounding(c, f)
     assert off <= promised

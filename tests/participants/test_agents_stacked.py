@@ -148,6 +148,6 @@ def test_a_sample_is_the_sum_of_its_records_each_alone(name: str) -> None:
             for k in range(len(records[0])):
                 one = [take(r, slice(k, k + 1) if r is records else slice(0)) for r in (train, validation)]
                 total = total + getattr(problem.terms(x, y, z, *one, clip, (term,)), term)
-            found = block.summed(ClippedSum(term, x, y, z, rate=0.5), records)
+            found = block.clipped_sum(ClippedSum(term, x, y, z, rate=0.5), records)
         assert found.tobytes() == total.tobytes(), term
         assert total.any(), term

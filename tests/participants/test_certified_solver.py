@@ -35,7 +35,7 @@ CASES = cases()
 
 def setting(case: Case, x: Array, name: str, n: int, penalty: float | None) -> tuple[Objective, Facts, Exact]:
     train, validation = dataset(case, name, n), dataset(case, name, n + 1, seed=1)
-    pool = Pooled.of(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
+    pool = Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
     return pool._objective(x, penalty), pool.bounds.facts(x, penalty), Exact(case, x, train, validation)
 
 
@@ -108,7 +108,7 @@ def test_many_variables_never_meet_a_matrix(monkeypatch: pytest.MonkeyPatch) -> 
     a = rng.normal(size=(50, d)) / np.sqrt(d)
     problem = LogisticHyperparameter(d)
     records = problem.prepare(a, np.where(a[:, 0] > 0, 1.0, -1.0), "l2")
-    pool = Pooled.of(family_of(problem, 2.0), [(records, records)])
+    pool = Pooled.from_agents(family_of(problem, 2.0), [(records, records)])
     monkeypatch.setattr(LogisticHyperparameter, "matrices", _forbidden)
     x = np.full(d, -4.0)
     y = pool.minimiser(x).value[0]
@@ -148,7 +148,7 @@ def test_far_from_the_minimiser_steps_are_damped(monkeypatch: pytest.MonkeyPatch
     for away in (5.0, 20.0, 60.0):
         x = np.array([-away, 0.0, 0.0])
         train = (np.tile([0.9 * RADIUS, 0.1, 0.2], (9, 1)), np.ones(9))
-        pool = Pooled.of(case.family, [(case.prepared(*train, "train"),) * 2])
+        pool = Pooled.from_agents(case.family, [(case.prepared(*train, "train"),) * 2])
         f = pool.bounds.facts(x)
         y = minimise(pool._objective(x), f)
         assert float(np.linalg.norm(y - Exact(case, x, train, train).minimiser())) <= f.accuracy

@@ -24,7 +24,9 @@ Long = np.longdouble
 
 def pooled(case: Case, name: str, n: int) -> tuple[Pooled, tuple[Array, Array]]:
     train = dataset(case, name, n)
-    return Pooled.of(case.family, [(case.prepared(*train, "train"), case.prepared(*train, "validation"))]), train
+    return Pooled.from_agents(
+        case.family, [(case.prepared(*train, "train"), case.prepared(*train, "validation"))]
+    ), train
 
 
 def along(pool: Pooled, path: Array) -> Array:
@@ -111,7 +113,9 @@ def steep(n: int, d: int) -> tuple[Pooled, Array]:
     labels = (features[:, 0] + 0.02 * rng.normal(size=n) > 0.0).astype(float)
     problem = logistic_regularisation(d, [0.0, 1.0])
     records = problem.prepare(features, labels, "l2")
-    return Pooled.of(family_of(problem, 1.0, 1.0), [(records, records)]), features * (2.0 * labels - 1.0)[:, None]
+    return Pooled.from_agents(family_of(problem, 1.0, 1.0), [(records, records)]), features * (2.0 * labels - 1.0)[
+        :, None
+    ]
 
 
 def test_a_path_over_many_chunks_is_certified_and_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ def test_what_is_smuggled_out_as_an_array_is_seen_in_the_ledger() -> None:
     """By type an array is public; what was planned as charged was then not released, and the run is refused."""
     _, ledger = run(Descent(kind="tells"))
     assert ledger.channels[0].mechanism.name == "free"
-    assert not ledger.costs_within(plan(1.0, 6, D).for_all(3))
+    assert not ledger.costs_within(plan(1.0, 6, D).repeat(3))
 
 
 class OneAgentAtATime(LogisticHyperparameter):

@@ -37,7 +37,7 @@ def upper(case: Case) -> Array:
 
 def pool_of(case: Case, train: Raw, validation: Raw) -> Pooled:
     records = case.prepared(*train, "train"), case.prepared(*validation, "validation")
-    return Pooled.of(case.family, [records])
+    return Pooled.from_agents(case.family, [records])
 
 
 def replaced(data: Raw, a: Array, b: float) -> Raw:
@@ -86,7 +86,7 @@ def test_records_come_in_the_order_of_the_agents() -> None:
     case = CASES["logistic"]
     parts = [(dataset(case, "random", n, 1), dataset(case, "random", n + 2, 2)) for n in (3, 5, 2)]
     prepared = [(case.prepared(*t, "train"), case.prepared(*v, "validation")) for t, v in parts]
-    pool = Pooled.of(case.family, prepared)
+    pool = Pooled.from_agents(case.family, prepared)
     joined = np.concatenate([t[0] * t[1][:, None] for t, _ in parts])
     assert pool.counts == {"train": 10, "validation": 16}
     assert np.allclose(pool.train.signed, joined, rtol=1e-15)
@@ -106,7 +106,7 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
     features, target = a.copy(), b.copy()
     features[0], features[1], features[2], target[3], target[4] = np.nan, [np.inf, 0, 0], [1e200, 0, 0], np.inf, 1e9
     features[5] *= 3.0
-    tame = Pooled.of(case.family, [(wild._replace(features=features, target=target), wild)]).train
+    tame = Pooled.from_agents(case.family, [(wild._replace(features=features, target=target), wild)]).train
     assert np.array_equal(tame.features[[0, 1, 3]], np.zeros((3, 3)))
     assert np.allclose(tame.features[2], [RADIUS, 0, 0])
     assert np.allclose(tame.features[5], a[5], rtol=1e-12)
@@ -117,7 +117,7 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
     x = upper(case)
     for wild_value in (np.nan, np.inf, -np.inf, 1e300):
         bad = wild._replace(features=np.where(np.eye(6, 3) > 0, wild_value, a), target=b)
-        pool = Pooled.of(case.family, [(bad, bad)])
+        pool = Pooled.from_agents(case.family, [(bad, bad)])
         for value in (pool.minimiser(x), pool.minimiser(x, 0.1), pool.hypergradient(x), pool.implicit(x, x)):
             assert np.isfinite(value.value).all()
 
@@ -125,7 +125,7 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
 def test_an_intercept_is_part_of_a_record() -> None:
     problem = LogisticHyperparameter(2, intercept=True)
     records = problem.prepare(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([1.0, -1.0]), "l2")
-    pool = Pooled.of(family_of(problem, 1.0), [(records, records)])
+    pool = Pooled.from_agents(family_of(problem, 1.0), [(records, records)])
     assert np.array_equal(pool.train.signed[0], [1.0, 0.0, 1.0])
     assert np.linalg.norm(pool.train.signed[1]) <= np.sqrt(2.0) * (1 + 1e-12)
 
@@ -135,8 +135,8 @@ def test_agents_without_records_of_a_kind_are_refused() -> None:
     records = case.prepared(*dataset(case, "random", 3), "train")
     none = type(records)(*(column[:0] for column in records))
     with pytest.raises(InputError, match="no validation records"):
-        Pooled.of(case.family, [(records, none), (none, none)])
-    assert Pooled.of(case.family, [(records, none), (none, records)]).counts == {"train": 3, "validation": 3}
+        Pooled.from_agents(case.family, [(records, none), (none, none)])
+    assert Pooled.from_agents(case.family, [(records, none), (none, records)]).counts == {"train": 3, "validation": 3}
 
 
 # Values --------------------------------------------------------------------------------------------------------------
@@ -344,8 +344,10 @@ def test_what_is_forgotten_is_seen(forgotten: str, monkeypatch: pytest.MonkeyPat
         change, bound = Worlds(monkeypatch, "train").change("minimiser", "train", 1.0, 0.0)
     elif forgotten == "another x":
         case = CASES["ridge_shared"]
-        right = pooled_bounds.PooledBounds.at
-        monkeypatch.setattr(pooled_bounds.PooledBounds, "at", lambda s, x, penalty=None: right(s, x + 3.0, penalty))
+        right = pooled_bounds.PooledBounds.constants_at
+        monkeypatch.setattr(
+            pooled_bounds.PooledBounds, "constants_at", lambda s, x, penalty=None: right(s, x + 3.0, penalty)
+        )
         pairs = [(a.minimiser(upper(case)), b.minimiser(upper(case))) for a, b in neighbours(case, "train", 4, 11)]
         change, bound = max((sensitivity(a, b) / carried(a, "train"), 1.0) for a, b in pairs)
     else:
@@ -536,7 +538,7 @@ def test_means_that_cannot_be_combined_are_refused() -> None:
         implicit_mean(np.zeros((1, 2)), Bounded(b.public, b.private, b.sensitivities, "l1"), j, j, clip)
     wide = LogisticHyperparameter(DENSE_LIMIT + 1)
     records = wide.prepare(np.ones((2, DENSE_LIMIT + 1)), np.ones(2), "l2")
-    pool = Pooled.of(family_of(wide, 1.0), [(records, records)])
+    pool = Pooled.from_agents(family_of(wide, 1.0), [(records, records)])
     with pytest.raises(InputError, match="Hessians are clipped"):
         pool.implicit(np.zeros(DENSE_LIMIT + 1), np.zeros(DENSE_LIMIT + 1), clip)
 
@@ -548,7 +550,7 @@ def test_scores_along_a_public_path_are_as_accurate() -> None:
     features = rng.normal(size=(40, 3))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     records = problem.prepare(features, (rng.random(40) < 0.5).astype(float), "l2")
-    pool = Pooled.of(family_of(problem, 1.0, 1.0), [(records, records)])
+    pool = Pooled.from_agents(family_of(problem, 1.0, 1.0), [(records, records)])
     path = np.linspace(0.0, -6.0, 9)[:, None]
     inexact = pool.bounds.inexactness(path[-1], path[0])
     assert np.abs(pool.scores_along(path) - pool.scores(path)).max() <= 2.0 * inexact

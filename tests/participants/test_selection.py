@@ -125,7 +125,7 @@ def worlds(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[
 
 def pool_of(case: Case, world: tuple[Any, Any]) -> Pooled:
     train, validation = world
-    return Pooled.of(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
+    return Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
 
 
 def exact_score(case: Case, world: tuple[Any, Any], x: Array) -> float:
@@ -259,7 +259,7 @@ def test_the_price_of_a_norm_is_attained() -> None:
     for side in (1.0, -1.0):
         rows = np.full((n, 1), 0.4)
         rows[0] = side
-        pools.append(Pooled.of(family_of(problem, 1.0), [(train, problem.prepare(rows, np.zeros(n), "l2"))]))
+        pools.append(Pooled.from_agents(family_of(problem, 1.0), [(train, problem.prepare(rows, np.zeros(n), "l2"))]))
     points = np.array([[-1.0], [1.0]])
     facts = Score.of_norm(pools[0].bounds, -np.ones(1), np.ones(1))
     selection = FiniteExponential(facts, points, constant([]))
@@ -339,7 +339,7 @@ def test_regularised_draws_follow_the_density(shape: str, method: str) -> None:
         facts = Density(UNIT, {"train": 0.05}, 3.0, np.zeros(1), 1.2, 2.0, 1e-12, 1e-12, False, 1e-3)
         selection = RegularisedSelection(facts, bent, bent_slope, None, method)
     assert selection.mechanism == "gaussian"
-    assert selection.facts.certified
+    assert selection.facts.is_certified
     rng, scale = np.random.default_rng(12), 0.3
     drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
 
@@ -393,7 +393,7 @@ def test_the_distortion_is_stated_beforehand(finest: float) -> None:
     """No scale from the finest on has a law farther from the ideal one, and the grid of a finer one is refused."""
     selection = affine(0.3, 0.01, 0.7, finest)
     for scale in finest * np.array([1.0, 1.1, 1.7, 2.3, 10.0, 1000.0]):
-        assert 2.0 * selection.facts.declared(float(scale)).error() <= selection.distortion
+        assert 2.0 * selection.facts.regularised(float(scale)).error() <= selection.distortion
     with pytest.raises(ValueError, match="distortion"):
         selection.draw(np.random.default_rng(0), 0.9 * finest)
     assert affine(0.3, 0.01, 0.7, 0.0).distortion == 0.0
@@ -430,7 +430,7 @@ def test_a_quadratic_upper_level_in_several_dimensions() -> None:
     world = worlds(case, "random", 40, "train", 9)[0]
     pool = pool_of(case, world)
     low, high = np.full(D, -3.0), np.full(D, 3.0)
-    facts = Density.of(pool.bounds, low, high, 2.0, 0.0)
+    facts = Density.from_bounds(pool.bounds, low, high, 2.0, 0.0)
     assert facts.convex
     assert facts.curvature == 0.0
     selection = RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic())

@@ -181,7 +181,7 @@ def test_a_hessian_that_is_singular_is_left_to_its_products():
     agents = [tuple(problem.prepare(flat, np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0]), "l1") for _ in range(2))]
     x = np.array([0.0, -800.0, -800.0, -800.0])
     with pytest.raises(solve.LinAlgError):
-        solve.cho_factor(solve.LowerLevel.at(problem, x, solve.join_alike(agents)).hessian(np.zeros(D)))
+        solve.cho_factor(solve.LowerLevel.from_point(problem, x, solve.join_alike(agents)).hessian(np.zeros(D)))
     y = solve_lower(problem, x, agents)
     assert y[0] != 0.0
     np.testing.assert_array_equal(y[1:], 0.0)

@@ -460,8 +460,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "gaussian samplers without what is far out",
         "privacy/accounting/float_slack.py",
-        "        delta += far_p[0] + far_q[0] + _COIN * part.randomised\n",
-        "        delta += _COIN * part.randomised\n",
+        "        delta += far_p[0] + far_q[0] + _COIN * part.n_randomised\n",
+        "        delta += _COIN * part.n_randomised\n",
         (f"{_SLACK}::test_what_is_far_out_under_either_world_is_charged",),
     ),
     # Clips ----------------------------------------------------------------------------------------------------------
@@ -650,8 +650,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two kinds of record priced at the rate of one",
         "privacy/accounting/charges.py",
-        "if _same(c.sensitivity, kind, split) and _same(c.rate, kind, split)",
-        "if _same(c.sensitivity, kind, split)",
+        "if _is_equal(c.sensitivity, kind, split) and _is_equal(c.rate, kind, split)",
+        "if _is_equal(c.sensitivity, kind, split)",
         ("tests/privacy/accounting/test_charges.py::test_only_what_is_charged_alike_is_one_object",),
     ),
     Mutation(
@@ -694,8 +694,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "errors of transforms not charged",
         "privacy/accounting/tilted_composition.py",
-        "_read(composed + error, first,",
-        "_read(composed, first,",
+        "_epsilon_at(composed + error, first,",
+        "_epsilon_at(composed, first,",
         (f"{_TILTED}::test_the_errors_are_charged",),
     ),
     Mutation(
@@ -730,7 +730,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a factor that is applied after the clip",
         "participants/agents.py",
-        "out.append((numbers[chosen], some, self._clip.divided(float(factor))))",
+        "out.append((numbers[chosen], some, self._clip.divide(float(factor))))",
         "out.append((numbers[chosen], some, self._clip))",
         (f"{_BATCH}::test_no_factor_lets_a_record_move_a_query_further",),
     ),
@@ -744,8 +744,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a release that is planned a round late",
         "simulation/jobs/gossip_plan.py",
-        "c.sent(sent[c.rounds // per_round])",
-        "c.sent(sent[c.rounds // per_round - 1])",
+        "c.keep_sent(sent[c.rounds // per_round])",
+        "c.keep_sent(sent[c.rounds // per_round - 1])",
         (f"{_SENDS}::test_the_price_is_as_derived_by_hand",),
     ),
     Mutation(
@@ -877,8 +877,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",
         "privacy/accounting/neighbour_price.py",
-        "best = min(best, _spent(coupled, victim, moved, np.maximum(apart, 0.0)))",
-        "best = min(best, _spent(coupled, victim, moved, apart))",
+        "best = min(best, _price_at(coupled, victim, moved, np.maximum(apart, 0.0)))",
+        "best = min(best, _price_at(coupled, victim, moved, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(
@@ -1003,7 +1003,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what was in flight released again and charged once",
         "simulation/jobs/job.py",
-        "        ledger = released_again(course, course, windows)\n",
+        "        ledger = charge_in_flight(course, course, windows)\n",
         "        ledger = course\n",
         (f"{_AGAIN}[course0-True]",),
     ),
@@ -1630,7 +1630,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "large draws counted as exact as small ones on the same grid",
         "privacy/accounting/charges.py",
-        "slack.bits + _finer(c)",
+        "slack.bits + _extra_bits(c)",
         "slack.bits",
         ("tests/simulation/test_shared_noise.py::test_large_draws_are_as_fine_as_they_are",),
     ),

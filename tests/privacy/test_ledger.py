@@ -79,9 +79,9 @@ def test_cutting_keeps_the_first_releases_and_never_costs_more(ledger: Ledger, r
 
 @given(ledgers(), st.floats(1.01, 10.0))
 def test_more_noise_costs_less_and_is_another_ledger(ledger: Ledger, factor: float) -> None:
-    louder = ledger.rescaled(factor)
+    louder = ledger.rescale(factor)
     assert not ledger.same_releases(louder)
-    each = ledger.rescaled(np.full(ledger.n_agents, factor))
+    each = ledger.rescale(np.full(ledger.n_agents, factor))
     assert louder.same_releases(each)
     finite = np.isfinite(price(ledger, 0.0).epsilon)
     assert (price(louder, 0.0).epsilon[finite] < price(ledger, 0.0).epsilon[finite]).all()
@@ -90,7 +90,7 @@ def test_more_noise_costs_less_and_is_another_ledger(ledger: Ledger, factor: flo
 @given(ledgers(), st.data())
 def test_some_agents_are_the_same_agents(ledger: Ledger, data: st.DataObject) -> None:
     some = np.array(data.draw(st.lists(st.integers(0, ledger.n_agents - 1), min_size=1, max_size=4)))
-    whole, part = price(ledger, 0.0).epsilon, price(ledger.only(some), 0.0).epsilon
+    whole, part = price(ledger, 0.0).epsilon, price(ledger.select(some), 0.0).epsilon
     np.testing.assert_array_equal(part, whole[some])
 
 

@@ -245,7 +245,7 @@ def test_messages_of_neighbours_stay_within_what_is_planned(algorithm: str, keys
         draw = np.random.default_rng([4, seed])
         pair = list(worlds(job.records["train"][1], job.unit, draw, extreme=seed % 2 == 0))
         told = [replayed(with_train(job, 1, records)) for records in pair]
-        c = job.ledger.charged[0]
+        c = job.ledger.charged_channels[0]
         for index in c.rounds:
             moved = told[0][index - 1] - told[1][index - 1]
             assert np.abs(moved[[0, 2, 3]]).max() == 0.0
@@ -262,7 +262,7 @@ def with_train(job: Any, agent: int, records: Any) -> Any:
 
 def replayed(job: Any) -> list[Array]:
     """What each agent wants to say in each round, (m, q), where all always release the same made-up values."""
-    said, channel = [], job.ledger.charged[0].channel
+    said, channel = [], job.ledger.charged_channels[0].channel
     nodes, public = job.nodes([job.n_agents]), np.random.default_rng(0).normal(size=(job.rounds + 1, job.n_agents, 1))
     node = nodes[0]
     state = node.program.init(node.dataset)
@@ -298,7 +298,7 @@ def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, A
     assert run.result.status == "ok"
     assert run.records.same_releases(job.ledger)
     assert not run.records.same_releases(built({"unit": {"records": 2}}, algorithm, stream).ledger)
-    c = job.ledger.charged[0]
+    c = job.ledger.charged_channels[0]
     n = {"all": 12.0, "accumulate": 3.0, "minibatch": 4.0}[job.stream.kind]
     k = {"record": 1.0, "agent": 12.0}.get(str(keys.get("unit", "record")), 3.0)
     clips = min(k, n) * (1.0 if job.unit.zeroed else 2.0)
@@ -309,7 +309,9 @@ def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, A
 
 def test_noise_follows_the_unit_at_one_target() -> None:
     """Deviation over clip and step is in proportion to the bound, at equal ε."""
-    scales = {str(keys): built({**keys, "epsilon": 2.0, "y": {}}).ledger.charged[0].scale[0, 0] for keys in KEYS}
+    scales = {
+        str(keys): built({**keys, "epsilon": 2.0, "y": {}}).ledger.charged_channels[0].scale[0, 0] for keys in KEYS
+    }
     first = scales[str(KEYS[0])]
     assert [round(s / first, 3) for s in scales.values()] == [1.0, 0.5, 3.0, 1.5, 12.0, 6.0]
 
@@ -501,7 +503,7 @@ def test_local_steps_are_recorded_as_planned(keys: Mapping[str, Any], stream: An
     run = decentral_dp.run(content(keys, "dp_dsgd", stream, **LOCAL))
     job = run.simulation()
     assert run.records.same_releases(job.ledger)
-    c, agent = job.ledger.charged[0], keys.get("unit") == "agent"
+    c, agent = job.ledger.charged_channels[0], keys.get("unit") == "agent"
     assert c.rounds.size == 4 * (1 if agent else 4)
     if agent:
         np.testing.assert_allclose(c.sensitivity["train"], CLIP if job.unit.zeroed else 2.0 * CLIP, rtol=1e-12)
@@ -555,7 +557,7 @@ def test_poisson_samples_are_recorded_as_planned(algorithm: str, tables: Any) ->
         return
     runs = [decentral_dp.run(content({}, algorithm, COINS, run={"blocks": b}, **tables)) for b in (1, 3)]
     job = runs[0].simulation()
-    c = job.ledger.charged[0]
+    c = job.ledger.charged_channels[0]
     assert c.sampling == "poisson"
     # Of two records exchanged: 2C/(qN), times the step.
     assert c.sensitivity["train"][0, 0] == pytest.approx(FACTOR[algorithm] * 2.0 * CLIP / (0.25 * 12), rel=1e-9)
@@ -572,7 +574,7 @@ def test_poisson_samples_are_recorded_as_planned(algorithm: str, tables: Any) ->
 def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, keys: Mapping[str, Any]) -> None:
     runs = [decentral_dp.run(content(keys, algorithm, COINS, run={"blocks": b})) for b in (1, 3)]
     job = runs[0].simulation()
-    c, k = job.ledger.charged[0], job.unit.records or 0
+    c, k = job.ledger.charged_channels[0], job.unit.records or 0
     assert c.sampling == ("poisson" if job.unit == RECORD else "fixed")
     clips = k * (1.0 if job.unit.zeroed else 2.0)
     assert c.sensitivity["train"][0, 0] == pytest.approx(FACTOR[algorithm] * clips * CLIP / (0.25 * 12), rel=1e-9)
@@ -642,7 +644,7 @@ def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_s
 def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
     """One release: the profile of (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
     job = built({"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "y": {"scale": 1.0}})
-    c = job.ledger.charged[0]
+    c = job.ledger.charged_channels[0]
     m, q = CLIP / (0.25 * 12) / float(c.scale[0, 0]), 0.25
     z = np.linspace(-14.0, 14.0, 400_001)
 
@@ -737,7 +739,7 @@ def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> 
 def test_a_holders_poisson_samples_are_paid_at_its_visits_alone() -> None:
     run = decentral_dp.run(content({}, "random_walk", COINS))
     ledger = run.simulation().ledger
-    (c,) = ledger.charged
+    (c,) = ledger.charged_channels
     assert c.sampling == "poisson"
     assert run.records.same_releases(ledger)
     # One agent a round.

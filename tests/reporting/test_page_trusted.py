@@ -93,7 +93,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     assert (claim["epsilon_max"], claim["delta"], claim["agents"]) == (3.0, 1e-5, [3.0] * 5)
     assert "Kornowski" in claim["source"]
     spent = {"train": 0.0, "validation": 0.0}
-    for line in job.ledger.charged:
+    for line in job.ledger.charged_channels:
         for kind, sensitivity in line.sensitivity.items():
             spent[kind] += float(np.sum((sensitivity / line.scale) ** 2))
     exact = gaussian(math.sqrt(max(spent.values())), 1e-5)

@@ -25,11 +25,11 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import (
     TimeFactor,
-    carried,
+    carried_noise,
     charged_sensitivity,
+    empty_past,
     factor_of,
     next_past,
-    no_past,
     time_factor,
 )
 from decentral_dp.privacy.randomness import Streams
@@ -215,11 +215,11 @@ def long_inverse(kind: str, factor: TimeFactor) -> Any:
         return OWN.astype(np.longdouble)
     column = np.zeros(T, dtype=np.longdouble)
     column[0] = 1
-    if factor.drawn.size:
-        column[1 : 1 + factor.drawn.shape[1]] = factor.drawn[0]
+    if factor.draw_weights.size:
+        column[1 : 1 + factor.draw_weights.shape[1]] = factor.draw_weights[0]
         return np.tril(toeplitz(column))
     series = np.zeros(T, dtype=np.longdouble)
-    series[1 : 1 + factor.kept.size] = factor.kept
+    series[1 : 1 + factor.noise_weights.size] = factor.noise_weights
     for k in range(1, T):
         series[k] += (factor.weights.astype(np.longdouble) * factor.decays.astype(np.longdouble) ** (k - 1)).sum()
     for k in range(1, T):
@@ -249,7 +249,7 @@ def test_no_record_and_no_signs_show_more_than_is_charged(kind: str, batch: int 
     n = int(job.counts["train"][agent])
     size = n if batch is None else batch
     sigma, moved = float(job.noise["y"].scale[agent]), 0.5 * 2.0 * 0.1 / size
-    (line,) = job.ledger.charged
+    (line,) = job.ledger.charged_channels
     column = line.group[agent]
     spent = np.cumsum(np.square(line.sensitivity["train"][:, column] / line.scale[:, column]))
     found = reads(job, agent)
@@ -290,13 +290,13 @@ def test_float64_goes_on_as_finely_as_is_stated(kind: str) -> None:
     inverse = np.linalg.inv(matrix)
     draws = np.random.default_rng(4).integers(-(2**40), 2**40, (T, 300)).astype(np.float64)
     draws[:, 0] = 2.0**40 * np.sign(inverse[-1])
-    past, wrong, largest = no_past(factor, (300,)), 0.0, 0.0
+    past, wrong, largest = empty_past(factor, (300,)), 0.0, 0.0
     for t, draw in enumerate(draws):
         # C⁻¹ by forward substitution, in 64 bits of mantissa.
         exact = draws[t].astype(np.longdouble) * 0
         for s in range(t):
             exact = exact + np.longdouble(long_inverse(kind, factor)[t, s]) * draws[s]
-        found = carried(factor, past)
+        found = carried_noise(factor, past)
         wrong = max(wrong, float(np.abs(found - exact).max()))
         largest = max(largest, float(np.abs(found + draw).max()))
         past = next_past(factor, past, draw)
@@ -308,7 +308,7 @@ def test_float64_goes_on_as_finely_as_is_stated(kind: str) -> None:
 def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
     job = decentral_dp.build(CASES[case]).simulation()
     neighbours = worst_neighbours(job, b"search")
-    (line,) = job.ledger.charged
+    (line,) = job.ledger.charged_channels
     column = line.group[neighbours.victim]
     priced = float(np.linalg.norm(line.sensitivity["train"][:, column] / line.scale[:, column]))
     apart = []

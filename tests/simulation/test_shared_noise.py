@@ -197,7 +197,7 @@ def test_algorithms_that_keep_nothing_share_it_on_every_channel(name: str) -> No
     keys = {"algorithm.rounds": 3, "run.evaluate_every": 3, "run.average": 1, "privacy.mechanism": "gaussian"}
     run = decentral_dp.run(name, set={**keys, "privacy.correlation": PAIRWISE})
     charged = run.ledger[run.ledger["pair_scale"] > 0.0]
-    assert charged["channel"].nunique() == len(run.simulation().ledger.charged)
+    assert charged["channel"].nunique() == len(run.simulation().ledger.charged_channels)
     assert (charged["scale"] > charged["own_scale"]).any()
 
 

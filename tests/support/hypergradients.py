@@ -15,7 +15,7 @@ from decentral_dp.problems.protocol import Problem
 
 def solve_inverse_hvp(problem: Problem, x: Array, y: Array, agents: Agents) -> Array:
     """z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,)."""
-    return LowerLevel.at(problem, x, join_alike(agents)).inverse_hvp(y)
+    return LowerLevel.from_point(problem, x, join_alike(agents)).inverse_hvp(y)
 
 
 def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents) -> Array:

@@ -143,7 +143,7 @@ class Setting:
         streams = Streams(seeded_root(seed, b"family"), "noise", agents)
         heard = Heard(self.sampler(self.mechanism, self.noise, streams, releases_per_round))
         self.drive(world, lambda: heard)
-        return heard.said, assemble([(agents, heard.recorder)], self.copies, releases_per_round).only(np.array([0]))
+        return heard.said, assemble([(agents, heard.recorder)], self.copies, releases_per_round).select(np.array([0]))
 
     def scores(self, said: list[Bundle]) -> np.ndarray:
         """Exact log-likelihood ratio of the first world against the second, per copy."""

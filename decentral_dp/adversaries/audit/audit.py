@@ -433,5 +433,5 @@ def _result(
 
 def _has_noise(job: Job) -> bool:
     """Whether anything random stands between records and releases."""
-    charged = job.ledger.charged
+    charged = job.ledger.charged_channels
     return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged

@@ -58,7 +58,7 @@ def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] |
         Index → q, 1 where the record is read for certain; None where one index has two rates.
     """
     rates: dict[int, float] = {}
-    for c in job.ledger.charged:
+    for c in job.ledger.charged_channels:
         column = int(c.group[victim])
         reads = c.sensitivity[split][:, column] > 0.0 if split in c.sensitivity else np.zeros(c.rounds.size, bool)
         for index, rate in zip(c.rounds[reads].tolist(), c.rate[split][reads, column].tolist(), strict=True):

@@ -359,5 +359,5 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
 
 def gaussian_throughout(job: Job) -> bool:
     """Say whether all that is released of records is their queries under Gaussian noise, without secret samples."""
-    charged = job.ledger.charged
+    charged = job.ledger.charged_channels
     return bool(charged) and not is_amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)

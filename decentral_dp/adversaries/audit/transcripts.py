@@ -44,7 +44,7 @@ from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried, next_past, no_past
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noise, empty_past, next_past
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
@@ -446,8 +446,8 @@ def _with_past_noise(
             if not isinstance(made, Query) or made.private is None:
                 continue
             g = float(GAUSSIAN.grid(schedule.scale[victim], said.size))
-            past = no_past(factor, said.shape) if past is None else past
-            private = made.private + g * carried(factor, past)
+            past = empty_past(factor, said.shape) if past is None else past
+            private = made.private + g * carried_noise(factor, past)
             out[key] = made._replace(private=private)
             past = next_past(factor, past, np.rint((said - made.public) / g) - np.rint(private / g))
     return out

@@ -319,7 +319,7 @@ def _rounding(
     )
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
     summed = system["injected"] * (summation_slack(averaged, problem.q) - 1.0)
-    sent = network.Sent(
+    sent = network.Messages(
         system["mixing"], system["share"], system["contraction"], system["noise"], problem.q, summed, start,
         step * (job.clip.y + problem.ridge * x),
     )  # fmt: skip

@@ -138,7 +138,7 @@ class DpLocGd(NamedTuple):
         if known is None:
             raise ValueError("localised descent needs constants at every x")
         h, miss = objective(known, level.penalty, y.size), self._miss(context, level)
-        centre, radius = context.inside(x, y, level.penalty), 2.0 * known.radius
+        centre, radius = context.project_to_minimisers(x, y, level.penalty), 2.0 * known.radius
         for _ in range(self.stages):
             at, total, scale = centre, np.zeros_like(y), 0.0
             for t in range(self.steps):
@@ -148,7 +148,7 @@ class DpLocGd(NamedTuple):
                 scale = released.scale.get(level.channel, 0.0)
                 step = released.released[level.channel][0] / (h.modulus * (t + 1))
                 at = centre + _project_to_ball(at - step - centre, radius)
-            centre = context.inside(x, total / self.steps, level.penalty)
+            centre = context.project_to_minimisers(x, total / self.steps, level.penalty)
             radius = next_radius(h, radius, scale, miss, self.steps, FAILURE / self.stages)
         return centre
 
@@ -283,10 +283,10 @@ class DpGd(NamedTuple):
             x: (p,), public.
             y: (q,), the public start.
         """
-        y = context.inside(x, y, objective.penalty)
+        y = context.project_to_minimisers(x, y, objective.penalty)
         for _ in range(self.steps):
             released = yield from objective.gradient(context, x, y, self.rate)
-            y = context.inside(
+            y = context.project_to_minimisers(
                 x,
                 y - released.released[objective.channel][0] / self._smoothness(context, objective, x),
                 objective.penalty,
@@ -318,7 +318,7 @@ class OutputPerturbation(NamedTuple):
         """
         pool = yield dp.Pool()
         released = yield dp.Release(**{objective.channel: pool.minimiser(x, objective.penalty or None)})
-        return context.inside(x, released.released[objective.channel][0], objective.penalty)
+        return context.project_to_minimisers(x, released.released[objective.channel][0], objective.penalty)
 
 
 Solver: TypeAlias = DpGd | OutputPerturbation | DpLocGd

@@ -132,9 +132,9 @@ class RegularisationTuner(dp.Coordinated):
             x = drawn.released.x[0]
             found = pool.minimiser(x)
             model: dp.Released = yield dp.Release(model=found.in_l1() if _is_pure(context) else found)
-            return State(x, x, context.inside(x, model.released.model[0]))
+            return State(x, x, context.project_to_minimisers(x, model.released.model[0]))
         model = yield dp.Release(model=pool.minimiser(s.x))
-        y = context.inside(s.x, model.released.model[0])
+        y = context.project_to_minimisers(s.x, model.released.model[0])
         if self.last_share and t == context.rounds - 1:
             yield dp.Release()
             return State(s.x, s.x, y)

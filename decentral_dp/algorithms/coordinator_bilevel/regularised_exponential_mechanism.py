@@ -65,7 +65,7 @@ class RegularisedExponentialMechanism(SingleDraw):
         strength = self._usual_strength(context) if self.strength is None else self.strength
         facts = replace(self, strength=strength).density(context)
         self._check_convex(context, facts)
-        method = self.method or ("tangent" if facts.certified else "cells")
+        method = self.method or ("tangent" if facts.is_certified else "cells")
         if context.noisy:
             facts.check(method)
         return replace(self, strength=strength, method=method), context
@@ -89,7 +89,7 @@ class RegularisedExponentialMechanism(SingleDraw):
         return math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
 
     def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
-        if context.noisy and not facts.certified:
+        if context.noisy and not facts.is_certified:
             whose = "the default of " if self.strength is None else ""
             raise dp.InputError(
                 f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
@@ -108,7 +108,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     def density(self, context: dp.CoordinatorContext) -> Density:
         """What is public of the density."""
         box = self.box(context)
-        return Density.of(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
+        return Density.from_bounds(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         """The draw. pool: None where only prices are wanted."""
@@ -123,7 +123,7 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         law = self.law(context)
-        return charge(law, "" if law.facts.certified else NOT_CONVEX)
+        return charge(law, "" if law.facts.is_certified else NOT_CONVEX)
 
 
 ENTRY = dp.Entry(

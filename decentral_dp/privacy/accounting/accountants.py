@@ -48,7 +48,7 @@ from decentral_dp.privacy.accounting.charges import (
     gather,
     sampling_slack,
 )
-from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta, smallest_epsilon
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify, log_gaussian_delta, smallest_epsilon
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, DominatingPair
 
@@ -118,13 +118,13 @@ def price(ledger: Ledger, delta: float) -> Budget:
     charged = charges(ledger)
     notes: list[str] = []
     nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
-    known: dict[tuple[int, ...], _Settled] = {}
+    known: dict[tuple[int, ...], _SplitCost] = {}
 
-    def settle(split: Split, channel: str | None) -> _Settled:
+    def settle(split: Split, channel: str | None) -> _SplitCost:
         # What is charged alike is one object, and is settled once.
         lines = tuple(id(line) for line in charged.lines[split] if channel in (None, line.channel))
         if lines not in known:
-            known[lines] = _settled(charged, split, channel, delta, notes)
+            known[lines] = _cost_of_split(charged, split, channel, delta, notes)
         return known[lines]
 
     settled = {split: settle(split, None) for split in charged.kinds}
@@ -163,7 +163,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     """
     _check_delta(delta)
     charged = charges(ledger)
-    costs = [_settled(charged, split, None, delta, []).cost for split in charged.kinds]
+    costs = [_cost_of_split(charged, split, None, delta, []).cost for split in charged.kinds]
     return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
@@ -192,10 +192,10 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     worst = np.zeros(cuts.size)
     for split in charged.kinds:
         composed, least = accounts(charged, split, None).dominating(), np.full(cuts.size, np.inf)
-        parts = [composed.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
+        parts = [composed.releases_between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
         for slack in sampling_slack(charged, split, None, delta):
             most = slack.largest()
-            spent = _along(parts, float(most.remaining_delta(delta)[0]))
+            spent = _epsilon_by_segment(parts, float(most.remaining_delta(delta)[0]))
             least = np.minimum(least, np.where(spent > 0.0, most.total(spent), 0.0))
             if settles(composed, most.added_epsilon(least), least):
                 break
@@ -236,7 +236,7 @@ def pure_epsilon(releases: Releases) -> float:
     if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any() or (releases.poisson[0] > 0.0).any():
         return float("inf")
     plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()
-    return float(plain + amplified(*releases.sampled_laplace).sum())
+    return float(plain + amplify(*releases.sampled_laplace).sum())
 
 
 def epsilon_at(releases: Releases, delta: float) -> float:
@@ -246,18 +246,18 @@ def epsilon_at(releases: Releases, delta: float) -> float:
         releases: their prices, sorted by what composes with what.
         delta: δ; 0 gives the pure ε.
     """
-    return float(_along([releases], delta)[-1])
+    return float(_epsilon_by_segment([releases], delta)[-1])
 
 
-def _along(segments: Sequence[Releases], delta: float) -> Array:
+def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
     """ε(δ) after each segment of releases."""
     pure = np.cumsum([pure_epsilon(s) for s in segments])
-    if delta == 0.0 or not np.isfinite([_moves(s) for s in segments]).all():
+    if delta == 0.0 or not np.isfinite([_total_loss(s) for s in segments]).all():
         return np.asarray(pure)
     mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
     if all(s.only_gaussian for s in segments):
         return gaussian_epsilon(mu, delta)
-    rho = np.cumsum([_concentrated(s) for s in segments])
+    rho = np.cumsum([_zcdp_rho(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
     if not any(s.poisson.size or s.sampled_gaussian.size for s in segments):
         # Pure releases by their sum, beside the Gaussian ones exactly.
@@ -274,17 +274,17 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
     )
 
 
-def _moves(releases: Releases) -> float:
+def _total_loss(releases: Releases) -> float:
     """Finite if the releases hide anything at all."""
     return float(sum(np.sum(part) for part in releases))
 
 
-def _concentrated(releases: Releases) -> float:
+def _zcdp_rho(releases: Releases) -> float:
     """ρ of zero-concentrated privacy, unamplified.
 
     ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian one.
     """
-    squares = (releases.laplace**2).sum() + (amplified(*releases.sampled_laplace) ** 2).sum()
+    squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
     squares += (releases.pure**2).sum() + 0.25 * (releases.ranged**2).sum()
     squares += (releases.sampled_gaussian[0] ** 2).sum() + (releases.poisson[0] ** 2).sum()
     return 0.5 * float(squares + releases.mu**2)
@@ -296,7 +296,7 @@ def _largest(costs: Iterable[Cost]) -> Cost:
     return Cost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
 
 
-class _Settled(NamedTuple):
+class _SplitCost(NamedTuple):
     """A cost, and the largest part of it, in ε and in δ, that is for float64 samplers."""
 
     cost: Cost
@@ -304,7 +304,7 @@ class _Settled(NamedTuple):
     slack_delta: float
 
 
-def _settled(charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]) -> _Settled:
+def _cost_of_split(charged: Charges, split: Split, channel: str | None, delta: float, notes: list[str]) -> _SplitCost:
     """What one record of that kind costs every agent, over all channels or over one."""
     composed = accounts(charged, split, channel)
     pure, size = composed.pure(), composed.size()
@@ -318,10 +318,10 @@ def _settled(charged: Charges, split: Split, channel: str | None, delta: float, 
         stated |= left > 0.0
         if delta == 0.0:
             ideal = pure
-        elif composed.only(DominatingPair.GAUSSIAN):
+        elif composed.has_only(DominatingPair.GAUSSIAN):
             ideal = gaussian_epsilon(composed.mu(), left)
         else:
-            ideal = _composed(composed, pure, left, notes)
+            ideal = _compose(composed, pure, left, notes)
         total = slack.total(ideal)
         better = total < epsilon
         epsilon = np.where(better, total, epsilon)
@@ -334,21 +334,21 @@ def _settled(charged: Charges, split: Split, channel: str | None, delta: float, 
             "for them, and it holds for ideal samplers."
         )
     cost = Cost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
-    return _Settled(cost, float(added.max()), float(lost.max()))
+    return _SplitCost(cost, float(added.max()), float(lost.max()))
 
 
 def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
     """Whether no other bound on the samplers is worth another composition of these releases."""
-    worth = _WORTH_A_FORMULA if composed.only(DominatingPair.GAUSSIAN) else _WORTH
+    worth = _WORTH_A_FORMULA if composed.has_only(DominatingPair.GAUSSIAN) else _WORTH
     return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
 
 
-def _composed(composed: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
+def _compose(composed: ComposedCharges, pure: Array, delta: Array, notes: list[str]) -> Array:
     """(G,) ε(δ) column by column; columns that are equal, or too many, share one composition. delta: (G,)."""
     size = composed.size()
     out = np.where(np.isfinite(size), 0.0, np.inf)
     open_columns = np.flatnonzero(np.isfinite(size) & (size > 0.0))
-    bundles = composed.alike(open_columns)
+    bundles = composed.equal_groups(open_columns)
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
         notes.append(
@@ -418,12 +418,12 @@ def calibrate(
         return np.full_like(each, each.max()) if alike else each
 
     factors = {c: settled(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
-    push = settled(_common(charges(_scaled(ledger, factors)), ledger.n_agents, epsilon, delta))
+    push = settled(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
     # Prices are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and what rounding costs
     # a Gaussian release does not shrink with more noise. So the scaled ledger is priced afresh until it fits.
     for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
-        scaled = _scaled(ledger, factors)
+        scaled = _rescale_channels(ledger, factors)
         spent = settled(epsilon_of(scaled, delta))
         over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
@@ -439,7 +439,7 @@ def calibrate(
         )
     raise InputError(
         f"privacy.epsilon: no noise was found that brings these releases to {epsilon:g} at delta = {delta:g}; "
-        f"{_mend(ledger)}."
+        f"{_advice(ledger)}."
     )
 
 
@@ -448,11 +448,11 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
 
     The grid is a power of two: of all noise scales between two powers, the largest make it the smallest part of them.
     """
-    prices = np.stack([epsilon_of(ledger.rescaled(factor), delta) for factor in _ENDLESS_NOISE])
+    prices = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
     least = float(prices.min(axis=0).max())
     if epsilon >= _SURELY * least:
         return
-    charged = charges(ledger.rescaled(_ENDLESS_NOISE[0]))
+    charged = charges(ledger.rescale(_ENDLESS_NOISE[0]))
     slack = [list(sampling_slack(charged, kind, None, delta)) for kind in charged.kinds]
     if np.isinf(least):
         lost = max(float(bounds[0].delta.max()) for bounds in slack)
@@ -464,11 +464,11 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     raise InputError(
         f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is about "
         f"{epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) cost that "
-        f"much, and more noise does not shrink it; {_mend(ledger)}."
+        f"much, and more noise does not shrink it; {_advice(ledger)}."
     )
 
 
-def _mend(ledger: Ledger) -> str:
+def _advice(ledger: Ledger) -> str:
     return "raise epsilon, or run fewer rounds" if ledger.rounds > 1 else "raise epsilon"
 
 
@@ -510,7 +510,7 @@ def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
 
 
 def _check_calibratable(ledger: Ledger, charged: Charges) -> None:
-    for c in ledger.charged:
+    for c in ledger.charged_channels:
         if c.mechanism == NO_NOISE:
             raise InputError(
                 f"privacy.epsilon: channel {c.channel!r} adds no noise that could be calibrated; give it a mechanism."
@@ -552,9 +552,9 @@ def _own_cost(composed: ComposedCharges) -> Array:
     return np.asarray(total)
 
 
-def _scaled(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
+def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
     one = [
-        replace(ledger, channels=(c,)).rescaled(factors[c.channel]).channels[0] if c.channel in factors else c
+        replace(ledger, channels=(c,)).rescale(factors[c.channel]).channels[0] if c.channel in factors else c
         for c in ledger.channels
     ]
     return replace(ledger, channels=tuple(one))
@@ -574,23 +574,23 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
         for left, added in [one for one in every if one[0] > 0.0 and one[1] <= 0.5 * epsilon] or every[:1]:
             # Far from the solution the slack may be more than everything.
             allowed = 0.5 * delta if left == 0.0 and composed.gaussian else left
-            least = np.minimum(least, _needed(composed, max(0.5 * epsilon, epsilon - added), allowed))
+            least = np.minimum(least, _needed_factors(composed, max(0.5 * epsilon, epsilon - added), allowed))
             if settles(composed, added, epsilon):
                 break
         need = np.maximum(need, least)
     return np.where(need > 0.0, need, 1.0)[charged.group]
 
 
-def _needed(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
+def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
     """(G,) factors; 0 where nothing is charged."""
     size = composed.size()
     out = np.zeros(composed.groups)
     open_groups = np.flatnonzero(size > 0.0)
-    if composed.only(DominatingPair.GAUSSIAN) and delta > 0.0:
+    if composed.has_only(DominatingPair.GAUSSIAN) and delta > 0.0:
         return composed.mu() / largest_mu(epsilon, delta)
-    if composed.only(DominatingPair.LAPLACE) and delta == 0.0:
+    if composed.has_only(DominatingPair.LAPLACE) and delta == 0.0:
         return composed.pure() / (epsilon * (1.0 - 2e-6))
-    bundles = composed.alike(open_groups)
+    bundles = composed.equal_groups(open_groups)
     if len(bundles) > MOST_COLUMNS:
         bundles = gather(bundles, size)
     start: float | None = None
@@ -651,7 +651,7 @@ def solve(
             small = (factor, cost)
         else:
             large = (factor, cost)
-        factor = _next(small, large, aim, turn)
+        factor = _next_factor(small, large, aim, turn)
         if large is not None and small is not None and large[0] / small[0] < 1.0 + 1e-13:
             break
     if large is None:
@@ -661,7 +661,7 @@ def solve(
     return large[0]
 
 
-def _next(small: tuple[float, float] | None, large: tuple[float, float] | None, aim: float, turn: int) -> float:
+def _next_factor(small: tuple[float, float] | None, large: tuple[float, float] | None, aim: float, turn: int) -> float:
     if small is None or large is None:
         factor, cost = small or large or (1.0, aim)
         # About ε ∝ 1/factor; a little further, so that the next point lies on the other side.

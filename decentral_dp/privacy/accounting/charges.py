@@ -19,14 +19,14 @@ from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.float_slack import (
     SHARES,
-    Drawn,
+    DrawnVariates,
     Slack,
     drawn_variates,
     join_by_grid,
-    likely,
-    surely,
+    likely_slack,
+    worst_case_slack,
 )
-from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
 
@@ -57,7 +57,7 @@ class ChannelCharges(NamedTuple):
     loss: Array
     rate: Array
     column: IntArray
-    variates: tuple[Array, Array] | Drawn
+    variates: tuple[Array, Array] | DrawnVariates
     sampling: str = "fixed"
     distortion: float = 0.0
 
@@ -102,7 +102,7 @@ def charges(ledger: Ledger) -> Charges:
         >>> accounts(priced, "train", channel=None).pure().round(4).tolist()
         [1.0]
     """
-    channels = ledger.charged
+    channels = ledger.charged_channels
     for c in channels:
         _check(c, ledger.n_agents)
     if not channels:
@@ -121,12 +121,14 @@ def _lines(c: ChannelLedger, column: IntArray) -> dict[Split, ChannelCharges]:
     """The charges of a channel by kind of record: where two kinds are charged alike, they are priced once."""
     found: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
-        alike = next((kind for kind in found if _same(c.sensitivity, kind, split) and _same(c.rate, kind, split)), None)
+        alike = next(
+            (kind for kind in found if _is_equal(c.sensitivity, kind, split) and _is_equal(c.rate, kind, split)), None
+        )
         found[split] = _line(c, split, column) if alike is None else found[alike]
     return found
 
 
-def _same(values: Mapping[Split, Array], one: Split, other: Split) -> bool:
+def _is_equal(values: Mapping[Split, Array], one: Split, other: Split) -> bool:
     return values[one] is values[other] or np.array_equal(values[one], values[other])
 
 
@@ -142,20 +144,20 @@ def _line(c: ChannelLedger, split: Split, column: IntArray) -> ChannelCharges:
     )
 
 
-def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, Array] | Drawn:
+def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, Array] | DrawnVariates:
     epsilon, delta = np.zeros(loss.shape[1]), np.zeros(loss.shape[1])
     for rows in _blocks(loss):
         slack = c.mechanism.float_slack(loss[rows], c.dimension)
         if isinstance(slack, NormalVariates):
             # What hides one agent's record are the variates of all agents, where they share noise.
             number = c.dimension * c.shared.get("variates", np.ones((1, 1)))
-            return drawn_variates(loss, number, slack.bits + _finer(c), slack.randomised, column)
+            return drawn_variates(loss, number, slack.bits + _extra_bits(c), slack.randomised, column)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
     return epsilon, delta
 
 
-def _finer(c: ChannelLedger) -> int:
+def _extra_bits(c: ChannelLedger) -> int:
     """Bits by which the grid is finer beside the largest scale that is drawn than beside the least, of any round."""
     if not c.shared or not c.rounds.size:
         return 0
@@ -221,7 +223,7 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
     """
     groups = int(charged.group.max()) + 1
     epsilon, lost, ratio = np.zeros(groups), np.zeros(groups), np.zeros(groups)
-    normals: list[Drawn] = []
+    normals: list[DrawnVariates] = []
     for line in charged.lines[split]:
         if channel not in (None, line.channel):
             continue
@@ -229,7 +231,7 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
             away = line.distortion * (line.loss > 0.0).sum(axis=0)
             epsilon += 2.0 * away[line.column]
             ratio += away[line.column]
-        if isinstance(line.variates, Drawn):
+        if isinstance(line.variates, DrawnVariates):
             normals.append(line.variates)
         else:
             more, less = (part[line.column] for part in line.variates)
@@ -240,7 +242,7 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
         return
     every = join_by_grid(normals)
     for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
-        bound = likely(every, share * delta, ratio) if share else surely(every)
+        bound = likely_slack(every, share * delta, ratio) if share else worst_case_slack(every)
         yield bound._replace(
             epsilon=epsilon + bound.epsilon, delta=np.minimum(1.0, lost + bound.delta), ratio=ratio + bound.ratio
         )
@@ -287,7 +289,7 @@ class ComposedCharges:
     plain: Mapping[DominatingPair, tuple[Plain, ...]]
     sampled: Mapping[str, Fresh]
 
-    def only(self, pair: DominatingPair) -> bool:
+    def has_only(self, pair: DominatingPair) -> bool:
         """Whether all of them are such releases that every record takes part in."""
         return not self.sampled and self.plain.keys() <= {pair}
 
@@ -316,7 +318,7 @@ class ComposedCharges:
         total, gaussian = self.sums.copy(), self.mu()
         for way, (_, base, rate) in self.sampled.items():
             if way == "sampled_laplace":
-                total += amplified(base, rate).sum(axis=0)
+                total += amplify(base, rate).sum(axis=0)
             else:
                 gaussian = gaussian + base.sum(axis=0)
         return np.where(gaussian > 0.0, np.inf, total)
@@ -328,7 +330,7 @@ class ComposedCharges:
             total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
         return np.asarray(total)
 
-    def alike(self, groups: IntArray) -> list[IntArray]:
+    def equal_groups(self, groups: IntArray) -> list[IntArray]:
         """Bundle the given groups (G,) where every charge is the same: (g,) of each bundle."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
         plain = [(_names(line.loss), line.column) for lines in self.plain.values() for line in lines]
@@ -340,13 +342,13 @@ class ComposedCharges:
 
     def releases(self, groups: IntArray) -> Releases:
         """Return the elementwise largest charges of the given groups (G,)."""
-        return self._bound(groups).between(-1, None)
+        return self._elementwise_largest(groups).releases_between(-1, None)
 
     def dominating(self) -> ComposedCharges:
         """Return one group whose charges are the elementwise largest of all."""
-        return self._bound(np.arange(self.groups))
+        return self._elementwise_largest(np.arange(self.groups))
 
-    def between(self, after: int, until: int | None) -> Releases:
+    def releases_between(self, after: int, until: int | None) -> Releases:
         """Return the charges of the only group for releases with after < index ≤ until."""
 
         def kept(rounds: IntArray, *parts: Array) -> Array:
@@ -368,7 +370,7 @@ class ComposedCharges:
             mu=float(np.sqrt(sum(float((kept(line.rounds, line.loss)[0] ** 2).sum()) for line in gaussian))),
         )
 
-    def _bound(self, groups: IntArray) -> ComposedCharges:
+    def _elementwise_largest(self, groups: IntArray) -> ComposedCharges:
         zero = np.zeros(1, dtype=np.int64)
 
         def worst(values: Array, columns: IntArray) -> Array:

@@ -106,17 +106,17 @@ class Slack(NamedTuple):
         return Slack(epsilon, delta, ratio, exponent, self.order.min(axis=-1, keepdims=True))
 
 
-class Drawn(NamedTuple):
+class DrawnVariates(NamedTuple):
     """Normal variates on one kind of grid, by group.
 
-    unit: u. coordinates: N, (G,). sensitivities: (G, B) how many releases have a μ of each size. randomised: (G,) of
+    unit: u. coordinates: N, (G,). sensitivities: (G, B) how many releases have a μ of each size. n_randomised: (G,) of
     them rounded at random.
     """
 
     unit: float
     coordinates: Array
     sensitivities: Array
-    randomised: Array
+    n_randomised: Array
 
 
 def unit(bits: int) -> float:
@@ -124,7 +124,9 @@ def unit(bits: int) -> float:
     return 2.0 ** (bits - 51)
 
 
-def drawn_variates(mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray) -> Drawn:
+def drawn_variates(
+    mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray
+) -> DrawnVariates:
     """Count the normal variates of one channel.
 
     Args:
@@ -142,43 +144,43 @@ def drawn_variates(mu: Array, coordinates: Array | float, bits: int, randomised:
         np.bincount(places, minlength=width * (_SENSITIVITIES.size + 1)).reshape(width, -1)[:, 1:].astype(np.float64)
     )
     releases, number = count.sum(axis=1), np.einsum("tg,tg->g", sensitivity, np.broadcast_to(coordinates, mu.shape))
-    return Drawn(unit(bits), number[column], count[column], (randomised * releases)[column])
+    return DrawnVariates(unit(bits), number[column], count[column], (randomised * releases)[column])
 
 
-def join_by_grid(parts: Sequence[Drawn]) -> list[Drawn]:
+def join_by_grid(parts: Sequence[DrawnVariates]) -> list[DrawnVariates]:
     """The same variates, one item for each kind of grid."""
-    out: dict[float, Drawn] = {}
+    out: dict[float, DrawnVariates] = {}
     for part in parts:
         other = out.get(part.unit)
         sums = part[1:] if other is None else [a + b for a, b in zip(part[1:], other[1:], strict=True)]
-        out[part.unit] = Drawn(part.unit, *sums)
+        out[part.unit] = DrawnVariates(part.unit, *sums)
     return list(out.values())
 
 
 class _Table(NamedTuple):
     """What one variate or one release adds to τ and to an exponent, by rows of cuts.
 
-    still: F(0), (K, 1). moved: (B, K) F(μ). exponent: (K, 1).
+    unmoved: F(0), (K, 1). moved: (B, K) F(μ). exponent: (K, 1).
     """
 
-    still: Array
+    unmoved: Array
     sensitivity: Array
     exponent: Array
 
 
-def surely(parts: Sequence[Drawn]) -> Slack:
+def worst_case_slack(parts: Sequence[DrawnVariates]) -> Slack:
     """What all coordinates may add, each at its worst."""
     groups = parts[0].coordinates.size
     ratio, delta, nothing = np.zeros(groups), np.zeros(groups), np.zeros((1, groups))
     for part in parts:
         ratio -= part.coordinates * np.log1p(-_BULK * part.unit)
-        far_p, far_q = _far(part, _table(part.unit, False))
-        delta += far_p[0] + far_q[0] + _COIN * part.randomised
+        far_p, far_q = _mass_far_out(part, _table(part.unit, False))
+        delta += far_p[0] + far_q[0] + _COIN * part.n_randomised
     # Masses of p° are near one where τ is small; and a large a is of no use.
     return Slack(2.0 * ratio, np.where((delta < 0.1) & (ratio < 1.0), delta, 1.0), ratio, nothing, nothing + np.inf)
 
 
-def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
+def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> Slack:
     """What they may add but for this δ; ratio: (G,) by how much laws are away for other reasons.
 
     Where it does not suffice exponents are infinite.
@@ -188,9 +190,9 @@ def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
     out_p, out_q, randomised = np.zeros(exponent.shape), np.zeros(exponent.shape), np.zeros(groups)
     for part in parts:
         table = _table(part.unit, True)
-        far_p, far_q = _far(part, table)
+        far_p, far_q = _mass_far_out(part, table)
         exponent = exponent + table.exponent * part.coordinates
-        out_p, out_q, randomised = out_p + far_p, out_q + far_q, randomised + _COIN * part.randomised
+        out_p, out_q, randomised = out_p + far_p, out_q + far_q, randomised + _COIN * part.n_randomised
     # Of the least δ there is no share in float64: then no exponent is enough.
     with np.errstate(divide="ignore"):
         exponent = exponent - np.log(_MIDDLE * delta)
@@ -210,7 +212,7 @@ def noise_alone(draws: IntArray, bits: int) -> tuple[Array, Array]:
     return number * (_BULK * unit(bits)), number * (2e-14 * 2.0 ** (bits - 16))
 
 
-def _cut(unit: float, height: Array) -> Array:
+def _cut_of_height(unit: float, height: Array) -> Array:
     """c with h(c) = height."""
     return np.asarray(_K + np.log(height / unit) / _K)
 
@@ -219,14 +221,14 @@ def _variance(unit: float, height: Array) -> Array:
     """V up to the cut of this height, (K, 1)."""
     bulk = _BULK * unit
     steps = height * _STEPS
-    mass = ndtr(_cut(unit, steps) - 2.0 * _K)
+    mass = ndtr(_cut_of_height(unit, steps) - 2.0 * _K)
     mass[:, :-1] -= mass[:, 1:]
     # More than e^600 is no bound at all, and ∞·0 is no number.
     tilt, tilts = (np.exp(np.minimum((_ORDERS + 2.0) * h / (1.0 - h), 600.0)) for h in (np.asarray(bulk), steps))
     return np.asarray(bulk**2 * tilt + 2.0 * unit**2 * (mass * tilts).sum(axis=1, keepdims=True))
 
 
-def _outside(unit: float, cut: Array, shift: Array | float) -> Array:
+def _mass_outside(unit: float, cut: Array, shift: Array | float) -> Array:
     """1.1 F(shift); shift: broadcastable."""
     up = np.exp(_K * np.asarray(shift)) * ndtr(shift + _K - cut)
     down = np.exp(-_K * np.asarray(shift)) * ndtr(_K - cut - shift)
@@ -234,9 +236,9 @@ def _outside(unit: float, cut: Array, shift: Array | float) -> Array:
     return np.asarray(1.1 * (unit * np.exp(-0.5 * _K * _K) * (up + down) + beyond))
 
 
-def _far(part: Drawn, table: _Table) -> tuple[Array, Array]:
+def _mass_far_out(part: DrawnVariates, table: _Table) -> tuple[Array, Array]:
     """(K, G) each: what is far out under P, and under Q."""
-    still = table.still * part.coordinates
+    still = table.unmoved * part.coordinates
     # Only where there are such shifts: 0·∞ is no number.
     sensitivity = (part.sensitivities[:, :-1] @ table.sensitivity).T + np.where(
         part.sensitivities[:, -1] > 0.0, np.inf, 0.0
@@ -247,10 +249,10 @@ def _far(part: Drawn, table: _Table) -> tuple[Array, Array]:
 @cache
 def _table(unit: float, likely: bool) -> _Table:
     if not likely:
-        cut = _cut(unit, np.full((1, 1), _BULK * unit))
-        return _Table(_outside(unit, cut, 0.0), _outside(unit, cut, _SENSITIVITIES[:-1]).T, np.zeros((1, 1)))
+        cut = _cut_of_height(unit, np.full((1, 1), _BULK * unit))
+        return _Table(_mass_outside(unit, cut, 0.0), _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, np.zeros((1, 1)))
     height = np.clip(_LOADS / _ORDERS, _BULK * unit, _LARGEST_HEIGHT)
-    cut = _cut(unit, height)
-    still = _outside(unit, cut, 0.0)
+    cut = _cut_of_height(unit, height)
+    still = _mass_outside(unit, cut, 0.0)
     exponent = (1.0 + _ORDERS) * (still + 0.5 * _ORDERS * _variance(unit, height))
-    return _Table(still, _outside(unit, cut, _SENSITIVITIES[:-1]).T, exponent)
+    return _Table(still, _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, exponent)

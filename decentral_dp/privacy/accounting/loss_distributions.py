@@ -52,7 +52,7 @@ from decentral_dp.privacy.accounting.tilted_composition import Pair, tilted_epsi
 _BISECTIONS = 100
 
 
-def amplified(loss: Array | float, rate: Array | float) -> Array:
+def amplify(loss: Array | float, rate: Array | float) -> Array:
     """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool.
 
     loss, rate: E and η, numbers or arrays that broadcast.
@@ -165,7 +165,7 @@ def _base_epsilon(e: Array, rate: float) -> Array:
 
 def gaussian_reach(mu: float, rate: float, tail: float) -> float:
     """A loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
-    return float(amplified(0.5 * mu * mu - mu * float(ndtri(max(tail, 1e-300))), rate))
+    return float(amplify(0.5 * mu * mu - mu * float(ndtri(max(tail, 1e-300))), rate))
 
 
 def poisson_reach(mu: float, rate: float, tail: float) -> float:
@@ -188,14 +188,14 @@ class LossMasses(NamedTuple):
 
     Args:
         step: of the grid.
-        first: the least loss, in steps.
+        lowest: the least loss, in steps.
         masses: (n,) of the losses first, first + 1, … steps.
         infinite: mass of an infinite loss.
         error: a bound on the l1 error of all masses.
     """
 
     step: float
-    first: int
+    lowest: int
     masses: Array
     infinite: float
     error: float
@@ -225,12 +225,12 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     # What does not depend on the pair is computed once for all of them.
     above, falling = -np.expm1(-e), np.exp(-e)
     return [
-        _connected(profile(e[: n + 1]), above[: n + 1], falling[: n + 1], n, step)
+        _connect_the_dots(profile(e[: n + 1]), above[: n + 1], falling[: n + 1], n, step)
         for (profile, _), n in zip(pairs, points, strict=True)
     ]
 
 
-def _connected(profile: Array, above: Array, falling: Array, points: int, step: float) -> LossMasses:
+def _connect_the_dots(profile: Array, above: Array, falling: Array, points: int, step: float) -> LossMasses:
     deltas = np.empty(2 * points + 1)
     upper = deltas[points:]
     np.minimum(np.maximum(profile, 0.0), 1.0, out=upper)
@@ -279,7 +279,7 @@ def power(part: LossMasses, count: int, tail: float) -> LossMasses:
     return reduce(lambda a, b: _compose(a, b, tail), squares)
 
 
-def composed(parts: Iterable[LossMasses], tail: float) -> LossMasses:
+def compose(parts: Iterable[LossMasses], tail: float) -> LossMasses:
     """Compose distributions on one grid, the two smallest first; tail: as for `power`."""
     heap = [(p.masses.size, i, p) for i, p in enumerate(parts)]
     heapq.heapify(heap)
@@ -307,7 +307,7 @@ def powers(parts: Sequence[LossMasses], counts: Sequence[int], tail: float) -> L
     for bit in reversed(range(max(counts).bit_length())):
         total = [_compose(s, s, tail) for s in total]
         here = [part for part, n in zip(parts, counts, strict=True) if n >> bit & 1]
-        total = [composed([*total, *here], tail)]
+        total = [compose([*total, *here], tail)]
     return total[0]
 
 
@@ -315,7 +315,7 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
     size = a.masses.size + b.masses.size
     # l1 error of a convolution by Fourier transform; against long double it stayed below 0.8·ulp·√(2n) up to n = 16000.
     rounding = 2.0 * _ULP * math.sqrt(2.0 * size)
-    masses = _convolved(a.masses, b.masses)
+    masses = _convolve(a.masses, b.masses)
     # A cut below the transform's noise would never end the tails.
     cut = 0.5 * max(tail, 0.1 * rounding)
     low = _prefix(masses, cut)
@@ -325,10 +325,10 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
         infinite += float(np.add.reduce(masses[high:]))
     if low:
         kept[0] += np.add.reduce(masses[:low])
-    return LossMasses(a.step, a.first + b.first + low, kept, infinite, a.error + b.error + rounding)
+    return LossMasses(a.step, a.lowest + b.lowest + low, kept, infinite, a.error + b.error + rounding)
 
 
-def _convolved(a: Array, b: Array) -> Array:
+def _convolve(a: Array, b: Array) -> Array:
     if a.size == 1 or b.size == 1:
         return a * b
     size = a.size + b.size - 1
@@ -380,7 +380,7 @@ def epsilon_at(total: LossMasses, delta: float) -> float:
         return math.inf
     n = total.masses.size
     losses = np.full(n, -total.step)
-    losses[0] = (total.first + n - 1) * total.step
+    losses[0] = (total.lowest + n - 1) * total.step
     np.cumsum(losses, out=losses)
     # Sums over all larger losses: of P, and of P e^{−x}.
     above, further = np.empty(n + 1), np.empty(n + 1)
@@ -433,7 +433,7 @@ class Releases(NamedTuple):
     ranged: Array = _NONE
     poisson: Array = np.zeros((2, 0))
 
-    def joined(self, other: Releases) -> Releases:
+    def join(self, other: Releases) -> Releases:
         """Both sets of releases."""
         pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
         return Releases._make(np.concatenate(p, axis=-1) if np.ndim(p[0]) else math.hypot(*p) for p in pairs)
@@ -450,7 +450,7 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
     Where the errors of transforms add up to a good part of δ, and wherever `tilted` is set, the releases are composed
     under an exponential tilt (`tilted_composition`), whose errors are relative to δ.
     """
-    every = reduce(Releases.joined, segments)
+    every = reduce(Releases.join, segments)
     releases = len(segments) + sum(part.shape[-1] for part in every if isinstance(part, np.ndarray))
     # What is cut off the tails is charged as infinite loss; all cuts together take less than a thousandth of δ.
     tail = 1e-4 * delta / releases
@@ -467,7 +467,7 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
         if tilted:
             # On the way, schedules are gathered more coarsely.
             share = _BUCKET_SHARE if k + 1 == len(segments) else _COARSER * _BUCKET_SHARE
-            out.append(_tilted(segments[: k + 1], tail, delta, share))
+            out.append(_tilted_epsilon(segments[: k + 1], tail, delta, share))
             first_tilted = min(first_tilted, k)
             continue
         if pairs:
@@ -477,24 +477,24 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
                 parts = [powers(losses, numbers, tail)]
             else:
                 parts = [power(loss, n, tail) for loss, n in zip(losses, numbers, strict=True)]
-            total = composed(parts if total is None else [total, *parts], tail)
-        out.append(_read(total, delta))
+            total = compose(parts if total is None else [total, *parts], tail)
+        out.append(_epsilon_at(total, delta))
         if total is not None and total.error > _NOISE_SHARE * delta:
-            out[-1] = min(out[-1], _tilted(segments[: k + 1], tail, delta, _BUCKET_SHARE))
+            out[-1] = min(out[-1], _tilted_epsilon(segments[: k + 1], tail, delta, _BUCKET_SHARE))
     # Fewer releases never cost more.
     for k in range(len(out) - 2, first_tilted - 1, -1):
         out[k] = min(out[k], out[k + 1])
     return out
 
 
-def _tilted(segments: Sequence[Releases], tail: float, delta: float, share: float) -> float:
-    every = reduce(Releases.joined, segments)
+def _tilted_epsilon(segments: Sequence[Releases], tail: float, delta: float, share: float) -> float:
+    every = reduce(Releases.join, segments)
     step = _resolution(every, delta, _TILTED_POINTS)
     pairs = list(_pairs(every, step, tail, share))
     return tilted_epsilon(pairs, step, delta) if pairs else 0.0
 
 
-def _read(total: LossMasses | None, delta: float) -> float:
+def _epsilon_at(total: LossMasses | None, delta: float) -> float:
     if total is None:
         return 0.0
     left = delta - total.error
@@ -523,7 +523,7 @@ def _squares(releases: Releases) -> Array:
             np.minimum(releases.laplace**2, 3.0),
             np.minimum(releases.pure**2, 3.0),
             np.minimum(releases.ranged**2, 3.0),
-            np.minimum(amplified(e, rate) ** 2, chi),
+            np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
@@ -553,7 +553,7 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
         low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
-    pure = np.concatenate([releases.laplace, amplified(*releases.sampled_laplace), releases.pure, releases.ranged])
+    pure = np.concatenate([releases.laplace, amplify(*releases.sampled_laplace), releases.pure, releases.ranged])
     guess = max(guess, float(pure.max(initial=0.0)))
     if releases.mu == 0.0 and not releases.sampled_gaussian.size and not releases.poisson.size:
         guess = min(guess, float(pure.sum()))
@@ -567,7 +567,7 @@ def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterat
     for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.ranged]), step), share):
         yield Pair(response_profile(loss), loss, count)
     for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
-        yield Pair(laplace_profile(loss, rate), float(amplified(loss, rate)), count)
+        yield Pair(laplace_profile(loss, rate), float(amplify(loss, rate)), count)
     for mu, rate, count in _sampled_buckets(releases.sampled_gaussian, share):
         yield Pair(gaussian_profile(mu, rate), gaussian_reach(mu, rate, tail), count)
     for mu, rate, count in _sampled_buckets(releases.poisson, share):

@@ -44,7 +44,7 @@ class Coupled(NamedTuple):
     Args:
         factors: R, T arrays (m, m): by how much at most the l2 distance of two messages of j grows in that of i.
         noise: s, (T, m) standard deviations; +inf at members of the observer, whose noise hides nothing from it.
-        seen: S, (T, m) whether the observer sees the message.
+        observed: S, (T, m) whether the observer sees the message.
         rounding: (T, m) what float64 adds to the l2 distance of two noiseless messages.
 
     References:
@@ -53,7 +53,7 @@ class Coupled(NamedTuple):
 
     factors: Sequence[Array]
     noise: Array
-    seen: NDArray[np.bool_]
+    observed: NDArray[np.bool_]
     rounding: Array
 
 
@@ -114,19 +114,19 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], m
         >>> neighbour_mu(rounds, [0], np.array([[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])).round(6).tolist()
         [0.632456]
     """
-    hidden, inside = ~coupled.seen, np.isinf(coupled.noise)
+    hidden, inside = ~coupled.observed, np.isinf(coupled.noise)
     if inside[:, victims].any() or any(
         factors[np.ix_(inside[t + 1], hidden[t])].any() for t, factors in enumerate(coupled.factors[1:])
     ):
         raise ValueError("the victim is no observer, and an observer sees every message that it goes on from")
     system = _system(coupled)
-    return np.array([_least(coupled, system, int(victim), moved[:, victim]) for victim in victims])
+    return np.array([_least_price(coupled, system, int(victim), moved[:, victim]) for victim in victims])
 
 
-def _least(coupled: Coupled, system: _Solver, victim: int, moved: Array) -> float:
+def _least_price(coupled: Coupled, system: _Solver, victim: int, moved: Array) -> float:
     """The least price that was found; the price at every d that was tried is one."""
-    hidden = ~coupled.seen
-    best = _spent(coupled, victim, moved, np.zeros(hidden.shape))
+    hidden = ~coupled.observed
+    best = _price_at(coupled, victim, moved, np.zeros(hidden.shape))
     paid = moved / np.square(coupled.noise[:, victim])
     right = np.zeros(hidden.shape)
     right[:, victim] = paid
@@ -136,7 +136,7 @@ def _least(coupled: Coupled, system: _Solver, victim: int, moved: Array) -> floa
     fewest, patience = np.inf, 3
     for _ in range(_PIVOTS):
         apart, slope = system(free, right)
-        best = min(best, _spent(coupled, victim, moved, np.maximum(apart, 0.0)))
+        best = min(best, _price_at(coupled, victim, moved, np.maximum(apart, 0.0)))
         largest = max(float(np.abs(apart).max(initial=0.0)), 1e-300)
         wrong = np.where(free, apart < -1e-12 * largest, hidden & (slope < -1e-12 * largest))
         count = int(wrong.sum())
@@ -148,18 +148,18 @@ def _least(coupled: Coupled, system: _Solver, victim: int, moved: Array) -> floa
         elif patience:
             patience -= 1
         else:
-            wrong = _last_of(wrong)
+            wrong = _last_one(wrong)
         free = free ^ wrong
     return best
 
 
-def _last_of(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _last_one(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
     one = np.zeros_like(wrong)
     one.flat[np.flatnonzero(wrong)[-1]] = True
     return one
 
 
-def _spent(coupled: Coupled, victim: int, moved: Array, apart: Array) -> float:
+def _price_at(coupled: Coupled, victim: int, moved: Array, apart: Array) -> float:
     """√ of the sum at d, every rounding upwards."""
     terms = apart.shape[1] + 8.0
     before, total = np.zeros(apart.shape[1]), 0.0

@@ -100,20 +100,20 @@ class NetworkBudget:
 
 
 class _Gossip(NamedTuple):
-    """The rounds, as seen by one observer. mixed: I + W. share: k. shrink: c. noise: s. seen, hidden: N and H."""
+    """The rounds, as seen by one observer. mixing: I + W. share: k. shrink: c. noise: s. observed, hidden: N and H."""
 
-    mixed: Array
+    mixing: Array
     share: Array
     shrink: Array
     noise: Array
-    seen: NDArray[np.int64]
+    observed: NDArray[np.int64]
     hidden: NDArray[np.int64]
 
     def blocks(self, t: int) -> tuple[Array, Array]:
         """B in units of the messages' own noise, (n, h), and A_HH, (h, h), of round t."""
-        n, h = self.seen, self.hidden
-        own = self.share[t, h][:, None] * self.mixed[np.ix_(h, h)] - np.diag(self.shrink[t, h])
-        return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixed[np.ix_(n, h)], own
+        n, h = self.observed, self.hidden
+        own = self.share[t, h][:, None] * self.mixing[np.ix_(h, h)] - np.diag(self.shrink[t, h])
+        return (self.share[t, n] / self.noise[t, n])[:, None] * self.mixing[np.ix_(n, h)], own
 
 
 def pairwise(
@@ -175,7 +175,7 @@ def pairwise(
         outside = np.setdiff1d(np.arange(m), members)
         near = (weights[list(members)][:, outside] != 0.0).any(axis=0)
         gossip = _Gossip(mixed, kept, shrink, s, outside[near], outside[~near])
-        mu[row, outside], arrival[row, outside] = _against(gossip, g, arrives, outside)
+        mu[row, outside], arrival[row, outside] = _worst_arrivals(gossip, g, arrives, outside)
         if progress is not None:
             progress(row + 1, len(sets))
     return NetworkBudget(sets, mu, arrival, everything(g, s, arrives))
@@ -237,11 +237,11 @@ def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tu
     return tuple(tuple(sorted({int(a) for a in members})) for members in observers)
 
 
-def _against(
+def _worst_arrivals(
     gossip: _Gossip, g: Array, arrives: NDArray[np.bool_], outside: NDArray[np.int64]
 ) -> tuple[Array, NDArray[np.int64]]:
     """μ and the worst arrival of all agents outside one observer."""
-    seen, hidden = np.searchsorted(outside, gossip.seen), np.searchsorted(outside, gossip.hidden)
+    seen, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
     left = np.zeros((hidden.size, hidden.size))
     slope, value = np.zeros((hidden.size, outside.size)), np.zeros(outside.size)
     worst, arrival = np.zeros(outside.size), np.zeros(outside.size, dtype=np.int64)
@@ -250,7 +250,7 @@ def _against(
         error = own - gain @ reach
         # What one record of each agent adds to the messages (in units of their noise), and to the error of the filter.
         direct, lasting = np.zeros((seen.size, outside.size)), np.zeros((hidden.size, outside.size))
-        direct[np.arange(seen.size), seen] = (g[t] / gossip.noise[t])[gossip.seen]
+        direct[np.arange(seen.size), seen] = (g[t] / gossip.noise[t])[gossip.observed]
         lasting[np.arange(hidden.size), hidden] = g[t, gossip.hidden]
         lasting -= gain @ direct
         noticed, later = inverse @ direct, left @ lasting
@@ -268,7 +268,7 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
     for t in range(len(gossip.noise)):
         reach, own = gossip.blocks(t)
         common = reach @ spread
-        inverse = np.asarray(np.linalg.inv(common @ reach.T + np.eye(gossip.seen.size)), dtype=np.float64)
+        inverse = np.asarray(np.linalg.inv(common @ reach.T + np.eye(gossip.observed.size)), dtype=np.float64)
         gain: Array = own @ common.T @ inverse
         yield gain, inverse
         error = own - gain @ reach
@@ -279,11 +279,12 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
 LARGEST_VARIATE = 45.0
 
 
-class Sent(NamedTuple):
+class Messages(NamedTuple):
     """What the messages are computed from.
 
     mixing: W, (m, m). share, contraction: k and c, (T,), of A_t = k_t (I + W) − c_t I. noise: s, (T, m). dimension: d.
-    summed: E, (T, m). start: sup |ṽ_0|. added: (T,) the most that a round adds to a coordinate, noise aside.
+    sum_error: E, (T, m). start: sup |ṽ_0|. largest_addition: (T,) the most that a round adds to a coordinate, noise
+    aside.
     """
 
     mixing: Array
@@ -291,12 +292,12 @@ class Sent(NamedTuple):
     contraction: Array
     noise: Array
     dimension: int
-    summed: Array
+    sum_error: Array
     start: float
-    added: Array
+    largest_addition: Array
 
 
-def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
+def rounding(sent: Messages, observers: tuple[tuple[int, ...], ...]) -> Array:
     """ν of each observer, (o,); +inf where messages may outgrow their noise so far that they leave its grid."""
     rounds, m = sent.noise.shape
     cells, identity = GAUSSIAN.grid(sent.noise, sent.dimension), np.eye(m)
@@ -310,13 +311,13 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
         step = np.abs(sent.share[t] * (identity + sent.mixing) - sent.contraction[t] * identity)
         # Before anything cancels: the terms of k_t (I + W) and of c_t I one by one.
         passed = (float((identity + np.abs(sent.mixing)).sum(axis=1).max()) + sent.contraction[t]) * largest
-        computed = 2.0**-53 * terms * (passed + float(sent.added[t]))
+        computed = 2.0**-53 * terms * (passed + float(sent.largest_addition[t]))
         off = own * cells[t] + reach @ step.T + computed
-        total += np.where(inside, 0.0, ((np.sqrt(sent.dimension) * off + sent.summed[t]) / sent.noise[t]) ** 2).sum(
+        total += np.where(inside, 0.0, ((np.sqrt(sent.dimension) * off + sent.sum_error[t]) / sent.noise[t]) ** 2).sum(
             axis=1
         )
         reach = 0.5 * cells[t] + np.where(inside, off, 0.0)
-        grown = float(step.sum(axis=1).max()) * largest + float(sent.added[t]) + computed
+        grown = float(step.sum(axis=1).max()) * largest + float(sent.largest_addition[t]) + computed
         largest = grown + float((LARGEST_VARIATE * sent.noise[t] + 2.0 * cells[t]).max())
         if not largest < 2.0**52 * cells[t].min():
             return np.full(len(observers), np.inf)

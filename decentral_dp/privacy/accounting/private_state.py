@@ -77,10 +77,10 @@ def private_state(
     Sensitivity:
         In l1, one record of one agent replaced; formula at the top of this module. See docs/proofs/03.
     """
-    known = _known(constants)
+    known = _require_constants(constants)
     weight = np.atleast_1d(np.asarray(neighbour_weight, dtype=np.float64))
     counts = {k: np.broadcast_to(_rows(averaged[k], rounds), (rounds, weight.size)) for k in known.data}
-    moves = _moves(known, split, radial_clip)
+    moves = _movements(known, split, radial_clip)
     keep = np.abs(1.0 - weight)[:, None]
     decays = np.array([steps[c].decay for c in CHANNELS])
     scales = np.array([steps[c].scale for c in CHANNELS])
@@ -127,8 +127,8 @@ def endless_remainder(
     Returns:
         The bound; +inf if there is no such C, or if some decay v_v ≤ ς_v. See docs/proofs/03.
     """
-    known = _known(constants)
-    moves = _moves(known, split, radial_clip=False)
+    known = _require_constants(constants)
+    moves = _movements(known, split, radial_clip=False)
     step = np.array([steps[c].scale for c in CHANNELS])
     decay = np.array([steps[c].decay for c in CHANNELS])
     beta, t1 = 1.0 + decay, rounds + 1.0
@@ -151,7 +151,7 @@ def endless_remainder(
     return float(total) * (1.0 + 1e-9)
 
 
-def _moves(known: LipschitzConstants, split: Split | Literal["pair"], radial_clip: bool) -> _Moves:
+def _movements(known: LipschitzConstants, split: Split | Literal["pair"], radial_clip: bool) -> _Moves:
     replaced = SPLITS if split == "pair" else (split,)
     factor = 2.0 if radial_clip else 1.0
     return _Moves(
@@ -160,7 +160,7 @@ def _moves(known: LipschitzConstants, split: Split | Literal["pair"], radial_cli
     )
 
 
-def _known(constants: LipschitzConstants | None) -> LipschitzConstants:
+def _require_constants(constants: LipschitzConstants | None) -> LipschitzConstants:
     if constants is None:
         raise InputError(
             "The private-state protocol has no certified budget without Lipschitz constants, and this problem has none "

@@ -86,7 +86,7 @@ def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
     left = delta - sum(p.number * p.infinite for p in parts) * mass * (1.0 + 1e-9)
     if not left > 0.0 or not mass < 2.0:
         return math.inf
-    moments = _Moments([_Blocks.of(p, step, max(256, _BLOCKS // len(parts))) for p in parts])
+    moments = _Moments([_Blocks.from_losses(p, step, max(256, _BLOCKS // len(parts))) for p in parts])
     theta = moments.best_tilt(math.log(left))
     if theta is None:
         return math.inf
@@ -104,9 +104,9 @@ def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
         return min(renyi, tilted_epsilon(pairs, coarser, delta)) if step < coarser <= _COARSEST else renyi
     length = 2 ** max(4, math.ceil(math.log2((high - low) / step + 16.0)))
     first = math.floor(0.5 * (low + high) / step) - length // 2
-    composed, error = _composed(parts, tilted, length, first, total)
+    composed, error = _compose(parts, tilted, length, first, total)
     beyond = _log_tail(theta, (first + length - 1) * step, parts, step)
-    return min(renyi, _read(composed + error, first, step, theta, log_m, beyond, left, renyi))
+    return min(renyi, _epsilon_at(composed + error, first, step, theta, log_m, beyond, left, renyi))
 
 
 # Discretisation -----------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class _Blocks(NamedTuple):
     number: int
 
     @staticmethod
-    def of(p: _Losses, step: float, most: int) -> _Blocks:
+    def from_losses(p: _Losses, step: float, most: int) -> _Blocks:
         width = -(-p.masses.size // most)
         filled = np.zeros(width * -(-p.masses.size // width))
         filled[: p.masses.size] = p.masses
@@ -252,7 +252,7 @@ def _tilt(p: _Losses, step: float, theta: float) -> _Tilted:
 # Transform ----------------------------------------------------------------------------------------------------------
 
 
-def _composed(
+def _compose(
     parts: Sequence[_Losses], tilted: Sequence[_Tilted], length: int, first: int, total: int
 ) -> tuple[Array, float]:
     """Masses of the tilted sum at the losses first … first + length − 1 modulo the window, and their largest error."""
@@ -289,7 +289,7 @@ def _power(values: Complex, count: int) -> Complex:
     return result
 
 
-def _read(
+def _epsilon_at(
     masses: Array, first: int, step: float, theta: float, log_m: float, beyond: float, delta: float, near: float
 ) -> float:
     """The least ε whose δ, with every error charged, is at most δ. near: an upper bound on it."""

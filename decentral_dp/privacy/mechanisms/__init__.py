@@ -1,6 +1,6 @@
 """Mechanisms by name: final classes, each with its price, its sampler and what is known of its law.
 
-A mechanism of a user's own comes in by `outside`.
+A mechanism of a user's own comes in by `register_outside`.
 """
 
 from __future__ import annotations

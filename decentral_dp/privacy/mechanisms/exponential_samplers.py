@@ -43,7 +43,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights, below
+from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights, uniform_integer
 
 GRID_BITS = 20
 # Float64 itself errs by more than 2^-11 of the oscillation on scores beyond this many grid units.
@@ -53,7 +53,7 @@ _MOST_UNITS = 2.0**62
 def law_at(scores: Array, unit: float, rate: Fraction) -> Weights:
     """Return the law ∝ exp(−rate·score) over scores (n,) rounded to whole units."""
     whole = units(scores, unit)
-    return Weights.of(whole - whole.min(), rate * Fraction(unit))
+    return Weights.from_gaps(whole - whole.min(), rate * Fraction(unit))
 
 
 def score_unit(scale: float) -> float:
@@ -251,7 +251,7 @@ def refine(target: Target) -> Envelope:
     depth_of, lowest = np.concatenate(depths), np.concatenate(floors)
     floor = int(lowest.min())
     gaps = np.minimum(lowest - floor, _MOST_UNITS_APART)
-    law = Weights.of(gaps, target.rate * Fraction(target.unit), dimension * (DEPTH - depth_of))
+    law = Weights.from_gaps(gaps, target.rate * Fraction(target.unit), dimension * (DEPTH - depth_of))
     return Envelope(np.concatenate(cells), depth_of, law, floor)
 
 
@@ -279,7 +279,7 @@ def sample(generator: np.random.Generator, target: Target, envelope: Envelope) -
     while True:
         cell, bound = envelope.law.propose(generator)
         finer = DEPTH - int(envelope.depths[cell])
-        numbers = [(int(n) << finer) + below(generator, 1 << finer) for n in envelope.cells[cell]]
+        numbers = [(int(n) << finer) + uniform_integer(generator, 1 << finer) for n in envelope.cells[cell]]
         point = target.box.centres(np.array([numbers], dtype=np.int64), DEPTH)
         gap = int(units(target.score(point), target.unit)[0]) - envelope.floor
         # Below 0 only if a declared constant is wrong.

@@ -100,7 +100,7 @@ class Gaussian:
                 mu = np.hypot((delta + 5.0 * g) / sd, randomised * (g / sd))
             else:
                 mu = (delta + np.sqrt(width) * g) / sd
-        return grid_arithmetic.at_the_ends(mu, delta, sd)
+        return grid_arithmetic.price_limits(mu, delta, sd)
 
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
         """Return the law of the float64 variates, from which accountants bound what they add; see docs/proofs/09."""
@@ -109,7 +109,7 @@ class Gaussian:
     def sample(self, asked: Unnoised) -> Array:
         """Draw noised values in units of the grid, as float64 integers."""
         draws, query, grid, scale, widths, workspace = asked[:6]
-        (rows, columns), wide = query.shape, self._wide(widths)
+        (rows, columns), wide = query.shape, self._wide_columns(widths)
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:
             # Half everywhere rounds to the nearest.
@@ -118,7 +118,7 @@ class Gaussian:
         draws.fill(("normal", normals), *[("uniform", uniforms[:, part]) for part in wide])
         return gaussian_integers(query, grid, scale, normals, uniforms if wide else None)
 
-    def _wide(self, widths: tuple[int, ...]) -> list[slice]:
+    def _wide_columns(self, widths: tuple[int, ...]) -> list[slice]:
         """The columns of wide releases."""
         ends = accumulate(widths)
         return [slice(end - w, end) for end, w in zip(ends, widths, strict=True) if self.rounds_at_random(w)]

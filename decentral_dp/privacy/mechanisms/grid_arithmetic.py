@@ -67,7 +67,7 @@ def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, 
     return wide[0], wide[1]
 
 
-def at_the_ends(price: Array, sensitivity: Array, scale: Array) -> Array:
+def price_limits(price: Array, sensitivity: Array, scale: Array) -> Array:
     """Return the price, but 0 where nothing can move, and +inf where nothing hides what can.
 
     Args:

@@ -30,7 +30,7 @@ _WEIGHT_BITS = 128
 _LARGEST = 2**62
 
 
-def below(generator: np.random.Generator, n: int) -> int:
+def uniform_integer(generator: np.random.Generator, n: int) -> int:
     """Draw a uniform integer in [0, n), n of any size.
 
     Example:
@@ -80,7 +80,7 @@ def geometric(generator: np.random.Generator, rate: Fraction) -> int:
     """
     whole = rate.denominator
     while True:
-        part = below(generator, whole)
+        part = uniform_integer(generator, whole)
         if _coin(generator, part, whole):
             break
     units = 0
@@ -147,10 +147,10 @@ class Weights:
 
     Items of like size and like ⌊16·rate·gap⌋ = ℓ share the weight 2^{size}·⌈2^128·e^{−ℓ/16}⌉, and a proposal costs a
     bisection. It is accepted with the exact ratio: e^{−1/16} or more but for items that hold 2⁻¹²⁸ of the mass.
-    Make one by `Weights.of`.
+    Make one by `Weights.from_gaps`.
 
     Example:
-        >>> law = Weights.of(np.array([0, 10**6]), rate=Fraction(1, 1000))
+        >>> law = Weights.from_gaps(np.array([0, 10**6]), rate=Fraction(1, 1000))
         >>> {law.draw(np.random.default_rng(seed)) for seed in range(20)}
         {0}
     """
@@ -164,7 +164,7 @@ class Weights:
     bounds: tuple[int, ...]
 
     @classmethod
-    def of(cls, gaps: IntArray, rate: Fraction, sizes: IntArray | None = None) -> Weights:
+    def from_gaps(cls, gaps: IntArray, rate: Fraction, sizes: IntArray | None = None) -> Weights:
         """Make the law from gaps and sizes.
 
         Args:
@@ -187,7 +187,7 @@ class Weights:
 
     def propose(self, generator: np.random.Generator) -> tuple[int, int]:
         """Draw an item by its integer weight, with the bound on 2^128·e^{−rate·gap} that the weight has used."""
-        drawn = below(generator, self.cumulative[-1])
+        drawn = uniform_integer(generator, self.cumulative[-1])
         group = bisect_right(self.cumulative, drawn)
         within = drawn - (self.cumulative[group - 1] if group else 0)
         return int(self.order[self.starts[group] + within // self.weights[group]]), self.bounds[group]
@@ -226,7 +226,7 @@ def _coin(generator: np.random.Generator, num: int, den: int) -> bool:
 def _unit_coin(generator: np.random.Generator, num: int, den: int) -> bool:
     """True with probability e^{−num/den}, num ≤ den: the alternating series, term by term."""
     k = 1
-    while below(generator, den * k) < num:
+    while uniform_integer(generator, den * k) < num:
         k += 1
     return k % 2 == 1
 

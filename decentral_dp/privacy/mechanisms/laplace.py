@@ -81,7 +81,7 @@ class Laplace:
         g = self.grid(b, width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = (delta / g + width * 2.0**-52) * np.expm1(g / b)
-        return grid_arithmetic.at_the_ends(loss, delta, b)
+        return grid_arithmetic.price_limits(loss, delta, b)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         """Bound what float64 variates add to (ε, δ): (2e-15·d, 1.3e-16·(2d + e^ε − 1)).

@@ -38,7 +38,12 @@ from decentral_dp.privacy.mechanisms.exponential_samplers import (
     score_unit,
     units,
 )
-from decentral_dp.privacy.mechanisms.integer_samplers import below, bernoulli_exp, discrete_gaussian, geometric
+from decentral_dp.privacy.mechanisms.integer_samplers import (
+    bernoulli_exp,
+    discrete_gaussian,
+    geometric,
+    uniform_integer,
+)
 
 _POSITIONS = 1 << DEPTH
 
@@ -81,7 +86,7 @@ class Regularised(NamedTuple):
         sensitivity = self.whole_lipschitz() * (0.5 * self.box.diameter * 2.0**-DEPTH + self.box.slack())
         return self.rate * (sensitivity + self.whole_inexact() + 0.5 * self.unit)
 
-    def whole(self, score: Score) -> Score:
+    def regularise(self, score: Score) -> Score:
         """Φ + (μ_r/2)|x − x₀|², (n, d) → (n,)."""
 
         def scored(points: Array) -> Array:
@@ -92,7 +97,12 @@ class Regularised(NamedTuple):
     def target(self, score: Score) -> Target:
         """The law as cells of a box of up to three dimensions draw it."""
         return Target(
-            self.whole(score), self.box, Fraction(self.rate), self.unit, self.whole_lipschitz(), self.whole_inexact()
+            self.regularise(score),
+            self.box,
+            Fraction(self.rate),
+            self.unit,
+            self.whole_lipschitz(),
+            self.whole_inexact(),
         )
 
 
@@ -124,7 +134,7 @@ def draw_regularised(
     """
     _check(declared)
     proposal = _touching(declared, score, gradient, near, declared.curvature if envelope is None else envelope)
-    whole, box = declared.whole(score), declared.box
+    whole, box = declared.regularise(score), declared.box
     rate = Fraction(declared.rate) * Fraction(declared.unit)
     while True:
         numbers = [_on_axis(generator, a, m) for a, m in zip(proposal.precisions, proposal.centre, strict=True)]
@@ -184,7 +194,7 @@ def _touching(
     step = box.sides * 2.0**-DEPTH
     centre = np.rint((y - slope / kappa - box.low) / step - 0.5)
     m = box.low + step * (centre + 0.5)
-    value, square = float(declared.whole(score)(y[None])[0]), kappa * float((y - m) @ (y - m))
+    value, square = float(declared.regularise(score)(y[None])[0]), kappa * float((y - m) @ (y - m))
     tilt = float(np.linalg.norm(slope - kappa * (y - m))) + 1e-12 * float(np.linalg.norm(slope))
     lost = (tilt + declared.gradient_error) * box.diameter + 2.0 * declared.whole_inexact() + declared.unit
     lost += 2.0 * declared.whole_lipschitz() * box.slack() + 1e-12 * (abs(value) + square)
@@ -204,7 +214,7 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
     deviation = isqrt(int(1 / precision))
     while True:
         if spread <= 2:
-            j = below(generator, _POSITIONS)
+            j = uniform_integer(generator, _POSITIONS)
             accepted = bernoulli_exp(generator, precision * ((j - centre) ** 2 - outside**2) / 2)
         elif outside <= deviation:
             j = centre + discrete_gaussian(generator, precision)

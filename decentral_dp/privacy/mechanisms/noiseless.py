@@ -13,7 +13,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack
+from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, price_limits
 from decentral_dp.privacy.mechanisms.laplace import Laplace
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit
 
@@ -73,7 +73,7 @@ class Pure:
         delta, s = broadcast(sensitivity, scale)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = delta / s
-        return at_the_ends(loss, delta, s)
+        return price_limits(loss, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         return no_slack(loss)

@@ -28,7 +28,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
-from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
+from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method, untyped_options
 
@@ -49,7 +49,7 @@ _TRIED = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[No
 
 @dataclass(frozen=True)
 class OutsideMechanism:
-    """A user's mechanism among the others. Make one by `outside`.
+    """A user's mechanism among the others. Make one by `register_outside`.
 
     definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
     text of its class, as far as there is one. privacy_unit: what its price is for, as "one group of 5 records"; "" is
@@ -101,8 +101,8 @@ class OutsideMechanism:
         found = _numbers(self.definition, "cost", np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width)
         if found.shape != delta.shape or not (found >= 0.0).all():
             wanted = "prices of at least 0, one for each sensitivity"
-            raise _wrong(self.definition, "cost", f"gave {_shown(found)}, wanted {wanted}")
-        return at_the_ends(found, delta, s)
+            raise _refusal(self.definition, "cost", f"gave {_value_text(found)}, wanted {wanted}")
+        return price_limits(found, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         if not hasattr(self.definition, "float_slack"):
@@ -110,14 +110,14 @@ class OutsideMechanism:
         try:
             epsilon, delta = self.definition.float_slack(loss, width)
         except USER_ERRORS as error:
-            raise _failed(self.definition, "float_slack", error) from error
+            raise _failure(self.definition, "float_slack", error) from error
         added = []
         for found in (epsilon, delta):
             numbers = np.asarray(found, dtype=np.float64)
             # Written so that what is not a number fails, too.
             if not (numbers >= 0.0).all() or numbers.shape not in ((), loss.shape):
                 wanted = "an ε and a δ of at least 0 for each price"
-                raise _wrong(self.definition, "float_slack", f"gave {_shown(numbers)}, wanted {wanted}")
+                raise _refusal(self.definition, "float_slack", f"gave {_value_text(numbers)}, wanted {wanted}")
             added.append(np.broadcast_to(numbers, loss.shape))
         return added[0], added[1]
 
@@ -136,7 +136,7 @@ class OutsideMechanism:
                 # Exact: the grid is a power of two.
                 try:
                     whose = asked.whose(number, channel) if told else None
-                    row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
+                    row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
                     raise UserCodeError(str(error)) from error
@@ -147,15 +147,15 @@ class OutsideMechanism:
         """Whether the author's sampler asks whose noise it draws."""
         return "context" in inspect.signature(self.definition.sample).parameters
 
-    def _drawn(
+    def _sample(
         self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: Drawing | None = None
     ) -> Array:
         context = () if whose is None else (whose,)
         found = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
         if found.shape != query.shape or not np.isfinite(found).all():
-            raise _wrong(self.definition, "sample", f"gave {_shown(found)}, wanted {query.size} finite numbers")
+            raise _refusal(self.definition, "sample", f"gave {_value_text(found)}, wanted {query.size} finite numbers")
         if (np.rint(found / grid) != found / grid).any():
-            raise _wrong(
+            raise _refusal(
                 self.definition,
                 "sample",
                 f"gave numbers off the grid {grid:g}, whose low bits may show the query; round it before noise is "
@@ -164,7 +164,7 @@ class OutsideMechanism:
         return found
 
 
-def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
+def register_outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
     """Put a user's class, or an object of one, among the mechanisms.
 
     Args:
@@ -209,7 +209,7 @@ def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanis
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
         raise _lacks(given, key, "privacy_unit", wanted)
-    facts = (name, str(words), norm, unit, float(deviation), _described(given), digest_of(given), given, protected)
+    facts = (name, str(words), norm, unit, float(deviation), _options_text(given), digest_of(given), given, protected)
     made = OutsideMechanism(*facts)
     _check_price(made)
     _check_sample(made)
@@ -291,17 +291,19 @@ def _check_price(mechanism: OutsideMechanism) -> None:
     for width in widths:
         price = mechanism.cost(deltas, scales, width)
         if not np.isfinite(price).all() or (np.diff(price, axis=0) < 0.0).any() or (np.diff(price, axis=1) > 0.0).any():
-            raise _wrong(
+            raise _refusal(
                 mechanism.definition,
                 "cost",
                 "must be finite, grow with the sensitivity and fall with the scale, and for sensitivities 0, 0.5, "
-                f"1, 2 at scale 1 it is {_shown(price[:, 1])}",
+                f"1, 2 at scale 1 it is {_value_text(price[:, 1])}",
             )
         if not (price[1:] > 0.0).all():
-            raise _wrong(mechanism.definition, "cost", "is 0 for a sensitivity above 0, as if noise hid everything")
+            raise _refusal(mechanism.definition, "cost", "is 0 for a sensitivity above 0, as if noise hid everything")
         grid = mechanism.grid(scales, width)
         if grid.shape != scales.shape or not (grid > 0.0).all() or (np.frexp(grid)[0] != 0.5).any():
-            raise _wrong(mechanism.definition, "grid", f"gave {_shown(grid)}, wanted powers of two, one for each scale")
+            raise _refusal(
+                mechanism.definition, "grid", f"gave {_value_text(grid)}, wanted powers of two, one for each scale"
+            )
 
 
 def _check_sample(mechanism: OutsideMechanism) -> None:
@@ -312,7 +314,7 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         grid = float(mechanism.grid(np.ones(1), width)[0])
         # Made up: no key of a run, and no query of one.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
-        mechanism._drawn(generator, query, grid, 1.0, Drawing() if mechanism._takes_context else None)
+        mechanism._sample(generator, query, grid, 1.0, Drawing() if mechanism._takes_context else None)
 
 
 def _numbers(given: Any, method: str, *args: Any) -> Array:
@@ -325,10 +327,10 @@ def _numbers(given: Any, method: str, *args: Any) -> Array:
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise _failed(given, method, error) from error
+        raise _failure(given, method, error) from error
 
 
-def _failed(given: Any, method: str, error: BaseException) -> InputError:
+def _failure(given: Any, method: str, error: BaseException) -> InputError:
     why = blamed(error, place_in_class(type(given), method))
     return InputError(f"privacy.mechanism: {given.name}: {method} fails with {why}. Mend the class.")
 
@@ -340,13 +342,13 @@ def _lacks(given: Any, key: str, attribute: str, what: str) -> InputError:
     return InputError(f"{key}: {type(given).__name__} lacks {what}{found}{place}. Add it to the class.")
 
 
-def _wrong(given: Any, method: str, what: str) -> InputError:
+def _refusal(given: Any, method: str, what: str) -> InputError:
     """A refusal of what a method of the class gives."""
     place = place_in_class(type(given), method)
     return InputError(f"privacy.mechanism: {given.name}: {method} {what}{place}. Mend the class.")
 
 
-def _shown(values: Array) -> str:
+def _value_text(values: Array) -> str:
     listed = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
     return f"[{listed}{', …' if values.size > 4 else ''}]"
 
@@ -355,5 +357,5 @@ def _list(names: Any) -> str:
     return ", ".join(names)
 
 
-def _described(given: Any) -> str:
+def _options_text(given: Any) -> str:
     return ", ".join(f"{f.name}={getattr(given, f.name)!r}" for f in fields(given)) if is_dataclass(given) else ""

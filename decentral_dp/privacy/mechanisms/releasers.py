@@ -36,10 +36,10 @@ from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspac
 from decentral_dp.privacy.mechanisms.time_factors import (
     Past,
     TimeFactor,
-    carried,
+    carried_noise,
     charged_sensitivity,
+    empty_past,
     next_past,
-    no_past,
 )
 from decentral_dp.privacy.pair_noise import PairDraws
 from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
@@ -237,7 +237,7 @@ class ScheduledReleaser:
         drawn = np.empty(released.shape if factor is not None else 0)
         if factor is not None:
             past = self._past_of(index, factor, bounded)
-            carry = carried(factor, past)
+            carry = carried_noise(factor, past)
         if pairs is not None:
             shared = pairs.sums(index, t, tagged, ratio)
             ratio = ratio if pairs.noise.own is None else ratio * pairs.own[:, None]
@@ -267,7 +267,7 @@ class ScheduledReleaser:
             zeros = {c: np.zeros_like(v.private) for c, v in bounded.items()}
             none = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
             widths = tuple(v.shape[1] for v in zeros.values())
-            self._past = 1, no_past(factor, (len(self._streams), sum(widths)))
+            self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
                 self._noised(before, none, widths, self._noise(before, tuple(none), widths))
         return self._past[1]

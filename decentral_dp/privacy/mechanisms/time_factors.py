@@ -36,17 +36,17 @@ class TimeFactor(NamedTuple):
     """How noise goes on from that of earlier rounds, and what it costs.
 
     Args:
-        drawn: a, (1, p) of all rounds or (T, p) of each; the last draw first.
-        kept: c, (q,), the last noise first.
+        draw_weights: a, (1, p) of all rounds or (T, p) of each; the last draw first.
+        noise_weights: c, (q,), the last noise first.
         weights, decays: ω and λ, (r,).
         row_sums: (T,), of |C|: what the charge of each round is multiplied by, in the unit of a round of fresh noise.
             Every round has the same sensitivity and scale.
         growth: the largest row sum of |C⁻¹|, rounded up: how many times as large as a draw noise can be.
-        error: bound on what float64 errs in a coordinate of `carried`, in the unit of the largest draw.
+        error: bound on what float64 errs in a coordinate of `carried_noise`, in the unit of the largest draw.
     """
 
-    drawn: Array
-    kept: Array
+    draw_weights: Array
+    noise_weights: Array
     weights: Array
     decays: Array
     row_sums: Array
@@ -70,7 +70,7 @@ class Past(NamedTuple):
     rounds: int
 
 
-def no_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
+def empty_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
     """Return the past before round 0.
 
     Args:
@@ -80,12 +80,12 @@ def no_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
     Returns:
         Zeros throughout.
     """
-    sizes = factor.drawn.shape[1], factor.kept.size, factor.weights.size
+    sizes = factor.draw_weights.shape[1], factor.noise_weights.size, factor.weights.size
     draws, noises, sums = (np.zeros((size, *shape)) for size in sizes)
     return Past(draws, noises, sums, 0)
 
 
-def carried(factor: TimeFactor, past: Past) -> Array:
+def carried_noise(factor: TimeFactor, past: Past) -> Array:
     """Return n_t − n°_t: what earlier rounds add to the noise of this one.
 
     Args:
@@ -98,10 +98,10 @@ def carried(factor: TimeFactor, past: Past) -> Array:
     Raises:
         IndexError: of a factor with other coefficients in each round, a round from T on.
     """
-    row = factor.drawn[past.rounds if len(factor.drawn) > 1 else 0]
+    row = factor.draw_weights[past.rounds if len(factor.draw_weights) > 1 else 0]
     return np.asarray(
         np.tensordot(row, past.draws, 1)
-        - np.tensordot(factor.kept, past.noises, 1)
+        - np.tensordot(factor.noise_weights, past.noises, 1)
         - np.tensordot(factor.weights, past.sums, 1)
     )
 
@@ -118,9 +118,9 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
         The past before round t + 1.
 
     Raises:
-        IndexError: as `carried`.
+        IndexError: as `carried_noise`.
     """
-    noise = carried(factor, past) + draw
+    noise = carried_noise(factor, past) + draw
     decays = factor.decays.reshape(-1, *[1] * draw.ndim)
     return Past(
         np.concatenate([draw[None], past.draws])[: len(past.draws)],
@@ -259,17 +259,17 @@ def _toeplitz(
     upwards = 1.0 + np.arange(1.0, rounds + 1.0) * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
     # C⁻¹ is Toeplitz as well: its last row is its first column backwards.
     made = TimeFactor(drawn[None], kept, weights, decays, sums * upwards, 1.0, 0.0)
-    past, growth = no_past(made, ()), 0.0
+    past, growth = empty_past(made, ()), 0.0
     for t in range(rounds if drawn.any() or kept.any() or weights.any() else 1):
         draw = np.array(float(t == 0))
-        growth += abs(float(carried(made, past) + draw))
+        growth += abs(float(carried_noise(made, past) + draw))
         past = next_past(made, past, draw)
     growth *= 1.0 + 1e-6 * (growth > 1.0)
     return made._replace(growth=growth, error=_error(drawn[None], kept, weights, decays, growth, rounds))
 
 
 def _error(drawn: Array, kept: Array, weights: Array, decays: Array, growth: float, rounds: int) -> float:
-    """What float64 errs in `carried`: local errors of products and sums, each carried on as a draw is."""
+    """What float64 errs in `carried_noise`: local errors of products and sums, each carried on as a draw is."""
     long = (1.0 - decays**rounds) / (1.0 - decays)
     terms = drawn.shape[-1] + kept.size + 3.0 * weights.size + 4.0
     sizes = np.abs(drawn).sum(axis=1).max(initial=0.0) + growth * (np.abs(kept).sum() + np.abs(weights) @ long + 1.0)

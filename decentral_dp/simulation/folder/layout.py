@@ -34,7 +34,7 @@ from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import regular
-from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported_beside
+from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.simulation.plan import title_here
 from decentral_dp.topology import Topology
@@ -183,7 +183,7 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
 
     It stays where one of them asks where it is, or where another file of the run folder has its name.
     """
-    imports = {other: f"{CODE}/{other.name}" for other in imported_beside(path)}
+    imports = {other: f"{CODE}/{other.name}" for other in imports_of_folder(path)}
     taken = {name for other, name in copies.items() if other not in imports}
     moved = any(copies.get(other, name) != name for other, name in imports.items())
     if moved or taken & {*imports.values()} or any(_reads_beside(p) for p in (path, *imports)):

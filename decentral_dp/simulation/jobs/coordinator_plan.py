@@ -209,7 +209,7 @@ def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: 
         )
     counted = s.problem.positive_share == "empirical"
     return MinimaxContext(
-        problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, counted=counted
+        problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, uses_counts=counted
     )
 
 
@@ -323,7 +323,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
     ]
 
     def listed(channels: list[ChannelLedger]) -> Ledger:
-        return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).for_all(context.agents)
+        return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).repeat(context.agents)
 
     def at(factor: float) -> Ledger:
         return listed([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
@@ -363,7 +363,7 @@ def target_plan(
     """
 
     def price(factor: float) -> float:
-        return float(epsilon_of(at(factor).only(np.zeros(1, dtype=np.int64)), delta)[0])
+        return float(epsilon_of(at(factor).select(np.zeros(1, dtype=np.int64)), delta)[0])
 
     # What rounding to the grid and sampling in float64 cost does not shrink with more noise.
     least = price(_ENDLESS_NOISE)

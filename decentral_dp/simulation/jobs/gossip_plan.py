@@ -168,7 +168,7 @@ def plan(
                 f"{blamed(error, place_in_class(author, 'senders'))}. Mend it."
             ),
         )
-        channels = [c.sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
+        channels = [c.keep_sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
     return Ledger(m, _once(channels), per_round)
@@ -737,8 +737,8 @@ def calibrated_schedules(
             no noise meets.
     """
     # Some channels are never sent in so few rounds.
-    charged = {c.channel: charged[c.channel] for c in ledger.charged}
-    if charged and not any(c.rounds.size for c in ledger.charged):
+    charged = {c.channel: charged[c.channel] for c in ledger.charged_channels}
+    if charged and not any(c.rounds.size for c in ledger.charged_channels):
         raise InputError(
             f"algorithm.rounds: got {s.algorithm.rounds}, and what {s.algorithm.kind} sends by then reads no record: "
             "there is no noise to calibrate. Take more rounds."
@@ -759,7 +759,7 @@ def calibrated_schedules(
     shares = {c: given.get(family, 1.0) / families.count(family) for c, family in charged.items()}
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
-    alike = any(c.shared for c in ledger.charged)
+    alike = any(c.shared for c in ledger.charged_channels)
     factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()}, alike)
     return {c: NoiseSchedule(v.scale * factors[c], v.decay) if c in factors else v for c, v in noise.items()}
 
@@ -792,8 +792,8 @@ def require_calibrated(ledger: Ledger, priced: Ledger) -> None:
     Raises:
         InputError: there is one, whose noise nothing settles.
     """
-    known = {c.channel for c in priced.charged}
-    later = [c.channel for c in ledger.charged if c.channel not in known]
+    known = {c.channel for c in priced.charged_channels}
+    later = [c.channel for c in ledger.charged_channels if c.channel not in known]
     if later:
         raise InputError(
             f"privacy.epsilon_rounds: {later[0]} is released after them for the first time, so that epsilon does not "

@@ -36,7 +36,7 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext, Mi
 from decentral_dp.participants.solve import solved_quickly
 from decentral_dp.privacy.accounting.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger, Window, released_again
+from decentral_dp.privacy.ledger import Ledger, Window, charge_in_flight
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule, PlannedReleaser, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
@@ -184,7 +184,7 @@ class Job(Protocol):
         if not windows:
             return self
         course = self.course
-        ledger = released_again(course, course, windows)
+        ledger = charge_in_flight(course, course, windows)
         budget = price(ledger, self.scenario.privacy.delta)
         return replace(self, ledger=ledger, budget=budget, windows=windows, planned_course=course)
 
@@ -338,7 +338,9 @@ class GossipJob(Job):
         if strict and (e := self.components.algorithm).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
-                n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), e.algorithm))
+                n._replace(
+                    make_releaser=partial(HeldToPlan, n.make_releaser, self.course.select(n.agents), e.algorithm)
+                )
                 for n in nodes
             ]
         return engine.run(nodes, self.rounds, control)

@@ -60,7 +60,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         notes(job),
         trusted=True,
         claimed=claimed(job),
-        mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged})),
+        mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged_channels})),
         protocol=protocol(job),
         seen=tuple(observers(job)),
         seen_briefly=seen_briefly(job),
@@ -152,7 +152,7 @@ def prices(job: CoordinatorJob) -> list[ReleasePrice]:
     """What every release of a channel may cost a record."""
     if job.mechanism == NO_NOISE:
         return []
-    return [_price(c) for c in job.ledger.charged]
+    return [_price(c) for c in job.ledger.charged_channels]
 
 
 def _price(c: ChannelLedger) -> ReleasePrice:
@@ -206,7 +206,7 @@ def claimed(job: CoordinatorJob) -> Claim | None:
     table = job.scenario.privacy
     if table.guarantee != "as_printed" or table.epsilon is None:
         return None
-    pure = all(c.mechanism.pure for c in job.ledger.charged)
+    pure = all(c.mechanism.pure for c in job.ledger.charged_channels)
     source = job.components.algorithm.claim or "the paper's calibration"
     return Claim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
@@ -223,11 +223,11 @@ def notes(job: CoordinatorJob) -> list[str]:
     if claim is not None:
         out += _printed_notes(job, claim)
     out += _unspent_notes(job)
-    drawn = [c for c in job.ledger.charged if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
+    drawn = [c for c in job.ledger.charged_channels if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
     out += [_sampling_note(c) for c in drawn if 0.0 < _multiplier(c) < 1.0]
-    unproven = {c.reason for c in job.ledger.charged if not c.mechanism.proven and c.reason}
+    unproven = {c.reason for c in job.ledger.charged_channels if not c.mechanism.proven and c.reason}
     out += sorted(unproven)
-    if job.mechanism != NO_NOISE and getattr(job.context, "counted", False):
+    if job.mechanism != NO_NOISE and getattr(job.context, "uses_counts", False):
         out.append(
             "The share of positive records was counted from the records themselves and is in every gradient, so that "
             "nothing bounds what one record moves."
@@ -260,7 +260,7 @@ def _unspent_notes(job: CoordinatorJob) -> list[str]:
     table, spent = job.scenario.privacy, float(job.budget.epsilon.max())
     if table.guarantee != "certified" or table.epsilon is None or spent >= _NEARLY_SPENT * table.epsilon:
         return []
-    sampled = any(line.sampling == "poisson" for line in job.ledger.charged)
+    sampled = any(line.sampling == "poisson" for line in job.ledger.charged_channels)
     return [
         f"Of the target ε = {table.epsilon:g} these releases spend {epsilon_text(spent)}. With a little less noise "
         "their price jumps past the target: sampling in float64 may then add more than "

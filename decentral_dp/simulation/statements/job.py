@@ -260,7 +260,7 @@ def signals(
     # Numbers near the ends of float64 have no ratio.
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
         facts = (ledger.n_agents, counts, trusted, unit, batch)
-        ratios = {c.channel: _signal(c, *facts) for c in ledger.charged if _has_ratio(c)}
+        ratios = {c.channel: _signal(c, *facts) for c in ledger.charged_channels if _has_ratio(c)}
     return {c: s for c, s in ratios.items() if _is_usable(s.one_release) and _is_usable(s.all_releases)}
 
 

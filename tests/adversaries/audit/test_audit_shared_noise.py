@@ -60,7 +60,7 @@ def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
     assert abs(np.mean(apart)) < 4.0 / np.sqrt(50)
     assert 0.6 < np.std(apart) < 1.4
     # Against whom it is priced nobody sees more than the ledger says; on these graphs the audit finds just that.
-    (charged,) = job.ledger.charged
+    (charged,) = job.ledger.charged_channels
     for (index, _), noise in seen.noise.items():
         if index > 0 and noise is not None:
             at = int(np.searchsorted(charged.rounds, index))

@@ -157,12 +157,12 @@ def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
 
 
 def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = MinimaxClientBlock._summed
+    whole = MinimaxClientBlock._sums
 
     def all_of_them(self: Any, row: int, number: int, rate: float, query: Any) -> Any:
         return whole(self, row, number, 1.0, query)
 
-    monkeypatch.setattr(MinimaxClientBlock, "_summed", all_of_them)
+    monkeypatch.setattr(MinimaxClientBlock, "_sums", all_of_them)
     found = audit("dp_sgda", overrides=[*SAMPLED, "privacy.epsilon=1.0"], runs=20)
     assert found.method == "counting"
     assert any("samples where" in s for s in found.sentences)

@@ -42,7 +42,7 @@ def test_without_noise_it_is_the_loop_without_clips(kind: str) -> None:
 def test_samples_are_those_of_the_coins_and_may_be_empty(kind: str, rate: float) -> None:
     job = made(kind, algorithm={"rate": rate})
     agree(job, Naive(job, with_noise, groups(kind)))
-    for line in job.ledger.charged:
+    for line in job.ledger.charged_channels:
         assert line.sampling == "poisson"
         assert all((r == rate).all() for r in line.rate.values())
 
@@ -164,7 +164,7 @@ def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
     assert 0.995 * 6.0 <= job.budget.epsilon.max() <= 6.0
     # Both kinds of records come to the same total in the plan.
     spent = {
-        k: sum((c.sensitivity[k] ** 2).sum() for c in job.ledger.charged if k in c.sensitivity)
+        k: sum((c.sensitivity[k] ** 2).sum() for c in job.ledger.charged_channels if k in c.sensitivity)
         for k in job.context.counts
     }
     if kind == "mean_lower_bound":
@@ -200,7 +200,7 @@ def test_ray_gives_the_same_bits(ray_cluster: None) -> None:
 def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None:
     """Σ c²/μ² at the shares is the least of all splits; with no constants the channels get the same."""
     job = solved_by("output_perturbation", "hyper_cleaning")
-    lines = {c.channel: (c.sensitivity["train"] ** 2).sum() for c in job.ledger.charged}
+    lines = {c.channel: (c.sensitivity["train"] ** 2).sum() for c in job.ledger.charged_channels}
     shares, total = job.algorithm.shares, sum(job.algorithm.shares.values())
     for channel, part in lines.items():
         assert part / sum(lines.values()) == pytest.approx(shares[channel] / total)
@@ -210,5 +210,5 @@ def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None
     assert all((c**2 / rng.dirichlet(np.ones(3))).sum() >= least for _ in range(200))
     even = made("hyper_cleaning")
     assert even.algorithm.shares == {}
-    spent = [(c.sensitivity["train"] ** 2).sum() for c in even.ledger.charged]
+    spent = [(c.sensitivity["train"] ** 2).sum() for c in even.ledger.charged_channels]
     assert max(spent) == pytest.approx(min(spent))

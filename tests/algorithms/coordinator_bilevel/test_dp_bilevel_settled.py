@@ -245,7 +245,7 @@ def test_too_small_a_sample_is_noted() -> None:
     """The noise multiplier is twice the scale over what replacing a record can move."""
     for rate, epsilon, noted in ((0.01, 60.0, True), (0.5, 1.0, False)):
         job = made(algorithm={"rate": rate}, privacy={"epsilon": epsilon})
-        least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged)
+        least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged_channels)
         assert (least < 1.0) == noted
         words = " ".join(statement_of(job).to_dict()["notes"])
         assert ("times what one record can add to a sample" in words) == noted

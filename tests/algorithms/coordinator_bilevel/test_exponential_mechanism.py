@@ -263,7 +263,7 @@ def test_warm_start_steps_from_where_it_was_drawn() -> None:
         assert np.array_equal(s.x, drawn)
     least = min(best)
     assert np.array_equal(job.algorithm.published(s)["x"], xs[least[1] - 1])  # type: ignore[union-attr]
-    assert releaser.ledger().costs_within(job.ledger.only(np.zeros(1, dtype=np.int64)))
+    assert releaser.ledger().costs_within(job.ledger.select(np.zeros(1, dtype=np.int64)))
 
 
 # ---- as printed ----------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_agrees_with_a_loop_and_the_jobs_own_noise(name: str) -> None:
 def prices_of(job: Job) -> dict[tuple[int, str], float]:
     return {
         (int(index), c.channel): float(sensitivity / scale)
-        for c in job.ledger.charged
+        for c in job.ledger.charged_channels
         for index, sensitivity, scale in zip(c.rounds, c.sensitivity["train"][:, 0], c.scale[:, 0], strict=True)
     }
 
@@ -165,7 +165,7 @@ def same(since: Any, before: ClippedQuery) -> bool:
 
 
 def squares(job: Job) -> dict[str, float]:
-    return {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged}
+    return {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged_channels}
 
 
 def test_half_of_the_budget_is_for_anchors() -> None:
@@ -346,7 +346,7 @@ def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
 def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None:
     job = made(PROGRAMS["ascent"] | {"inner": 3, "period": 4, "rounds": 9}, privacy=PRINTED)
     n, root = job.context.n, math.sqrt(9 * math.log(1e4))  # type: ignore[union-attr]  # a coordinator's job
-    lines = {c.channel: c for c in job.ledger.charged}
+    lines = {c.channel: c for c in job.ledger.charged_channels}
     assert set(lines) == {"gy", "gx", "dx", "y"}
     assert lines["gx"].scale == pytest.approx(np.full((3, 1), 4.0 * root / 2.0 / (n * 6.0) * 0.2))
     assert lines["dx"].scale == pytest.approx(np.full((6, 1), 4.0 * root / (n * 6.0)))

@@ -76,12 +76,12 @@ def test_one_record_moves_the_share_by_one_of_n_and_the_noise_follows() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) -> None:
     made_of, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
-    lines = {c.channel: c for c in made_of.ledger.charged}
+    lines = {c.channel: c for c in made_of.ledger.charged_channels}
     assert list(lines["share"].rounds) == [1]
     counted = {c: float(((line.rate["train"] * line.sensitivity["train"]) ** 2).sum()) for c, line in lines.items()}
     assert counted["share"] / sum(counted.values()) == pytest.approx(0.02, rel=1e-9)
     inner = plain.algorithm.releases_per_round
-    for c in plain.ledger.charged:
+    for c in plain.ledger.charged_channels:
         t, e = divmod(c.rounds - 1, inner)
         np.testing.assert_array_equal(lines[c.channel].rounds, t * (inner + 1) + e + 2)
         # Nearly as much as without.
@@ -92,7 +92,7 @@ def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) ->
 
 def test_agrees_with_a_loop_and_the_jobs_own_noise() -> None:
     made_of = made(PROGRAMS["closed form"], problem=RELEASED)
-    price = {c.channel: float(c.sensitivity["train"][0, 0]) for c in made_of.ledger.charged}
+    price = {c.channel: float(c.sensitivity["train"][0, 0]) for c in made_of.ledger.charged_channels}
     loop = Loop(made_of, with_noise)
 
     def scale(index: int, channel: str) -> float:
@@ -157,7 +157,7 @@ def test_a_counted_share_as_printed_runs_at_an_infinite_price(name: str) -> None
     run = decentral_dp.run(content(PROGRAMS[name], problem=COUNTED, privacy=printed))
     assert run.result["status"] == "ok"
     assert math.isinf(run.result["privacy"]["epsilon_max"])
-    assert all(np.isinf(c.sensitivity["train"]).all() for c in run.records.charged)
+    assert all(np.isinf(c.sensitivity["train"]).all() for c in run.records.charged_channels)
     assert any("counted from the records" in note for note in run.result["privacy"]["notes"])
     # The same with a public number has a price, where the protocol has one.
     public = decentral_dp.run(content(PROGRAMS[name], privacy=printed))

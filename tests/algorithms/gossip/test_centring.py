@@ -49,7 +49,7 @@ def _job(frame: pd.DataFrame | None = None, **tables: Any) -> Any:
 def test_the_plan_is_the_hand_made_one_and_what_is_recorded() -> None:
     """2C_x/N once, and 2λC_y/N a round, as without a centre."""
     job = _job()
-    x, y = job.ledger.charged
+    x, y = job.ledger.charged_channels
     assert (x.channel, list(x.rounds), y.channel, list(y.rounds)) == ("x", [1], "y", list(range(1, ROUNDS + 1)))
     np.testing.assert_allclose(x.sensitivity["train"], 2.0 * CLIP["x"] / RECORDS, rtol=1e-12)
     np.testing.assert_allclose(y.sensitivity["train"], 0.5 * 2.0 * CLIP["y"] / RECORDS, rtol=1e-12)
@@ -95,7 +95,7 @@ def _search(program: type = DpDsgd, seeds: int = 12) -> dict[str, float]:
             job = _job(frame)
             job = replace(job, algorithm=with_fields_of(program, job.algorithm))
             wanted.append(network_replay(job, transcript).wanted)
-        planned = {c.channel: c for c in job.ledger.charged}
+        planned = {c.channel: c for c in job.ledger.charged_channels}
         for t, (one, other) in enumerate(zip(*wanted, strict=True)):
             for channel in one:
                 if not isinstance(one[channel], Bounded):

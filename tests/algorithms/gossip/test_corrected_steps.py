@@ -286,7 +286,7 @@ def test_the_plan_is_the_hand_made_one(name: str, stream: Any) -> None:
     content = base(name)
     content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
     job = made("crossed", content)
-    (charged,) = job.ledger.charged
+    (charged,) = job.ledger.charged_channels
     steps = 0.3 / np.arange(1, 6) ** 0.2 if name == "exact_diffusion" else np.ones(4)
     np.testing.assert_array_equal(charged.rounds, np.arange(1, steps.size + 1))
     for agent in range(job.n_agents):

@@ -321,8 +321,8 @@ def test_the_plan_is_the_hand_made_one() -> None:
                 "D": ("train", np.outer(1.0 / n, tracker).ravel()),
                 "h": ("validation", 2 * CLIPS["z"] / v),
             }
-            assert {c.channel for c in job.ledger.charged} == set(want)
-            for c in job.ledger.charged:
+            assert {c.channel for c in job.ledger.charged_channels} == set(want)
+            for c in job.ledger.charged_channels:
                 kind, sizes = want[c.channel]
                 sensitivity = c.sensitivity[kind][:, c.group[agent]]
                 np.testing.assert_allclose(sensitivity, sizes, rtol=1e-12)

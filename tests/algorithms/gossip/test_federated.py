@@ -148,7 +148,7 @@ def test_a_trusted_server_has_the_records_of_all() -> None:
     assert job.n_agents == 1
     assert shards.train[0].tolist() == [i for index in apart.shards.train for i in index]
     assert shards.test.tolist() == apart.shards.test.tolist()
-    x, y = job.simulation().ledger.charged
+    x, y = job.simulation().ledger.charged_channels
     clip, step = job.simulation().clip.y, job.simulation().algorithm.y.scale
     records = int(apart.shards.train_counts.sum())
     np.testing.assert_allclose(y.sensitivity["train"], 2 * clip * step / records, rtol=1e-8)
@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused(name: str, changes: dict[str, Any], words: st
 def test_all_that_an_agent_holds_is_one_clipped_block() -> None:
     given = {"algorithm.y": {"scale": 0.5}, "privacy.clip": {"y": 1.0}}
     job = decentral_dp.build("federated", set=SET | given | {"privacy.unit": "agent", "algorithm.local_steps": 3})
-    (u,) = job.simulation().ledger.charged
+    (u,) = job.simulation().ledger.charged_channels
     assert u.channel == "u"
     assert job.ledger.releases_per_round == 2
     bound = job.simulation().clip.y

@@ -234,8 +234,8 @@ def test_the_plan_is_the_hand_made_one() -> None:
             }
             want |= {"u": ("train", beta * 2 * CLIPS["x"] / n[:2])}
             want |= {f"v{j}": ("train", beta * 2 * CLIPS["z"] / n[:2]) for j in (1, 2, 3)}
-            assert {c.channel for c in job.ledger.charged} == set(want)
-            for c in job.ledger.charged:
+            assert {c.channel for c in job.ledger.charged_channels} == set(want)
+            for c in job.ledger.charged_channels:
                 kind, sizes = want[c.channel]
                 assert list(c.sensitivity) == [kind]
                 np.testing.assert_allclose(c.sensitivity[kind][:, c.group[agent]], sizes, rtol=1e-12)
@@ -244,7 +244,7 @@ def test_the_plan_is_the_hand_made_one() -> None:
 
 def test_printed_proves_nothing_but_of_what_met_no_record() -> None:
     job = made("all", base("as_printed"), priced=True)
-    accumulated = {c.channel: np.isinf(c.sensitivity["train"]).all(axis=1) for c in job.ledger.charged}
+    accumulated = {c.channel: np.isinf(c.sensitivity["train"]).all(axis=1) for c in job.ledger.charged_channels}
     assert accumulated.pop("x").tolist() == [False, True, True]
     assert all(m.all() for m in accumulated.values())
     assert np.isinf(job.budget.epsilon).all()

@@ -105,7 +105,7 @@ def test_planned_is_recorded(scenario: Make) -> None:
         job = build(decentral_dp.load(scenario(**changes)))
         outcome = LocalEngine().run(job.nodes(), job.rounds)
         assert outcome.ledger.same_releases(job.ledger), changes
-        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9)), "the comparison has no power"
+        assert not outcome.ledger.same_releases(job.ledger.rescale(1.0 + 1e-9)), "the comparison has no power"
 
 
 def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:

@@ -64,7 +64,7 @@ def test_an_agent_pays_for_its_visits_alone() -> None:
     job = decentral_dp.build("random_walk")
     inner = job.simulation()
     holders = np.array(_walk(inner, inner.rounds + 1))
-    (y,) = inner.ledger.charged
+    (y,) = inner.ledger.charged_channels
     move = 2 * inner.clip.y * inner.algorithm.y.scale
     for agent in range(inner.n_agents):
         column = y.group[agent]

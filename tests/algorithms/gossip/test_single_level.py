@@ -249,7 +249,7 @@ def test_the_plan_is_the_hand_made_one(name: str, stream: Any) -> None:
     content = base(name)
     content["problem"] |= {"stream": stream, "partition": {"kind": "dirichlet", "alpha": 3.0}}
     job = made("crossed", content)
-    (y,) = job.ledger.charged
+    (y,) = job.ledger.charged_channels
     for agent in range(job.n_agents):
         n = int(job.counts["train"][agent])
         seen = {"all": [n] * 5, "accumulate": [3, 5, 7, 9, 11], "minibatch": [2] * 5}[job.stream.kind]
@@ -267,7 +267,7 @@ def test_fresh_batches_are_amplified(name: str) -> None:
     content = base(name)
     content["problem"]["stream"] = {"kind": "minibatch", "batch": 2}
     job = made("quadratic", content)
-    (y,) = job.ledger.charged
+    (y,) = job.ledger.charged_channels
     n = job.counts["train"][y.group.size - 1]
     column = y.group[y.group.size - 1]
     losses = y.sensitivity["train"][:, column] / y.scale[:, column]

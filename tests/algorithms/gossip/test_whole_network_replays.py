@@ -41,7 +41,7 @@ def search(name: str, topology: dict[str, Any], program: Any = None, seeds: int 
             train[victim] = job.problem.prepare(*world["train"], job.clip.norm)
             script = network_replay(replace(job, records={**job.records, "train": train}), transcript)
             wanted.append(script)
-        (planned,) = job.ledger.charged
+        (planned,) = job.ledger.charged_channels
         # Six records were planned, and three are there.
         allowed = 2.0 * planned.sensitivity["train"][:, planned.group]
         for t in range(job.rounds):

@@ -17,7 +17,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, gaussian_epsilon, price, spending
 from decentral_dp.privacy.accounting.charges import MOST_COLUMNS
-from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, epsilons
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.mechanisms.noiseless import NothingHidden
@@ -312,9 +312,9 @@ def test_full_rate_is_no_sampling_and_less_rate_costs_less(mechanism: str) -> No
 
 @given(st.floats(0.0, 800.0), st.floats(0.0, 1.0))
 def test_amplified_is_between_the_rate_and_the_whole(loss: float, rate: float) -> None:
-    value = float(amplified(loss, rate))
+    value = float(amplify(loss, rate))
     assert rate * loss * (1 - 1e-9) <= value <= loss * (1 + 1e-12) or rate * loss < 1e-300
-    assert float(amplified(np.inf, rate)) == (np.inf if rate > 0 else 0.0)
+    assert float(amplify(np.inf, rate)) == (np.inf if rate > 0 else 0.0)
 
 
 # Structure of the budget --------------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ def test_monotone_and_blind_to_order_and_splitting(losses: list[float], factor: 
     pure = price(one(e), 0.0).epsilon[0]
     loose = 1.006
     assert base <= pure
-    assert epsilon_of(one(e).rescaled(factor), DELTA)[0] <= base * loose
+    assert epsilon_of(one(e).rescale(factor), DELTA)[0] <= base * loose
     assert epsilon_of(one(np.append(e, 0.5)), DELTA)[0] >= base / loose
     shuffled = np.random.default_rng(seed).permutation(e)
     assert epsilon_of(one(shuffled), DELTA)[0] == pytest.approx(base, rel=1e-6)
@@ -477,9 +477,9 @@ def own_columns(losses: np.ndarray) -> Ledger:
 
 def test_more_columns_than_are_composed_one_by_one() -> None:
     factors = np.random.default_rng(4).uniform(0.5, 8.0, 2 * MOST_COLUMNS)
-    few, many = stream(40), stream(40, [1] * factors.size).rescaled(factors)
+    few, many = stream(40), stream(40, [1] * factors.size).rescale(factors)
     budget = price(many, DELTA)
-    each = np.array([epsilon_of(few.rescaled(f), DELTA)[0] for f in factors])
+    each = np.array([epsilon_of(few.rescale(f), DELTA)[0] for f in factors])
     assert len(budget.notes) == 1
     assert (budget.epsilon >= each * (1 - 1e-9)).all()
     assert (budget.epsilon <= each * (16 ** (1.2 / (MOST_COLUMNS - 1)) + 0.01)).all()

@@ -112,7 +112,7 @@ def test_a_target_that_rounding_forbids_is_refused_with_what_can_be_reached(roun
     assert ("fewer rounds" in said) == (rounds > 1)
     least = float(re.search(r"is about (\d\.\d+):", said).group(1))  # type: ignore[union-attr]  # It would fail here.
     # The number is true: noise without end costs about that, and a target above it is met.
-    endless = [price(base.rescaled(factor), DELTA).epsilon.max() for factor in np.linspace(2.0**40, 2.0**41, 40)]
+    endless = [price(base.rescale(factor), DELTA).epsilon.max() for factor in np.linspace(2.0**40, 2.0**41, 40)]
     assert 0.95 * least < min(endless) < 1.05 * least
     check(base, 1.5 * least, DELTA)
 
@@ -128,7 +128,7 @@ def test_many_different_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (accountants, charges):
         monkeypatch.setattr(module, "MOST_COLUMNS", 8)
     factors = np.random.default_rng(1).uniform(0.2, 5.0, 32)
-    base = stream(25, [1] * factors.size).rescaled(factors)
+    base = stream(25, [1] * factors.size).rescale(factors)
     spent = price(scaled(base, calibrate(base, 2.0, DELTA)), DELTA).epsilon
     assert (spent <= 2.0).all()
     assert (spent >= 2.0 * 0.99).all()

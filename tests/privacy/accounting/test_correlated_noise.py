@@ -169,7 +169,7 @@ def test_no_choice_of_colluders_and_signs_exceeds_the_price(kind: str, seed: int
         factor = factor_of(inverse)
     else:
         factor = time_factor(kind, rounds, 3, theta=0.8)
-        inverse = np.eye(rounds) + sum(a * np.eye(rounds, k=-j) for j, a in enumerate(factor.drawn[0], 1))
+        inverse = np.eye(rounds) + sum(a * np.eye(rounds, k=-j) for j, a in enumerate(factor.draw_weights[0], 1))
     victim = int(np.argmax(np.count_nonzero(pair, axis=1)))
     priced = np.sqrt(np.square(factor.row_sums).sum()) / effective_scale(own, csr_matrix(pair), 2)[victim]
     others = [i for i in range(len(own)) if i != victim]

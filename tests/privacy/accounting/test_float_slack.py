@@ -21,13 +21,13 @@ from decentral_dp.privacy.accounting import float_slack
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
 from decentral_dp.privacy.accounting.float_slack import (
     SHARES,
-    Drawn,
+    DrawnVariates,
     Slack,
     drawn_variates,
     join_by_grid,
-    likely,
-    surely,
+    likely_slack,
     unit,
+    worst_case_slack,
 )
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
@@ -104,14 +104,14 @@ def composed(p: np.ndarray, q: np.ndarray, copies: int, epsilon: float, step: fl
     return finite + 1.0 - (1.0 - float(p[~inside].sum())) ** copies
 
 
-def variates(u: float, coordinates: int, moves: list[float]) -> list[Drawn]:
+def variates(u: float, coordinates: int, moves: list[float]) -> list[DrawnVariates]:
     """One item of a ledger: this many coordinates, in releases with these μ."""
     part = drawn_variates(np.array(moves)[:, None], 1, 16, False, np.zeros(1, dtype=np.int64))
     return [part._replace(unit=u, coordinates=np.array([float(coordinates)]))]
 
 
-def bounds(parts: list[Drawn], delta: float) -> list[Slack]:
-    return [surely(parts), *(likely(parts, share * delta, np.zeros(1)) for share in SHARES)]
+def bounds(parts: list[DrawnVariates], delta: float) -> list[Slack]:
+    return [worst_case_slack(parts), *(likely_slack(parts, share * delta, np.zeros(1)) for share in SHARES)]
 
 
 def test_laws_as_bad_as_is_assumed() -> None:
@@ -183,7 +183,7 @@ def test_fewer_bits_by_trying_them_all(mantissa: int, ratio: float, copies: int)
         stated = float(slack.total(gaussian_epsilon(np.array([mu]), left))[0])
         if math.isfinite(stated):
             assert composed(law.mass[1:], law.mass[:-1], copies, stated) <= delta
-    alone = likely(variates(u, copies, [1e-3]), delta, np.zeros(1))
+    alone = likely_slack(variates(u, copies, [1e-3]), delta, np.zeros(1))
     near_by = float(alone.ratio[0])
     assert math.isfinite(near_by)
     assert composed(law.mass, p, copies, near_by) <= delta
@@ -203,7 +203,7 @@ def test_what_is_far_out_under_either_world_is_charged(mu: float, coordinates: i
 
     parts = join_by_grid([drawn_variates(np.full((1, 1), mu), coordinates, bits, False, np.zeros(1, dtype=np.int64))])
     wanted = coordinates * far(0.0) + 2.0 * (coordinates * far(0.0) + far(mu))
-    assert surely(parts).delta[0] == pytest.approx(wanted, rel=1e-9, abs=0.0)
+    assert worst_case_slack(parts).delta[0] == pytest.approx(wanted, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("cut", [4.33, 6.0, 9.0])
@@ -215,11 +215,11 @@ def test_far_outcomes_by_quadrature(cut: float) -> None:
             for s in (shift, -shift)
         )
         beyond = 2.0 * (ndtr(shift - 10.0) + ndtr(-shift - 10.0))
-        got = float(float_slack._outside(u, np.full((1, 1), cut), shift)[0, 0])
+        got = float(float_slack._mass_outside(u, np.full((1, 1), cut), shift)[0, 0])
         assert got == pytest.approx(1.1 * (tail + beyond), rel=1e-6)
     # Between any two shifts it grows at least with the square: many small ones cost no more than a single large one.
     squares = np.linspace(0.0, 64.0, 3001)
-    each = float_slack._outside(u, np.full((1, 1), cut), np.sqrt(squares))[0]
+    each = float_slack._mass_outside(u, np.full((1, 1), cut), np.sqrt(squares))[0]
     slope = (each[1:] - each[0]) / squares[1:]
     assert (np.diff(slope) >= 0.0).all()
 
@@ -227,7 +227,7 @@ def test_far_outcomes_by_quadrature(cut: float) -> None:
 def test_moments_by_quadrature() -> None:
     """The exponent of the likely bound against the moments themselves, at its own cuts, for errors of either sign."""
     u, copies, delta = 2.0**-33, 10**9, 1e-7
-    found = likely(variates(u, copies, [0.01]), delta, np.zeros(1))
+    found = likely_slack(variates(u, copies, [0.01]), delta, np.zeros(1))
     orders = float_slack._ORDERS[:, 0]
     row = int(np.argmin(np.where(np.isfinite(found.exponent[:, 0]), found.exponent[:, 0] / orders, np.inf)))
     order, load = orders[row], float_slack._LOADS[row, 0]
@@ -262,7 +262,7 @@ def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, i
         for mu, d in lines
     ]
 
-    def stated(some: list[Drawn]) -> np.ndarray:
+    def stated(some: list[DrawnVariates]) -> np.ndarray:
         found = bounds(join_by_grid(some), delta)
         return np.array([[float(s.added_epsilon(3.0)[0]), -float(s.remaining_delta(delta)[0])] for s in found])
 
@@ -272,7 +272,7 @@ def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, i
     np.testing.assert_allclose(stated([parts[i] for i in mixed]), stated(parts), rtol=1e-12)
     # One channel's two releases are two channels' one.
     halves = [
-        p._replace(coordinates=p.coordinates / 2, sensitivities=p.sensitivities / 2, randomised=p.randomised / 2)
+        p._replace(coordinates=p.coordinates / 2, sensitivities=p.sensitivities / 2, n_randomised=p.n_randomised / 2)
         for p in parts
     ]
     np.testing.assert_allclose(stated([*halves, *halves]), stated(parts), rtol=1e-12)

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.loss_distributions import (
     LossMasses,
-    composed,
+    compose,
     discretise,
     epsilon_at,
     gaussian_profile,
@@ -49,14 +49,14 @@ def theirs(name: str, step: float) -> pld_pmf.PLDPmf:
 
 def same(ours: LossMasses, other: pld_pmf.PLDPmf) -> None:
     # Everything that is theirs is behind underscores.
-    assert ours.first == other._lower_loss
+    assert ours.lowest == other._lower_loss
     np.testing.assert_allclose(ours.masses, other._probs, rtol=0.0, atol=1e-16)
     # What is cut off the tails is among masses that the transforms round: scipy's and numpy's are not always the same.
     assert ours.infinite == pytest.approx(other._infinity_mass, rel=1e-12, abs=1e-15)
 
 
 def hockey_stick(ours: LossMasses, epsilon: np.ndarray) -> np.ndarray:
-    losses = (ours.first + np.arange(ours.masses.size)) * ours.step
+    losses = (ours.lowest + np.arange(ours.masses.size)) * ours.step
     kept = -np.expm1(np.minimum(0.0, epsilon[:, None] - losses))
     return (kept * ours.masses).sum(axis=1) + ours.infinite
 
@@ -112,7 +112,7 @@ def test_powers_squared_together_are_never_below_exact_sums(counts: tuple[int, i
         )
         masses = np.convolve(masses, ways)
     exact = LossMasses(step, -(counts[0] + 2 * counts[1]), masses, 0.0, 0.0)
-    apart = composed([power(p, n, TAIL) for p, n in zip(discretise(pairs, step), counts, strict=True)], TAIL)
+    apart = compose([power(p, n, TAIL) for p, n in zip(discretise(pairs, step), counts, strict=True)], TAIL)
     for delta in (1e-2, 1e-6):
         known = epsilon_at(exact, delta)
         assert known * (1.0 - 1e-10) <= epsilon_at(ours, delta - ours.error) <= known * (1.0 + 1e-6)
@@ -135,11 +135,11 @@ def test_many_releases_are_priced_as_few_are(monkeypatch: pytest.MonkeyPatch) ->
 def test_errors_are_below_their_bound_and_no_mass_is_lost() -> None:
     """Against sums of products in long double, what was cut counted as an infinite loss, or as the least one."""
     parts = discretise(list(PAIRS.values()), 0.01)
-    ours = composed(parts, TAIL)
+    ours = compose(parts, TAIL)
     exact, first = np.ones(1, dtype=np.longdouble), 0
     for part in parts:
-        exact, first = np.convolve(exact, part.masses.astype(np.longdouble)), first + part.first
-    low = ours.first - first
+        exact, first = np.convolve(exact, part.masses.astype(np.longdouble)), first + part.lowest
+    low = ours.lowest - first
     kept = exact[low : low + ours.masses.size].copy()
     kept[0] += exact[:low].sum()
     infinite = 1.0 - math.prod(1.0 - part.infinite for part in parts) + float(exact[low + ours.masses.size :].sum())

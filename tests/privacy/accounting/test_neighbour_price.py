@@ -85,7 +85,7 @@ def by_least_squares(coupled: Coupled, victim: int, moved: Any) -> float:
         if t:
             matrix[rows, slice((t - 1) * m, t * m)] = scale[t][:, None] * coupled.factors[t]
         right[t * m + victim] = scale[t, victim] * moved[t]
-    free = ~coupled.seen.ravel()
+    free = ~coupled.observed.ravel()
     found = lsq_linear(matrix[:, free], -right, bounds=(0.0, np.inf), tol=1e-14, method="bvls")
     return float(np.sqrt(2.0 * found.cost))
 
@@ -116,7 +116,7 @@ def system_mu(factors: Any, coupled: Coupled, victim: int, moved: Any) -> float:
         mean = factors[t] @ mean + moved[t] * np.eye(m)[victim]
         share = np.concatenate([factors[t] @ share, np.diag(own[t])], axis=1)
         # The observer knows its own noise, and what it sends is a function of what it heard.
-        told = coupled.seen[t] & ~np.isinf(coupled.noise[t])
+        told = coupled.observed[t] & ~np.isinf(coupled.noise[t])
         means.append(mean[told])
         shares.append(np.pad(share[told], ((0, 0), (0, (rounds - 1 - t) * m))))
     a, b = np.concatenate(means), np.concatenate(shares)
@@ -180,19 +180,19 @@ def test_a_factor_that_is_too_small_would_show() -> None:
 def test_a_view_without_a_neighbour_would_show() -> None:
     """A message that is seen and left out of the view makes a price that a linear system exceeds."""
     coupled = watched(metropolis(nx.path_graph(4)), 3, 6)
-    blind = coupled.seen.copy()
+    blind = coupled.observed.copy()
     blind[:, 2] = False
     shown = system_mu(coupled.factors, coupled, 0, always(6))
     assert shown <= neighbour_mu(coupled, 0, always(6))
     # Nothing is seen then but the observer's own messages, and no input of it may be hidden.
     with pytest.raises(ValueError, match="sees every message that it goes on from"):
-        neighbour_mu(coupled._replace(seen=blind), 0, always(6))
+        neighbour_mu(coupled._replace(observed=blind), 0, always(6))
 
 
 def test_published_models_and_agents_without_noise_left_out_would_show() -> None:
     """Prices that take a seen message for hidden, or a silent agent for a noisy one, are exceeded by linear gossip."""
     ring, moved = watched(RING, 0, 100), always(100)
-    published = ring._replace(seen=ring.seen | (np.arange(100) == 99)[:, None])
+    published = ring._replace(observed=ring.observed | (np.arange(100) == 99)[:, None])
     assert neighbour_mu(published, 8, moved) == pytest.approx(3.851733, abs=6e-7)
     shown = system_mu(published.factors, published, 8, moved)
     assert shown == pytest.approx(3.841330, abs=6e-7)
@@ -215,7 +215,7 @@ def test_a_message_travels_on_the_graph_of_the_next_round() -> None:
     coupled = Coupled(linked[:3], noise, seen, np.zeros((3, 3)))
     shown = system_mu(coupled.factors, coupled, 0, once(3, 2.0))
     assert 0.6 < shown <= neighbour_mu(coupled, 0, once(3, 2.0))
-    early = coupled._replace(seen=np.array([linked[t][2] != 0.0 for t in range(3)]))
+    early = coupled._replace(observed=np.array([linked[t][2] != 0.0 for t in range(3)]))
     assert neighbour_mu(early, 0, once(3, 2.0)) < 1e-9
 
 

@@ -14,7 +14,7 @@ from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.network import NetworkBudget, Sent, certified_epsilon, pairwise, rounding
+from decentral_dp.privacy.accounting.network import Messages, NetworkBudget, certified_epsilon, pairwise, rounding
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.simulation.jobs.job import Job
@@ -33,12 +33,12 @@ def messages(job: Job) -> list[Any]:
     return sent
 
 
-def of(job: Job) -> Sent:
+def of(job: Job) -> Messages:
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
     noise = job.noise["y"].at(np.arange(1, job.rounds + 1), "gaussian")
     one, added = np.ones(job.rounds), step * (CLIP + RIDGE * 0.3)
     mixing = job.topology.mixing.toarray()
-    return Sent(mixing, one, step * (1 + RIDGE), noise, job.problem.q, 0.0 * noise, 0.0, added)
+    return Messages(mixing, one, step * (1 + RIDGE), noise, job.problem.q, 0.0 * noise, 0.0, added)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
@@ -111,7 +111,7 @@ def test_the_bound_by_hand() -> None:
     """Two rounds of two agents that see each other, one coordinate, noise of 1 and of 4."""
     mixing, ones = np.array([[-0.25, 0.25], [0.25, -0.25]]), np.ones(2)
     noise = np.array([[1.0, 4.0], [1.0, 4.0]])
-    told = Sent(mixing, ones, np.array([0.0, 0.125]), noise, 1, np.full((2, 2), 2.0**-20), 0.0, 0.0 * ones)
+    told = Messages(mixing, ones, np.array([0.0, 0.125]), noise, 1, np.full((2, 2), 2.0**-20), 0.0, 0.0 * ones)
     small, large = 2.0**-16, 2.0**-14
     alone = [large + 2.0**-20, large + 0.625 * large / 2 + 0.25 * (small + small / 2) + 2.0**-20]
     assert rounding(told, ((0,),))[0] == pytest.approx(math.hypot(*alone) / 4.0, rel=1e-6)
@@ -124,7 +124,7 @@ def test_messages_that_outgrow_their_grid_are_not_certified() -> None:
     job = job_of()
     told = of(job)
     assert np.isfinite(rounding(told, ((0,),))).all()
-    for changed in (told._replace(start=1e17), told._replace(added=told.added * 1e17)):
+    for changed in (told._replace(start=1e17), told._replace(largest_addition=told.largest_addition * 1e17)):
         assert np.isinf(rounding(changed, ((0,), (1, 2)))).all()
 
 
@@ -154,7 +154,7 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     seen = job.stream.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"])
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
     sensitivity = step[:, None] * 2 * CLIP / seen
-    told = told._replace(summed=sensitivity * 1.01 * seen * (seen + told.dimension + 8) * 2.0**-53)
+    told = told._replace(sum_error=sensitivity * 1.01 * seen * (seen + told.dimension + 8) * 2.0**-53)
     draws = np.array([8, 7]) * job.rounds * job.problem.q
     pairs = pairwise(job.topology.mixing, told.contraction, sensitivity, told.noise, [[3], [0, 1]],
                      np.diff(seen, axis=0, prepend=0) > 0)  # fmt: skip
@@ -166,11 +166,13 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
 def test_more_to_round_is_more_to_pay() -> None:
     mixing, ones = topology.build("ring", 6).mixing.toarray(), np.ones(9)
     noise = np.full((9, 6), 0.3)
-    base = Sent(mixing, ones, 0.1 * ones, noise, 4, 0.0 * noise, 0.0, 0.1 * ones)
+    base = Messages(mixing, ones, 0.1 * ones, noise, 4, 0.0 * noise, 0.0, 0.1 * ones)
     nu = float(rounding(base, ((0,),))[0])
     assert rounding(base._replace(dimension=16), ((0,),))[0] == pytest.approx(2.0 * nu, rel=1e-9)
-    assert rounding(base._replace(noise=noise * 2, added=0.2 * ones), ((0,),))[0] == pytest.approx(nu, rel=1e-6)
-    longer = Sent(
+    assert rounding(base._replace(noise=noise * 2, largest_addition=0.2 * ones), ((0,),))[0] == pytest.approx(
+        nu, rel=1e-6
+    )
+    longer = Messages(
         mixing, np.ones(36), np.full(36, 0.1), np.full((36, 6), 0.3), 4, np.zeros((36, 6)), 0.0, np.full(36, 0.1)
     )
     assert rounding(longer, ((0,),))[0] == pytest.approx(2.0 * nu, rel=0.05)

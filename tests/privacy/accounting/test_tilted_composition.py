@@ -17,7 +17,7 @@ from decentral_dp.privacy.accounting import loss_distributions, tilted_compositi
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.loss_distributions import (
     Releases,
-    amplified,
+    amplify,
     epsilons,
     gaussian_profile,
     laplace_profile,
@@ -153,7 +153,7 @@ def test_the_transform_errs_by_less_than_is_charged() -> None:
     losses = tilted_composition._Losses(masses, 0.0, 300)
     tilted = tilted_composition._Tilted(masses, 0.0, 0.0)
     length, first = 2**14, -(2**13)
-    found, error = tilted_composition._composed([losses], [tilted], length, first, 300)
+    found, error = tilted_composition._compose([losses], [tilted], length, first, 300)
     exact = np.ones(1, dtype=np.longdouble)
     for _ in range(300):
         exact = np.convolve(exact, masses.astype(np.longdouble))
@@ -213,7 +213,7 @@ def _laws() -> list[tuple[Callable[[Array], Array], Callable[[Any], Any], float]
             found.append((poisson_profile(mu, rate), _poisson(m, q), reach))
     for loss, rate in itertools.product((1e-4, 0.1, 1.0, 10.0, 50.0), (1e-4, 1e-2, 1.0)):
         law = _laplace(mp.mpf(loss), mp.mpf(rate))
-        found.append((laplace_profile(loss, rate), law, float(amplified(loss, rate))))
+        found.append((laplace_profile(loss, rate), law, float(amplify(loss, rate))))
     return found + [(response_profile(v), _response(mp.mpf(v)), v) for v in (1e-4, 0.1, 1.0, 10.0, 50.0)]
 
 

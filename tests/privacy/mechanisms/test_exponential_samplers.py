@@ -116,7 +116,7 @@ def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float)
     law = law_of(np.array([0.0, gap]), 1.0, 1.0)
     assert np.diff(logarithms(law))[0] == pytest.approx(-gap, abs=1e-3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(integer_samplers, "below", lambda _, n: n - 1)
+        patch.setattr(integer_samplers, "uniform_integer", lambda _, n: n - 1)
         patch.setattr(integer_samplers, "_bits", lambda _, count: 0)
         assert law.draw(np.random.default_rng(0)) == 1
 

@@ -72,12 +72,12 @@ def test_bernoulli_exp_by_all_its_bits(gamma: Fraction) -> None:
 
 
 def test_integers_below_by_all_their_bits() -> None:
-    law, undecided = enumerated(lambda g: integer_samplers.below(g, 5), 15)
+    law, undecided = enumerated(lambda g: integer_samplers.uniform_integer(g, 5), 15)
     assert sorted(law) == [0, 1, 2, 3, 4]
     assert len(set(law.values())) == 1
     assert undecided == pytest.approx((3 / 8) ** 5)
-    assert integer_samplers.below(np.random.default_rng(0), 1) == 0
-    many = [integer_samplers.below(np.random.default_rng(k), 3 * 2**100) / 2**100 for k in range(2000)]
+    assert integer_samplers.uniform_integer(np.random.default_rng(0), 1) == 0
+    many = [integer_samplers.uniform_integer(np.random.default_rng(k), 3 * 2**100) / 2**100 for k in range(2000)]
     assert stats.kstest(many, stats.uniform(0, 3).cdf).pvalue > 1e-6
 
 
@@ -89,7 +89,7 @@ def test_a_negative_exponent_is_refused() -> None:
 @given(RATES.filter(lambda r: 0 < r < 60), st.integers(0, 2**32))
 def test_acceptance_turns_at_its_probability_to_64_bits(gamma: Fraction, seed: int) -> None:
     """The variate just below 2^128·e^{−γ}/bound accepts, the one just above does not; floats would show here."""
-    law = Weights.of(np.array([0, 1]), gamma)
+    law = Weights.from_gaps(np.array([0, 1]), gamma)
     bound = law.bounds[-1]
     with localcontext(prec=150):
         turn = int(exponential(gamma) * Decimal(2) ** 192 / Decimal(bound))
@@ -115,7 +115,7 @@ def test_integer_weights_are_no_smaller_than_the_true_ones_and_proposed_in_propo
 ) -> None:
     """Every item has as many variates as its weight; with the acceptance above, the law is exactly the true one."""
     sizes = np.arange(len(gaps)) % 7 if sized else np.zeros(len(gaps), dtype=np.int64)
-    law = Weights.of(np.array(gaps), rate, sizes if sized else None)
+    law = Weights.from_gaps(np.array(gaps), rate, sizes if sized else None)
     slots = [0] * len(gaps)
     before = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -123,7 +123,7 @@ def test_integer_weights_are_no_smaller_than_the_true_ones_and_proposed_in_propo
             for first in range(before, end, weight):
                 both = []
                 for drawn in (first, first + weight - 1):
-                    patch.setattr(integer_samplers, "below", lambda _, n, drawn=drawn: drawn)
+                    patch.setattr(integer_samplers, "uniform_integer", lambda _, n, drawn=drawn: drawn)
                     both.append(law.propose(np.random.default_rng(0)))
                 (item, bound), again = both
                 assert again == (item, bound)
@@ -140,7 +140,7 @@ def test_integer_weights_are_no_smaller_than_the_true_ones_and_proposed_in_propo
 
 def test_draws_follow_the_law_and_five_per_cent_would_show() -> None:
     rng = np.random.default_rng(11)
-    law = Weights.of(np.array([0, 1, 3, 10]), Fraction(1, 4), np.array([0, 1, 0, 3]))
+    law = Weights.from_gaps(np.array([0, 1, 3, 10]), Fraction(1, 4), np.array([0, 1, 0, 3]))
     counts = np.bincount([law.draw(rng) for _ in range(120_000)], minlength=4)
     true = np.exp(-0.25 * np.array([0, 1, 3, 10])) * np.array([1, 2, 1, 8])
     assert not rejected(counts, true)

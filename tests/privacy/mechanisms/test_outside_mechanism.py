@@ -23,7 +23,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.mechanisms.outside_mechanism import outside
+from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.user_code import UserCodeError, run_file
@@ -163,9 +163,9 @@ DRAWS = 10_000
 
 
 def test_the_example_has_the_deviation_and_the_price_it_states(made: type[Any]) -> None:
-    assert deviation_complaints(outside(made(), {}), draws=DRAWS) == []
+    assert deviation_complaints(register_outside(made(), {}), draws=DRAWS) == []
     for width in (1, 9):
-        assert price_complaints(outside(made(), {}), width=width, draws=DRAWS) == []
+        assert price_complaints(register_outside(made(), {}), width=width, draws=DRAWS) == []
 
 
 def test_planted_bugs_are_found(made: type[Any]) -> None:
@@ -180,10 +180,10 @@ def test_planted_bugs_are_found(made: type[Any]) -> None:
     class OtherNorm(made):  # type: ignore[misc]
         norm = "l2"
 
-    assert price_complaints(outside(HalfCost(), {}), draws=DRAWS)
-    assert deviation_complaints(outside(HalfScale(), {}), draws=DRAWS)
-    assert price_complaints(outside(HalfScale(), {}), draws=DRAWS)
-    assert price_complaints(outside(OtherNorm(), {}), width=9, draws=DRAWS)
+    assert price_complaints(register_outside(HalfCost(), {}), draws=DRAWS)
+    assert deviation_complaints(register_outside(HalfScale(), {}), draws=DRAWS)
+    assert price_complaints(register_outside(HalfScale(), {}), draws=DRAWS)
+    assert price_complaints(register_outside(OtherNorm(), {}), width=9, draws=DRAWS)
 
 
 def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
@@ -193,7 +193,7 @@ def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
         line = ChannelLedger("y", mechanism, 1, group, index, one, {"train": 0.2 * one}, {"train": one})
         return price(Ledger(1, (line,)), 1e-5)
 
-    mine, known, worst = spent(outside(made(), {})), spent(LAPLACE), spent("pure")
+    mine, known, worst = spent(register_outside(made(), {})), spent(LAPLACE), spent("pure")
     assert mine.epsilon_pure[0] == pytest.approx(4.0, rel=1e-4)
     assert known.epsilon[0] < mine.epsilon[0] == pytest.approx(worst.epsilon[0], rel=1e-3)
 

@@ -202,4 +202,4 @@ def test_rounds_that_are_prepared_together_release_what_each_does_alone(kind: st
         together, alone = kept.release(index, values), fresh().release(index, values)
         for channel in channels:
             np.testing.assert_array_equal(together[channel], alone[channel])
-        np.testing.assert_array_equal(together.concatenated(), np.concatenate(list(alone.values()), axis=1))
+        np.testing.assert_array_equal(together.concatenate(), np.concatenate(list(alone.values()), axis=1))

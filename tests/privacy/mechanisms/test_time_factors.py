@@ -12,7 +12,14 @@ from scipy.linalg import toeplitz
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried, factor_of, next_past, no_past, time_factor
+from decentral_dp.privacy.mechanisms.time_factors import (
+    TimeFactor,
+    carried_noise,
+    empty_past,
+    factor_of,
+    next_past,
+    time_factor,
+)
 
 T = 24
 KINDS = {
@@ -25,9 +32,9 @@ KINDS = {
 
 def inverse_of(factor: TimeFactor, rounds: int) -> Any:
     """C⁻¹, by its recursion from unit draws."""
-    past, rows = no_past(factor, (rounds,)), []
+    past, rows = empty_past(factor, (rounds,)), []
     for draw in np.eye(rounds):
-        rows.append(carried(factor, past) + draw)
+        rows.append(carried_noise(factor, past) + draw)
         past = next_past(factor, past, draw)
     return np.array(rows)
 
@@ -46,13 +53,13 @@ def test_square_roots_have_their_published_coefficients() -> None:
     """Kalinin & Lampert 2024: binom(2k, k)/4^k; two of them are the running sums, and its inverse has −c_k/(2k − 1)."""
     wanted = np.array([comb(2 * k, k) / 4.0**k for k in range(T)])
     full = time_factor("banded_square_root", T, T)
-    assert np.concatenate([[1.0], full.kept]) == pytest.approx(wanted, rel=1e-14)
+    assert np.concatenate([[1.0], full.noise_weights]) == pytest.approx(wanted, rel=1e-14)
     matrix = np.linalg.inv(inverse_of(full, T))
     assert matrix @ matrix == pytest.approx(np.tril(np.ones((T, T))), abs=1e-12)
     inverse = time_factor("banded_inverse", T, T)
-    assert inverse.drawn[0] == pytest.approx([-wanted[k] / (2 * k - 1) for k in range(1, T)], rel=1e-14)
+    assert inverse.draw_weights[0] == pytest.approx([-wanted[k] / (2 * k - 1) for k in range(1, T)], rel=1e-14)
     assert inverse_of(inverse, T) @ matrix == pytest.approx(np.eye(T), abs=1e-12)
-    assert time_factor("banded_square_root", T, 3).kept == pytest.approx(wanted[1:3])
+    assert time_factor("banded_square_root", T, 3).noise_weights == pytest.approx(wanted[1:3])
 
 
 def error(factor: TimeFactor, rounds: int) -> float:
@@ -106,7 +113,7 @@ def test_a_factor_of_ones_own() -> None:
 
 def test_the_past_is_short() -> None:
     for kind, band in KINDS.items():
-        past = no_past(time_factor(kind, 1000, band), (3, 2))
+        past = empty_past(time_factor(kind, 1000, band), (3, 2))
         assert sum(len(part) for part in past[:3]) <= band
 
 

@@ -18,7 +18,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import epsilon_of, price
-from decentral_dp.privacy.ledger import Window, released_again
+from decentral_dp.privacy.ledger import Window, charge_in_flight
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
@@ -84,9 +84,9 @@ class _Watched:
 def _assert_counted(done: Any, watched: _Watched) -> None:
     """Every release that left is a line of the ledger; there may be more lines, of what might have left."""
     listed: Counter[tuple[str, int]] = Counter()
-    for c in done.records.charged:
+    for c in done.records.charged_channels:
         listed.update((c.channel.partition(" again")[0], int(index)) for index in c.rounds)
-    charged = {c.channel for c in done.simulation().course.charged}
+    charged = {c.channel for c in done.simulation().course.charged_channels}
     made = {k: n for k, n in watched.made.items() if k[0] in charged and k[1] > 0}
     assert made
     missing = {k: (n, listed[k]) for k, n in made.items() if n > listed[k]}
@@ -193,9 +193,9 @@ def test_batches_amplify_nothing_of_what_was_released_twice(scenario: Make, tmp_
     _cut_off(given, tmp_path / "run")
     done = decentral_dp.resume(tmp_path / "run", charge_again=True)
     (window,) = done.simulation().windows
-    lines = {c.channel: c for c in done.records.charged}
+    lines = {c.channel: c for c in done.records.charged_channels}
     inside = (lines["y"].rounds >= window.first) & (lines["y"].rounds <= window.last)
-    for split, rate in done.simulation().course.charged[0].rate.items():
+    for split, rate in done.simulation().course.charged_channels[0].rate.items():
         assert (rate < 1.0).all()
         assert (lines["y"].rate[split][inside] == 1.0).all()
         assert (lines["y again"].rate[split] == 1.0).all()
@@ -207,9 +207,9 @@ def test_two_releases_of_one_batch_cost_more_than_two_samples() -> None:
     shared, apart = (np.log1p(0.5 * np.expm1(2.0)), 2.0 * np.log1p(0.5 * np.expm1(1.0)))
     assert shared > apart
     course = decentral_dp.plan(_minibatches(), set={"privacy.guarantee": "certified"}).records
-    both = released_again(course, course, [Window(1, 1)])
-    names = [c.channel for c in course.charged]
-    per_release = {c.channel: c for c in both.charged}
+    both = charge_in_flight(course, course, [Window(1, 1)])
+    names = [c.channel for c in course.charged_channels]
+    per_release = {c.channel: c for c in both.charged_channels}
     for name in names:
         assert all((r[0] == 1.0).all() for r in per_release[name].rate.values())
 

@@ -226,7 +226,7 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
 def test_features_are_read_from_their_mean_where_that_is_planned(tables: dict[str, Any], centred: bool) -> None:
     job = decentral_dp.build(_scenario(**tables)).simulation()
     assert job.problem.p == (30 if centred else 0)
-    assert ("x" in {c.channel for c in job.ledger.charged}) is centred
+    assert ("x" in {c.channel for c in job.ledger.charged_channels}) is centred
 
 
 # What a scenario says.
