@@ -31,7 +31,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
-from decentral_dp.simulation.communication import By, sent
+from decentral_dp.simulation.communication import By, tabulate_sent
 from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs
@@ -149,7 +149,7 @@ class Job:
 
     def sent(self, by: By = "link") -> pd.DataFrame:
         """Messages, numbers and bits by "agent", "link", "round" or "message", as `Run.sent`."""
-        return sent(self.simulation(), by)
+        return tabulate_sent(self.simulation(), by)
 
     def run(
         self,
@@ -165,7 +165,7 @@ class Job:
                 return self.run(folder, progress=progress, keep_secret=keep_secret, baselines=baselines)
         # What cannot be compared is refused before anything is released.
         planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
-        with _shown(progress, "rounds") as callback:
+        with _progress_shown(progress, "rounds") as callback:
             done = runner.run_job(self.simulation(), out, callback, keep_secret)
             places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
             ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in planned.items()}
@@ -223,7 +223,7 @@ class Job:
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
             )
-        with _shown(progress, "pairs") as callback:
+        with _progress_shown(progress, "pairs") as callback:
             return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
 
     def network(
@@ -232,7 +232,7 @@ class Job:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
         from decentral_dp.adversaries.network.view import prepare
 
-        with _shown(progress, "observers") as callback:
+        with _progress_shown(progress, "observers") as callback:
             return prepare(self.simulation(), coalitions).view(callback)
 
 
@@ -395,7 +395,7 @@ def audit(
     else:
         text, _ = _split(options)
     asked = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
-    with _shown(progress, "runs") as callback:
+    with _progress_shown(progress, "runs") as callback:
         return play(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
 
 
@@ -425,7 +425,7 @@ def check(what: Any, **options: Any) -> CheckResult:
 
     if isinstance(what, Job):
         return what.check(**options)
-    with _shown(options.pop("progress", None), "pairs") as callback:
+    with _progress_shown(options.pop("progress", None), "pairs") as callback:
         return tried(what, progress=callback, **options)
 
 
@@ -501,7 +501,7 @@ def study(
     if isinstance(study, Study) and text:
         raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, text)
-    with _shown(progress, "cells") as callback:
+    with _progress_shown(progress, "cells") as callback:
         if out is not None:
             return conduct(loaded, Path(out), workers, address, callback)
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
@@ -606,7 +606,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def _shown(progress: ProgressCallback | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
+def _progress_shown(progress: ProgressCallback | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
     from decentral_dp.reporting.notebook_progress import show_progress
 

@@ -74,7 +74,7 @@ class Bundle(Mapping[str, Array]):
         >>> answer = Bundle({"x": np.ones((1, 2)), "y": np.zeros((1, 1))})
         >>> answer.x is answer["x"], list(answer)
         (True, ['x', 'y'])
-        >>> answer.concatenated().tolist()
+        >>> answer.concatenate().tolist()
         [[1.0, 1.0, 0.0]]
         >>> len(Bundle({"items": np.ones((1, 2))}).items())
         1

@@ -380,7 +380,7 @@ def content(given: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
 def statement(given: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
     """The guarantee of one call in words."""
     low, high = given.weight_range
-    whole = f"epsilon = {_rounded_up(float(budget.epsilon[0]))}, delta = {budget.delta:g}"
+    whole = f"epsilon = {_round_up_text(float(budget.epsilon[0]))}, delta = {budget.delta:g}"
     parts = [
         f"Weight, model and path are ({whole})-differentially private for replacing one of {counts['train']} train or "
         f"one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
@@ -399,5 +399,5 @@ def statement(given: Arguments, budget: Budget, counts: Mapping[Split, int]) -> 
     return " ".join(parts)
 
 
-def _rounded_up(value: float) -> str:
+def _round_up_text(value: float) -> str:
     return f"{math.ceil(value * 1e4) / 1e4:.4f}" if math.isfinite(value) else "inf"

@@ -123,8 +123,8 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
         module = run_file(path, f"{key} must name a Python file and what it defines, as in file.py:Name")
         if not hasattr(module, place.name):
             raise InputError(
-                f"{key}: {path} defines no {place.name}{_instead(place.name, path)}. Define it there, or name what the "
-                "file defines."
+                f"{key}: {path} defines no {place.name}{_nearest_name(place.name, path)}. Define it there, or name "
+                "what the file defines."
             )
         found = getattr(module, place.name)
         if isinstance(found, _PLAIN if what in _OF_VALUES else (*_PLAIN, *_TABLES)):
@@ -164,12 +164,12 @@ class _Beside:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         file = self._folder / f"{name}.py"
-        if path is not None or not self._asks() or not os.path.isfile(file):
+        if path is not None or not self._imports() or not os.path.isfile(file):
             return None
         self.names.add(name)
         return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # what a loader needs, it has
 
-    def _asks(self) -> bool:
+    def _imports(self) -> bool:
         """Whether a file of the folder imports, and no library on the way, which may do without what it tries."""
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -256,7 +256,7 @@ def _plain(found: Any) -> str:
     return "a module" if isinstance(found, ModuleType) else quoted(found) if found is not None else "None"
 
 
-def _instead(name: str, path: Path) -> str:
+def _nearest_name(name: str, path: Path) -> str:
     """The name in a file that one comes nearest to, with its line, and all that are there, for a refusal."""
     lines = definitions(path)
     near = difflib.get_close_matches(name, lines, n=1, cutoff=0.5)
@@ -346,7 +346,7 @@ def misspelt_method(found: type, optional: Collection[str], needed: Collection[s
     return None
 
 
-def blamed(error: BaseException, otherwise: str = "") -> str:
+def blame(error: BaseException, otherwise: str = "") -> str:
     """The reason of an error with the file and line of the user's own that it came from, where one is known.
 
     Args:
@@ -390,7 +390,7 @@ def error_of_round(error: BaseException, t: int) -> BaseException:
         return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
     if isinstance(error, InputError) or not is_users(error):
         return error
-    return UserCodeError(f"round {t}: {blamed(error)}. Mend it there.")
+    return UserCodeError(f"round {t}: {blame(error)}. Mend it there.")
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

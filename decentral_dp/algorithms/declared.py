@@ -39,7 +39,7 @@ from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import USER_ERRORS, blame
 
 # Channel of a release → the term of a minimax problem that it is the mean of; other means are released by their names.
 MINIMAX_CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
@@ -171,7 +171,7 @@ class Derived(protocol.Algorithm, Protocol):
         except InputError:
             raise
         except USER_ERRORS as error:
-            why = f"fails with {blamed(error, self._place_of(factor))}"
+            why = f"fails with {blame(error, self._place_of(factor))}"
             raise self._no_factor(factor, why) from error
         sound = np.isfinite(series) & (series >= 0.0)
         if not sound.all():

@@ -34,7 +34,7 @@ from decentral_dp.resumption.resume import Kind, Resumable, resume_file
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console
-from decentral_dp.simulation.result import as_written, read_result
+from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.tasks.parallel import HERE, Workers
 from decentral_dp.topology import names
 
@@ -128,7 +128,7 @@ def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | 
     file = out if ends.run is None else ends.run / "audit.json"
     if ends.run is not None:
         # What the numbers are added to is read before they are made.
-        with as_written(ends.run, "audit"):
+        with refuse_damaged(ends.run, "audit"):
             read_result(ends.run)
     print_plan(asked)
     with ProgressBar("runs", estimate=True) as progress:
@@ -429,7 +429,7 @@ def _ratio(row: CheckRow) -> str:
 def _print_again(what: str, kept: Path) -> bool:
     """Say whether the pair of a file still shows a failure."""
     out, shown = console(), again(what, kept)
-    worst = shown.worst
+    worst = shown.worst_change
     if worst is not None:
         out.print(
             Text(
@@ -437,8 +437,8 @@ def _print_again(what: str, kept: Path) -> bool:
                 f"and {worst.sensitivity:.6g} is stated."
             )
         )
-    if shown.refused:
-        out.print(Text(shown.refused))
-    passed = not shown.refused and (worst is None or worst.within)
+    if shown.refusal_text:
+        out.print(Text(shown.refusal_text))
+    passed = not shown.refusal_text and (worst is None or worst.is_within)
     out.print(Text("This pair shows no failure." if passed else "This pair shows a failure."))
     return passed

@@ -235,14 +235,14 @@ def report(
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.folder.remote import local_folder
-    from decentral_dp.simulation.result import as_written, require_run_folder
+    from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
     folder = local_folder(run)
     # Without one of those needed a page would say that nothing was measured, or released.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # What a run writes can be drawn; what somebody has changed since need not be.
-    with as_written(folder, "report"):
+    with refuse_damaged(folder, "report"):
         # The page shows the PNGs.
         write_plots(folder, ["png", *(f.value for f in formats or [])])
         page = write_report(folder)

@@ -19,7 +19,7 @@ from rich.progress import Progress as Columns
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import duration_text
-from decentral_dp.simulation.events import Progress, ProgressCallback, together
+from decentral_dp.simulation.events import Progress, ProgressCallback, combine_callbacks
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import Run
 
@@ -159,7 +159,7 @@ def open_log(log: str | None) -> Iterator[list[RunLog]]:
 def run_with_progress(make: Callable[[ProgressCallback], Run], log: str | None, quiet: bool) -> Run:
     """Make a run beside its bar and its log. make: takes what is called with the progress of the run."""
     with open_log(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
-        finished = make(together(bar, *logs))
+        finished = make(combine_callbacks(bar, *logs))
         for one in logs:
             one.write_end(finished)
     return finished

@@ -110,9 +110,9 @@ def refusal_of_missing_keys(error: InputError, content: Mapping[str, Any], given
     Example:
         >>> content = {"topology": {"kind": "ring"}, "algorithm": {"kind": "ldp_single_level", "y": {"scale": 0.1}},
         ...     "privacy": {"guarantee": "none"}}
-        >>> print(all_at_once(InputError("algorithm.rounds: missing."), content, given=["problem"]))
+        >>> print(refusal_of_missing_keys(InputError("algorithm.rounds: missing."), content, given=["problem"]))
         scenario: 2 keys are missing; add, for example, topology.agents = 10, algorithm.rounds = 100.
-        >>> print(all_at_once(InputError("privacy.cap: too large."), content, given=["problem"]))
+        >>> print(refusal_of_missing_keys(InputError("privacy.cap: too large."), content, given=["problem"]))
         privacy.cap: too large.
     """
     said, lacking = str(error), missing_keys(content, given)
@@ -214,9 +214,9 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
         InputError: "auto" where nothing is planned.
 
     Example:
-        >>> with_planned({"problem": {"kind": "classification"}})["algorithm"]
+        >>> fill_planned_settings({"problem": {"kind": "classification"}})["algorithm"]
         {'kind': 'dp_dsgd', 'rounds': 1000}
-        >>> with_planned({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
+        >>> fill_planned_settings({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
         {'kind': 'bsa'}
     """
     tables = {name: content.get(name) for name in ("problem", "algorithm", "privacy", "run")}

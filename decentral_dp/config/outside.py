@@ -51,7 +51,7 @@ from decentral_dp.files.tables import Table
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.graphs import unknown_key
-from decentral_dp.user_code import USER_ERRORS, blamed, call, reason, untyped_options
+from decentral_dp.user_code import USER_ERRORS, blame, call, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]
 
@@ -156,7 +156,7 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
             return made
         raise InputError(f"problem.{next(iter(table_keys))}: {name} takes none. Leave it out.")
     chosen = checked_options(option_fields(made, name), table_keys, "problem", problem.name_with_source)
-    return call(made, chosen, lambda e: f"problem.kind: {name} refuses these options: {blamed(e)}. Set others.")
+    return call(made, chosen, lambda e: f"problem.kind: {name} refuses these options: {blame(e)}. Set others.")
 
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
@@ -552,7 +552,7 @@ def _refuse_unknown(asked: Mapping[str, tuple[Any, Any]], known: Any, key: str, 
 
 
 def _call(found: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    return call(found, values, lambda e: f"{key}: {name} does not run: {blamed(e)}. Mend it.")
+    return call(found, values, lambda e: f"{key}: {name} does not run: {blame(e)}. Mend it.")
 
 
 # Letters of a label.

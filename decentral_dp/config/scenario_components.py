@@ -34,7 +34,7 @@ from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
 from decentral_dp.topology import Topology
-from decentral_dp.user_code import blamed, call
+from decentral_dp.user_code import blame, call
 
 # Algorithms that read features from their mean, which agents release.
 CENTRING = ("dp_dsgd", "alone", "central")
@@ -229,7 +229,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
     made: Algorithm | Coordinated = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
-        lambda e: f"algorithm.kind: {table.kind} cannot be made: {blamed(e)}. Mend it, or its keys.",
+        lambda e: f"algorithm.kind: {table.kind} cannot be made: {blame(e)}. Mend it, or its keys.",
     )
     return made
 
@@ -530,7 +530,7 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
         return found
     place = place_in_class(type(found), "for_data")
     made = call(
-        found.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blamed(e, place)}."
+        found.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e, place)}."
     )
     if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums", "statistics")):
         raise InputError(

@@ -416,7 +416,7 @@ def worst_case(
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(1), radius=1.0)
-        >>> round(worst(family, -np.ones(1), np.ones(1), lambda c: c.radius), 6)
+        >>> round(worst_case(family, -np.ones(1), np.ones(1), lambda c: c.radius), 6)
         0.5
     """
     if family.problem.p > 1:

@@ -48,10 +48,10 @@ class Stream:
 
     Example:
         >>> arriving = Stream("accumulate", batch=2, warm_start=1)
-        >>> arriving.seen(np.arange(4), 6).tolist()
+        >>> arriving.pool_sizes(np.arange(4), 6).tolist()
         [3, 5, 6, 6]
         >>> drawn = Stream("minibatch", batch=5)
-        >>> int(drawn.seen(0, 20)), int(drawn.averaged(0, 20)), float(drawn.rate(0, 20))
+        >>> int(drawn.pool_sizes(0, 20)), int(drawn.averaged_counts(0, 20)), float(drawn.rate(0, 20))
         (20, 5, 0.25)
     """
 
@@ -156,7 +156,7 @@ class Stream:
         Any other kind may read it in every round: 1.
 
         Example:
-            >>> Stream("turns", batch=3).apart(np.array([10, 12])), Stream("turns", batch=8).apart(10)
+            >>> Stream("turns", batch=3).least_gap(np.array([10, 12])), Stream("turns", batch=8).least_gap(10)
             (3, 1)
         """
         pool = np.asarray(n, dtype=np.int64)

@@ -262,7 +262,7 @@ class RunControl(NamedTuple):
             Round → whether it is observed.
 
         Example:
-            >>> observed = RunControl(rounds=[0, 5]).observed(last=9)
+            >>> observed = RunControl(rounds=[0, 5]).observes(last=9)
             >>> [t for t in range(10) if observed(t)]
             [0, 5, 9]
         """
@@ -475,7 +475,7 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
         >>> from decentral_dp.topology import build
         >>> cut = blocks(build("path", 6).mixing, [3, 3])
         >>> nodes = [AgentNode(agents, None, None, None, near, mixing) for agents, near, mixing in cut]
-        >>> [(b.sent.tolist(), b.own, b.mixing.shape) for b in boundaries(nodes)]
+        >>> [(b.sent_rows.tolist(), b.own_place, b.mixing.shape) for b in boundaries(nodes)]
         [([2], 0, (3, 4)), ([0], 1, (3, 4))]
     """
     sizes = [node.agents.size for node in nodes]

@@ -21,7 +21,7 @@ from decentral_dp.bounded import Split
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_of
 from decentral_dp.models.devices import default_device, is_of_device, repeatable, tensor
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import USER_ERRORS, blame
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -359,10 +359,10 @@ def _blame(name: str, device: str, function: Callable[..., Any]) -> Iterator[Non
         raise InputError(f"{str(error).rstrip('.')}; it is {place.removeprefix(', ')}.") from error
     except USER_ERRORS as error:
         if device == "cpu":
-            raise InputError(f"{name}: {blamed(error, place)}; {_advice(name)}.") from error
+            raise InputError(f"{name}: {blame(error, place)}; {_advice(name)}.") from error
         # It ran on the processor before.
         raise InputError(
-            f'{name} runs on the processor, and not on device = "{device}": {blamed(error, place)}. Make its tensors '
+            f'{name} runs on the processor, and not on device = "{device}": {blame(error, place)}. Make its tensors '
             "within the function, where they are created on the device, or move what it closes over to that of its "
             "arguments, as in weights.to(y.device)."
         ) from error

@@ -58,7 +58,7 @@ class Clip:
             InputError: a clip below `SMALLEST_CLIP`.
 
         Example:
-            >>> Clip("l2", y=1.0).divided(4.0).y
+            >>> Clip("l2", y=1.0).divide(4.0).y
             0.25
         """
         if times == 1.0:

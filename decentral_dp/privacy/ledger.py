@@ -152,9 +152,9 @@ class Ledger:
         [1.0, 1.0, 1.0]
         >>> epsilon_of(ledger.until(2), delta=0.0).round(4).tolist()
         [0.5, 0.5, 0.5]
-        >>> epsilon_of(ledger.rescaled(np.array([1.0, 2.0, 4.0])), delta=0.0).round(4).tolist()
+        >>> epsilon_of(ledger.rescale(np.array([1.0, 2.0, 4.0])), delta=0.0).round(4).tolist()
         [1.0, 0.5, 0.25]
-        >>> ledger.same_releases(ledger), ledger.same_releases(ledger.rescaled(2.0))
+        >>> ledger.same_releases(ledger), ledger.same_releases(ledger.rescale(2.0))
         (True, False)
         >>> ledger.rounds, len(ledger.to_frame())
         (4, 12)

@@ -96,7 +96,7 @@ def concatenate(parts: Sequence[Any]) -> Any:
     Example:
         >>> from decentral_dp.problems.bilevel.means import MeanRecords
         >>> part = MeanRecords(np.ones((1, 2)), np.ones(1), np.ones(1))
-        >>> concatenated([part, part])[0].shape
+        >>> concatenate([part, part])[0].shape
         (2, 2)
     """
     if isinstance(parts, ByAgent):

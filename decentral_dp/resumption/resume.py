@@ -56,7 +56,7 @@ def find_resumable(path: Path) -> Resumable:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     (Path(folder) / "cells").mkdir()
-        ...     begun_in(Path(folder)).kind.value
+        ...     find_resumable(Path(folder)).kind.value
         'a study'
     """
     if not path.exists():

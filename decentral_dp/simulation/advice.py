@@ -189,7 +189,7 @@ def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
         metrics: rows (round, agent, name, value).
         steps: the key of the step to enlarge.
     """
-    name, rounds, values = _course(metrics, _FEWEST)
+    name, rounds, values = _loss_curve(metrics, _FEWEST)
     if not values.size:
         return ""
     end = rounds[-1]
@@ -212,7 +212,7 @@ def rise_sentence(metrics: pd.DataFrame, steps: str) -> str:
         metrics: rows (round, agent, name, value).
         steps: the key of the step to make smaller.
     """
-    name, rounds, values = _course(metrics, _FEWEST_OF_A_RISE)
+    name, rounds, values = _loss_curve(metrics, _FEWEST_OF_A_RISE)
     if not values.size:
         return ""
     last = float(values[rounds > 0.8 * rounds[-1]].mean())
@@ -257,7 +257,7 @@ def cause_sentence(noisy: bool) -> str:
     )
 
 
-def _course(metrics: pd.DataFrame, fewest: int) -> tuple[str, Array, Array]:
+def _loss_curve(metrics: pd.DataFrame, fewest: int) -> tuple[str, Array, Array]:
     """The first loss that was measured often enough: its name in words, the rounds, and its mean at each."""
     means = metrics[metrics["agent"] == "mean"]
     for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):

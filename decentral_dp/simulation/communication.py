@@ -87,7 +87,7 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
     )
 
 
-def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
+def count_sent(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     """Count what an agent has sent after so many rounds, in the mean over agents.
 
     Args:
@@ -108,7 +108,7 @@ def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     return {"messages": [count * each for count in messages], "bits": bits}
 
 
-def sent(job: Job, by: By = "link") -> pd.DataFrame:
+def tabulate_sent(job: Job, by: By = "link") -> pd.DataFrame:
     """Tabulate what is sent, by who sends it, along which link, or in which round; from public facts alone.
 
     Args:

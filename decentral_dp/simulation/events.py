@@ -109,7 +109,7 @@ class Reporter:
         self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left, note))
 
 
-def together(*callbacks: ProgressCallback) -> ProgressCallback:
+def combine_callbacks(*callbacks: ProgressCallback) -> ProgressCallback:
     """One callback that calls all of these, in their order."""
 
     def all_of_them(progress: Progress) -> None:
@@ -212,7 +212,7 @@ def check_log(names: Sequence[str], engine: str) -> None:
 
 
 @contextmanager
-def logged(
+def log_progress(
     names: Sequence[str], folder: Path, title: str, callback: ProgressCallback | None
 ) -> Iterator[ProgressCallback | None]:
     """Write the progress of a run inside `with`, besides whoever is told of it.
@@ -231,7 +231,7 @@ def logged(
         return
     with ExitStack() as opened:
         writers = [opened.enter_context(WRITERS[name](folder, title)) for name in names]
-        yield together(*writers, *([] if callback is None else [callback]))
+        yield combine_callbacks(*writers, *([] if callback is None else [callback]))
 
 
 def _scalars(progress: Progress) -> dict[str, float]:

@@ -92,7 +92,7 @@ class Evaluator:
         names: of the rows of a value; by default their numbers.
         reads_state: whether agents have a state beside what they release; default yes.
         label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
-        wanted: measures that are taken; by default all.
+        measures: measures that are taken; by default all.
     """
 
     problem: Problem
@@ -103,7 +103,7 @@ class Evaluator:
     names: Sequence[str] | None = None
     reads_state: bool = True
     label_unit: float | None = None
-    wanted: Sequence[str] | None = None
+    measures: Sequence[str] | None = None
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -126,26 +126,26 @@ class Evaluator:
             for name, per_row in self._scores(values).items():
                 if values is published or name.startswith("test"):
                     rows += summarise(index, name + suffix, per_row, each if values is published else ())
-        if self.hypergradient and self._takes("hypergradient_") and np.isfinite(published["x"]).all():
+        if self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all():
             rows += self._hypergradient(index, published["x"].mean(axis=0))
         return rows
 
     def seconds(self, seen: Snapshot, averaged: bool) -> float:
         """How long `rows` of these values will take, by the scores of one agent; the hypergradient is not counted."""
         # Records are put together once for all evaluations.
-        _ = self._pooled
+        _ = self._pooled_records
         begun = time.perf_counter()
         self._scores({channel: value[:1] for channel, value in seen.published.items()})
         return (time.perf_counter() - begun) * len(scored_agents(len(self.agents))) * (2 if averaged else 1)
 
-    def _solved(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+    def _with_lower_solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """The values, with the exact lower solution at every x where no y is among them."""
         if "y" in values:
             return values
         return {**values, "y": np.stack([solve_lower(self.problem, x, self.agents) for x in values["x"]])}
 
     def _hypergradient(self, index: int, x: Array) -> list[Row]:
-        gradient = hypergradient_of_joined(self.problem, x, self._alike)
+        gradient = hypergradient_of_joined(self.problem, x, self._shares)
         # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
         if not np.isfinite(gradient).all():
             return []
@@ -158,18 +158,18 @@ class Evaluator:
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
-        train, validation = self._pooled
+        train, validation = self._pooled_records
         chosen = scored_agents(len(v["x"]))
-        solved = self._solved({channel: value[chosen] for channel, value in v.items()})
+        solved = self._with_lower_solution({channel: value[chosen] for channel, value in v.items()})
         x, y = solved["x"], solved["y"]
         with np.errstate(all="ignore"):
             scores = {}
-            if len(validation.weights) and self._takes("upper_loss"):
+            if len(validation.weights) and self._wants("upper_loss"):
                 scores["upper_loss"] = self.problem.losses(x, y, validation.records, validation.weights)[1]
-            if self._takes("lower_loss"):
+            if self._wants("lower_loss"):
                 ridge = self.problem.regulariser_value(x, y)
                 scores["lower_loss"] = self.problem.losses(x, y, train.records, train.weights)[0] + ridge
-            if self.test is not None and self._takes("test_"):
+            if self.test is not None and self._wants("test_"):
                 n = len(self.test[0])
                 scores["test_loss"] = self.problem.losses(x, y, self.test, np.full(n, 1.0 / n))[1]
                 accuracy = self.problem.accuracy(x, y, self.test)
@@ -191,22 +191,22 @@ class Evaluator:
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - centre, axis=1)
         return scores
 
-    def _takes(self, start: str) -> bool:
+    def _wants(self, start: str) -> bool:
         """Whether a measure whose name begins so is wanted."""
-        return self.wanted is None or any(name.startswith(start) for name in self.wanted)
+        return self.measures is None or any(name.startswith(start) for name in self.measures)
 
     @cached_property
-    def _pooled(self) -> tuple[Weighted, Weighted]:
+    def _pooled_records(self) -> tuple[Weighted, Weighted]:
         """Train and validation records of all agents."""
         agents = RecordPairs.from_pairs(self.agents)
-        return _weighted(agents.train), _weighted(agents.validation)
+        return _weigh_records(agents.train), _weigh_records(agents.validation)
 
     @cached_property
-    def _alike(self) -> list[Share]:
+    def _shares(self) -> list[Share]:
         return join_alike(self.agents)
 
 
-def _weighted(parts: Sequence[Any]) -> Weighted:
+def _weigh_records(parts: Sequence[Any]) -> Weighted:
     counts = counts_of(parts)
     return Weighted(concatenate(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts))
 
@@ -373,11 +373,11 @@ class AgentScorer:
                 lower, upper = (np.full(len(part[0]), 1.0 / len(part[0])) for part in (train, validation))
                 sums["lower_loss"] = sums["lower_loss"] + self.problem.losses(x, y, train, lower)[0]
                 sums["upper_loss"] = sums["upper_loss"] + self.problem.losses(x, y, validation, upper)[1]
-                for name, value in ({} if test is None else self._held_out(x, y, test)).items():
+                for name, value in ({} if test is None else self._test_scores(x, y, test)).items():
                     sums[name] = sums.get(name, 0.0) + value
         return sums
 
-    def _held_out(self, x: Array, y: Array, test: Any) -> dict[str, Any]:
+    def _test_scores(self, x: Array, y: Array, test: Any) -> dict[str, Any]:
         n = len(test[0])
         sums = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
         accuracy = self.problem.accuracy(x, y, test)

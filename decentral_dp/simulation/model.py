@@ -34,9 +34,9 @@ from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.result import (
     RunResult,
-    as_written,
     published_values,
     read_result,
+    refuse_damaged,
     require_run_folder,
 )
 
@@ -156,7 +156,7 @@ class Model:
 
     def prepare(self, table: Any) -> Array:
         """The features (n, d) of raw records as the weights read them. Arguments and errors are those of `predict`."""
-        return np.concatenate(list(self._prepared(table)))
+        return np.concatenate(list(self._prepare_parts(table)))
 
     def predict(self, table: Any) -> NDArray[Any]:
         """Predict the class of each record, or its number.
@@ -227,7 +227,7 @@ class Model:
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
-        return np.concatenate([self._predictions(features) for features in self._prepared(table)])
+        return np.concatenate([self._predictions(features) for features in self._prepare_parts(table)])
 
     def _predictions(self, features: Array) -> Array:
         """(n, c) probabilities, or (n,) numbers in the label's own unit."""
@@ -240,7 +240,7 @@ class Model:
     def _labels(self, scores: Array) -> NDArray[Any]:
         return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
 
-    def _prepared(self, table: Any) -> Iterator[Array]:
+    def _prepare_parts(self, table: Any) -> Iterator[Array]:
         """(n, d) features of parts of a table. Raises InputError."""
         if isinstance(table, str | Path):
             yield from self._of_file(Path(table), CHUNK)
@@ -394,7 +394,7 @@ def load_model(folder: str | Path) -> Model:
     folder = Path(folder)
     result = read_result(folder)
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
-    with as_written(folder, "predict"):
+    with refuse_damaged(folder, "predict"):
         return model_of(load(folder / "scenario.toml"), result, published_values(folder, "predict"))
 
 

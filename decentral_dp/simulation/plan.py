@@ -238,7 +238,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         out.print()
         print_items(out, _facts(privacy))
     if plan.settings is not None:
-        print_items(out, _settled_values(plan.settings) + _seen(privacy))
+        print_items(out, _settled_values(plan.settings) + _seen_rows(privacy))
     if plan.unmeasured:
         print_items(out, [("Scores", plan.unmeasured)])
     if conditions:
@@ -254,14 +254,19 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
         return []
     summary = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
     changing = [("", f"{text}.") for text in (over_time_text(graph), compression_text(graph)) if text]
-    return [("Graph", summary), *changing, *(("", f"{note}.") for note in graph["notes"]), *_sent(plan.communication)]
+    return [
+        ("Graph", summary),
+        *changing,
+        *(("", f"{note}.") for note in graph["notes"]),
+        *_sent_rows(plan.communication),
+    ]
 
 
-def _sent(sent: Communication | None) -> list[tuple[str, str]]:
+def _sent_rows(sent: Communication | None) -> list[tuple[str, str]]:
     return [] if sent is None else [("Sent", communication_text(sent))]
 
 
-def _seen(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+def _seen_rows(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     return [("Seen" if not k else "", sentence) for k, sentence in enumerate(privacy.seen)]
 
 
@@ -297,7 +302,7 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
             lines.setdefault((*shown, epsilon_text(claimed.agents[agent])), []).append(agent)
     by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
     chosen = sorted(((cells, sorted(of)) for cells, of in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
-    first = ("agents", *(_named(members, names) if names else _spans(members) for _, members in chosen))
+    first = ("agents", *(_name_list(members, names) if names else _spans(members) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
     tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]
     if len(lines) > _MOST_ROWS:
@@ -334,7 +339,7 @@ def _spans(numbers: Sequence[int]) -> str:
     return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(numbers)} agents)"
 
 
-def _named(members: Sequence[int], names: Sequence[str]) -> str:
+def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
     """carl, ben; all 5; carl, … (4 agents): by name, in a column that leaves room for numbers."""
     if len(members) == len(names) > 1:
         return f"all {len(names)}"
@@ -349,7 +354,7 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
         free.setdefault(reason, []).append(channel)
     facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
     facts += _signals(privacy)
-    limit, noted = privacy.at_infinity, _noted(privacy)
+    limit, noted = privacy.at_infinity, _note_rows(privacy)
     if limit is None:
         return facts + noted
     finite = f"ε = {_limit_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
@@ -361,7 +366,7 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     return facts + noted
 
 
-def _noted(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+def _note_rows(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     """Notes; those on the author's word under one head."""
     out = []
     for head, under in privacy.grouped_notes:
@@ -571,14 +576,14 @@ def problem_summary(job: Job) -> dict[str, Any]:
         "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
         "notes": list(job.shards.all_notes),
         **({"x_names": names} if (names := _names_of_x(job)) else {}),
-        **_read(job),
+        **_reading_facts(job),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},
     }
 
 
-def _read(job: Job) -> dict[str, Any]:
+def _reading_facts(job: Job) -> dict[str, Any]:
     """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
     if not isinstance(job.problem.minimax if isinstance(job.problem, Saddle) else job.problem, Predictor):
         return {}

@@ -266,7 +266,7 @@ def published_values(folder: Path, what: str) -> dict[str, Array]:
 
 
 @contextmanager
-def as_written(folder: Path, command: str) -> Iterator[None]:
+def refuse_damaged(folder: Path, command: str) -> Iterator[None]:
     """Read a run folder inside this: where its files are not what a run writes, one sentence says so.
 
     Args:

@@ -42,8 +42,8 @@ from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
-from decentral_dp.simulation.communication import By, communication, sent
-from decentral_dp.simulation.events import ProgressCallback, Reporter, check_log, logged
+from decentral_dp.simulation.communication import By, communication, tabulate_sent
+from decentral_dp.simulation.events import ProgressCallback, Reporter, check_log, log_progress
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
@@ -53,9 +53,9 @@ from decentral_dp.simulation.folder.journal import (
     begin,
     find,
     is_full,
-    not_begun,
     root_of_run,
     scenario_begun,
+    unwritable_error,
 )
 from decentral_dp.simulation.folder.layout import check_writable, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
@@ -148,7 +148,7 @@ class Run:
         from decentral_dp.reporting.notebook_progress import show_progress
 
         with show_progress(progress, "rounds") as callback:
-            done = _go_on(Path(folder), callback, rounds, priced, charge_again, **objects)
+            done = _resume(Path(folder), callback, rounds, priced, charge_again, **objects)
         page.draw_run(Path(folder))
         return done
 
@@ -162,13 +162,13 @@ class Run:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
 
     def sent(self, by: By = "link") -> pd.DataFrame:
-        """Messages, numbers and bits by agent, link, round or message; see `simulation.communication.sent`.
+        """Messages, numbers and bits by agent, link, round or message; see `simulation.communication.tabulate_sent`.
 
         Args:
             by: "agent" that sends, "link" from a sender to a receiver, "round", or "message": every link of every
                 round.
         """
-        return sent(self.simulation(), by)
+        return tabulate_sent(self.simulation(), by)
 
     @property
     def model(self) -> Model:
@@ -245,7 +245,7 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def with_spent(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
+def add_spent(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
     """What was measured, with ε spent at the rounds that are priced now: a longer run has others than a shorter."""
     out = []
     for number, measured in itertools.groupby(rows, key=lambda row: row[0]):
@@ -255,18 +255,18 @@ def with_spent(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
     return out
 
 
-def spent_after(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
+def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
     if job.windows:
-        return {t: float(_spent_again(job, worst, t)) for t in chosen}
+        return {t: float(_spent_with_windows(job, worst, t)) for t in chosen}
     spent = spending(job.ledger.select(worst), job.scenario.privacy.delta, chosen)
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def _spent_again(job: Job, worst: IntArray, t: int) -> float:
+def _spent_with_windows(job: Job, worst: IntArray, t: int) -> float:
     """ε spent after a round by one agent: what was in flight is out as soon as the run has gone on from its state."""
     course = job.course.select(worst)
     out = charge_in_flight(course.until(t), course, [w for w in job.windows if w.first <= t])
@@ -401,7 +401,7 @@ def run_job(
     return _run_in_folder(job, begin(folder, job, keep_secret), progress)
 
 
-def _go_on(
+def _resume(
     folder: Path,
     progress: ProgressCallback | None,
     rounds: int | None,
@@ -423,10 +423,10 @@ def _go_on(
         job, window = longer_job(first, interruption, folder, rounds, rebuild), None
         if root is None:
             if job.states_are_elsewhere:
-                interruption = replace(interruption, saved=None, kept=0, rows=[])
-            job, window = charged_again(job, interruption, folder, charge_again)
+                interruption = replace(interruption, saved=None, state_number=0, rows=[])
+            job, window = charge_interruption(job, interruption, folder, charge_again)
         else:
-            job = job.keyed(root)
+            job = job.with_root(root)
         if priced is not None and (rounds is not None or window is not None):
             priced(Plan.of(job))
         journal = RunInProgress(folder, job, lock, interruption)
@@ -448,9 +448,9 @@ def _run(
 ) -> Run:
     started = time.perf_counter()
     names, place = ((), Path()) if journal is None else (job.scenario.run.log or (), journal.folder)
-    with logged(names, place, job.scenario.title, progress) as callback:
+    with log_progress(names, place, job.scenario.title, progress) as callback:
         rows, outcome = _perform(job, callback, journal, interruption)
-    ledger = all_released(job, outcome.ledger)
+    ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.name_agents(measuring.frame(rows), agent_names(job.topology.labels))
     result = result_of(job, outcome, metrics, seconds)
@@ -478,30 +478,30 @@ def _run_in_folder(
         if job.scenario.seed is None and journal.keeps_secret:
             result = RunResult.from_content({**done.result.content, "root_was_kept": True}, done.result.privacy)
             done = replace(done, result=result)
-        write_contents(done, folder, journal.parts)
+        write_contents(done, folder, journal.release_digests)
     except KeyboardInterrupt:
         if journal.discard():
             raise
         journal.end("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
         raise Stopped(
-            f"Interrupted. Up to round {journal.released} of {job.rounds} may have been released, and is on record in "
-            f'{folder}. "decentral-dp resume {folder}" goes on.'
+            f"Interrupted. Up to round {journal.released_rounds} of {job.rounds} may have been released, and is on "
+            f'record in {folder}. "decentral-dp resume {folder}" goes on.'
         ) from None
     except BaseException as error:
         if not journal.discard():
             journal.end("failed", " ".join(str(error).split()) or type(error).__name__)
             if isinstance(error, OSError):
                 raise OSError(
-                    f"{folder} could not be written ({error}). Up to round {journal.released} of {job.rounds} may have "
-                    f'been released. {advice_on(error)}, then "decentral-dp resume {folder}" goes on.'
+                    f"{folder} could not be written ({error}). Up to round {journal.released_rounds} of {job.rounds} "
+                    f'may have been released. {advice_on(error)}, then "decentral-dp resume {folder}" goes on.'
                 ) from error
             if isinstance(error, UserCodeError):
                 raise UserCodeError(
-                    f"{error} Up to round {journal.released} of {job.rounds} may have been released, and is on record "
-                    f"in {folder}."
+                    f"{error} Up to round {journal.released_rounds} of {job.rounds} may have been released, and is on "
+                    f"record in {folder}."
                 ) from error
         elif isinstance(error, OSError) and is_full(error):
-            raise not_begun(folder, error) from error
+            raise unwritable_error(folder, error) from error
         raise
     journal.complete()
     return done
@@ -519,10 +519,10 @@ def _perform(
 ) -> tuple[list[Row], Outcome]:
     evaluator, report = job.evaluator(), Reporter(progress, "rounds")
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
-    spent = spent_after(job, evaluation_rounds)
+    spent = spent_by_round(job, evaluation_rounds)
     saved = None if interruption is None else interruption.state(job)
     # What a state comes with was measured before it was kept.
-    rows: list[Row] = [] if interruption is None else with_spent(interruption.rows, spent)
+    rows: list[Row] = [] if interruption is None else add_spent(interruption.rows, spent)
     # Where agents have lost states, rounds that were measured come again.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
     listed, to_come = set(evaluation_rounds), [t for t in evaluation_rounds if t > measured]
@@ -531,12 +531,12 @@ def _perform(
     def observe(s: Snapshot) -> bool:
         if s.divergence is not None:
             if journal is not None:
-                journal.passed(s, rows)
+                journal.write_due(s, rows)
             return True
         if s.round in listed and s.round > measured:
             evaluate(s)
         if journal is not None:
-            journal.passed(s, rows)
+            journal.write_due(s, rows)
         return False
 
     def note(left: int, seconds: float, word: str = "") -> str:
@@ -609,45 +609,48 @@ def longer_job(
     Raises:
         InputError: the longer run would pass a cap or has other noise, or the last round may have been released.
     """
-    current = job if interruption.extended is None else build(_longer(job.scenario, interruption.extended))
+    current = (
+        job if interruption.extended_rounds is None else build(_with_rounds(job.scenario, interruption.extended_rounds))
+    )
     if rounds is None:
         return current
     asked = current.scenario.algorithm.rounds
     if not asked < rounds <= _MOST:
-        raise _no_longer(rounds, f" is not more than the {asked} rounds that are planned, or more than {_MOST}.")
+        raise _rounds_error(rounds, f" is not more than the {asked} rounds that are planned, or more than {_MOST}.")
     if current.plans_ahead:
-        raise _no_longer(
+        raise _rounds_error(
             rounds,
             f": {job.scenario.algorithm.kind} plans its whole budget beforehand, and more rounds would have needed "
             "more noise in the first.",
         )
-    if interruption.leased >= current.rounds:
-        raise _no_longer(
+    if interruption.leased_rounds >= current.rounds:
+        raise _rounds_error(
             rounds,
             f": the last of the {current.rounds} rounds of {folder} may have been released, and what leaves at the "
             "end of a run is not what leaves between two rounds.",
         )
-    longer = build(_longer(job.scenario, rounds))
+    longer = build(_with_rounds(job.scenario, rounds))
     if longer.rounds < rounds:
-        raise _no_longer(
+        raise _rounds_error(
             rounds,
             f" would pass the declared cap ε = {job.scenario.privacy.cap:g}; {longer.rounds} rounds are within it. "
             "Give at most as many.",
         )
-    if not _is_same_so_far(current, longer, interruption.leased):
-        raise _no_longer(
-            rounds, f": in a run of so many rounds the first {interruption.leased} would have been released otherwise."
+    if not _is_same_so_far(current, longer, interruption.leased_rounds):
+        raise _rounds_error(
+            rounds,
+            f": in a run of so many rounds the first {interruption.leased_rounds} would have been released otherwise.",
         )
     return longer
 
 
-def _no_longer(rounds: int, why: str) -> InputError:
+def _rounds_error(rounds: int, why: str) -> InputError:
     """The refusal of so many rounds."""
     said = f"{rounds}{why} Leave it out to go on as planned."
     return InputError(f"resume: rounds = {said}", command=f"resume: --rounds {said}")
 
 
-def _longer(scenario: Scenario, rounds: int) -> Scenario:
+def _with_rounds(scenario: Scenario, rounds: int) -> Scenario:
     """The scenario with more rounds; a target epsilon stays that of the rounds that were planned first."""
     privacy = scenario.privacy
     if privacy.epsilon is not None and privacy.epsilon_rounds is None:
@@ -665,16 +668,16 @@ def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
         and np.array_equal(mine.decay, longer.noise[channel].decay)
         for channel, mine in job.noise.items()
     )
-    return alike and _until(job.ledger, leased).same_releases(_until(longer.ledger, leased))
+    return alike and _releases_until(job.ledger, leased).same_releases(_releases_until(longer.ledger, leased))
 
 
-def _until(ledger: Ledger, rounds: int) -> Ledger:
+def _releases_until(ledger: Ledger, rounds: int) -> Ledger:
     """The releases that are out after so many rounds, without the channels that have none yet."""
     begun = ledger.until(rounds)
     return replace(begun, channels=tuple(c for c in begun.channels if c.rounds.size))
 
 
-def charged_again(job: Job, interruption: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
+def charge_interruption(job: Job, interruption: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
     """The job of a run that goes on with another root, with what was in flight in its ledger and in its budget.
 
     `privacy/ledger.py` says why that covers both passes. What is charged is what may have been released: rounds
@@ -697,15 +700,16 @@ def charged_again(job: Job, interruption: Interruption, folder: Path, agreed: bo
     new = Window(at, interruption.in_flight) if interruption.in_flight else None
     if job.plans_ahead:
         if new is None:
-            return job.keyed(secret_root()), None
+            return job.with_root(secret_root()), None
         raise InputError(
-            f"{_lost(folder)} {job.scenario.algorithm.kind} plans its whole budget beforehand, and what it would "
-            "release again is not in that plan. Run the scenario again in another folder; both runs are to be paid for."
+            f"{_lost_secret(folder)} {job.scenario.algorithm.kind} plans its whole budget beforehand, and what it "
+            "would release again is not in that plan. Run the scenario again in another folder; both runs are to be "
+            "paid for."
         )
     if getattr(job, "factor", None) is not None and (new is not None or at):
         raise InputError(
-            f"{_lost(folder)} Later noise goes on from it (privacy.correlation.in_time). Run the scenario again in "
-            "another folder; both runs are to be paid for."
+            f"{_lost_secret(folder)} Later noise goes on from it (privacy.correlation.in_time). Run the scenario "
+            "again in another folder; both runs are to be paid for."
         )
     # A state that cannot be read is refused before anything is charged.
     interruption.state(job)
@@ -713,10 +717,10 @@ def charged_again(job: Job, interruption: Interruption, folder: Path, agreed: bo
     after = before if new is None else job.with_windows((*interruption.windows, new))
     if new is not None:
         _check(before, after, new, folder, agreed)
-    return after.keyed(secret_root()), new
+    return after.with_root(secret_root()), new
 
 
-def all_released(job: Job, recorded: Ledger) -> Ledger:
+def released_ledger(job: Job, recorded: Ledger) -> Ledger:
     """All that a run has released.
 
     Args:
@@ -741,17 +745,17 @@ def _check(before: Job, after: Job, new: Window, folder: Path, agreed: bool) -> 
     rounds = f"{new.first} to {new.last}"
     if privacy.cap is not None and now > privacy.cap:
         raise InputError(
-            f"{_lost(folder)} Releasing rounds {rounds} once more would cost {cost}, and pass the declared cap "
-            f"ε = {privacy.cap:g}. Run the scenario again in another folder; both runs are to be paid for."
+            f"{_lost_secret(folder)} Releasing rounds {rounds} once more would cost {cost}, and pass the "
+            f"declared cap ε = {privacy.cap:g}. Run the scenario again in another folder; both runs are to be paid for."
         )
     if not agreed:
         why = (
-            f"{_lost(folder)} Rounds {rounds} may be out, and would be released once more with other noise, which is a "
-            f"second release: the run would cost {cost}. Agree with"
+            f"{_lost_secret(folder)} Rounds {rounds} may be out, and would be released once more with other "
+            f"noise, which is a second release: the run would cost {cost}. Agree with"
         )
         mend = "or run the scenario again in another folder; both runs are to be paid for then."
         raise InputError(f"{why} charge_again=True, {mend}", command=f"{why} --charge-again, {mend}")
 
 
-def _lost(folder: Path) -> str:
+def _lost_secret(folder: Path) -> str:
     return f"resume: the secret of {folder} was not kept, and its noise cannot be drawn again."

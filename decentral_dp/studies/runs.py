@@ -25,7 +25,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
-from decentral_dp.simulation.communication import sent_after
+from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
@@ -228,7 +228,7 @@ def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, An
 
 
 def _add_sent(record: Record, job: Job, rounds: list[int]) -> None:
-    sent = sent_after(job, rounds)
+    sent = count_sent(job, rounds)
     record["curves"] |= {name: [rounds, counts] for name, counts in sent.items()}
     record["finals"] |= {name: counts[-1] for name, counts in sent.items()}
 

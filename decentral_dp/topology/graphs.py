@@ -65,7 +65,7 @@ class Graph(NamedTuple):
         """Return the graph with every link as two arcs, each of its weight; a directed graph as it is.
 
         Example:
-            >>> Graph(2, np.array([[0, 1]])).both_ways().edges.tolist()
+            >>> Graph(2, np.array([[0, 1]])).to_directed().edges.tolist()
             [[0, 1], [1, 0]]
         """
         if self.directed:
@@ -190,9 +190,9 @@ def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
     """Join names with commas and "and", cut off after `limit`.
 
     Example:
-        >>> few(["1", "2", "3"], "agent")
+        >>> join_names(["1", "2", "3"], "agent")
         'agents 1, 2 and 3'
-        >>> few(["a", "b", "c"], limit=2)
+        >>> join_names(["a", "b", "c"], limit=2)
         'a, b and 1 more'
     """
     plural = f"{noun}{'s' if len(names) > 1 else ''} " if noun else ""
@@ -320,7 +320,7 @@ def whole_number(where: str, got: Any) -> int:
         InputError: a fraction, a truth value, or no number.
 
     Example:
-        >>> whole("seed", np.int64(3))
+        >>> whole_number("seed", np.int64(3))
         3
     """
     try:
@@ -725,7 +725,7 @@ def expander(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         Alon–Boppana bound; J. Friedman, "A proof of Alon's second eigenvalue conjecture", 2008.
 
     Example:
-        >>> low, high = expander(20, {"degree": 4}, seed=0).ends
+        >>> low, high = expander(20, {"degree": 4}, seed=0).spectrum
         >>> bool(max(4 - low, high - 4) <= 1.05 * 2 * math.sqrt(3))
         True
     """

@@ -44,7 +44,7 @@ class WeightRule(NamedTuple):
         directed: whether it weighs arcs, or None where it weighs both arcs and links; default False.
 
     Example:
-        >>> WEIGHTS["constant"].written
+        >>> WEIGHTS["constant"].usage
         'weights = { kind = "constant", value = 0.3 }'
     """
 

@@ -39,7 +39,7 @@ def test_a_record_against_none(make: Any, limit: float, benchmark: Any, tmp_path
         kept = begin(tmp_path / str(next(number)), job)
 
         def observe(s: Any) -> bool:
-            kept.passed(s, [])
+            kept.write_due(s, [])
             return False
 
         job.start(LocalEngine(), RunControl([0], observe, kept.due))

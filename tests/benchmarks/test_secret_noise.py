@@ -21,7 +21,7 @@ AT_MOST = 1.3
 
 def _ratio(seeded: Job, measured: int) -> float:
     """Of processor times: the least of runs that take turns, ciphers for all agents made anew in each."""
-    secret, times = seeded.keyed(secret_root()), {}
+    secret, times = seeded.with_root(secret_root()), {}
     with threadpool_limits(limits=1):
         for _ in range(measured):
             for name, job in (("secret", secret), ("seeded", seeded)):
@@ -38,7 +38,7 @@ def test_a_whole_run_with_secret_noise(benchmark: Any, agents: int, rounds: int)
     ratio = _ratio(job, 7)
     benchmark.extra_info["ratio"] = round(ratio, 2)
     print(f"\n{agents} agents, secret noise: {ratio:.2f} × the run with a seed (at most {AT_MOST})")
-    benchmark.pedantic(lambda: job.keyed(secret_root()).start(LocalEngine()), rounds=1)
+    benchmark.pedantic(lambda: job.with_root(secret_root()).start(LocalEngine()), rounds=1)
     assert ratio <= AT_MOST
 
 
@@ -49,5 +49,5 @@ def test_secret_batches_and_coins(benchmark: Any, name: str) -> None:
     ratio = _ratio(job, 7)
     benchmark.extra_info["ratio"] = round(ratio, 2)
     print(f"\n{name} with secret draws: {ratio:.2f} × the run with a seed (at most {AT_MOST})")
-    benchmark.pedantic(lambda: job.keyed(secret_root()).start(LocalEngine()), rounds=1)
+    benchmark.pedantic(lambda: job.with_root(secret_root()).start(LocalEngine()), rounds=1)
     assert ratio <= AT_MOST

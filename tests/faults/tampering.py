@@ -27,7 +27,7 @@ import decentral_dp
 from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.cli.commands import report
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.result import as_written, read_result
+from decentral_dp.simulation.result import read_result, refuse_damaged
 
 from . import damage
 from .damage import ODD, TooLongError, late, places
@@ -192,7 +192,7 @@ def _attack(folder: Path) -> None:
 
 def _audit(folder: Path) -> None:
     # An audit of every change would take hours: it is planned, and its numbers go where they would.
-    with as_written(folder, "audit"):
+    with refuse_damaged(folder, "audit"):
         read_result(folder)
     plan_audit(folder, 20, "everybody")
 

@@ -1233,7 +1233,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a longer run that is another one",
         "simulation/run.py",
-        "    if not _is_same_so_far(current, longer, interruption.leased):\n",
+        "    if not _is_same_so_far(current, longer, interruption.leased_rounds):\n",
         "    if longer.plans_ahead:\n",
         (f"{_GUARDS}::test_a_longer_run_that_would_have_released_otherwise_is_refused",),
     ),

@@ -60,8 +60,8 @@ def assert_same_values(mine: Any, theirs: Any) -> None:
 def test_values_and_budget_are_those_of_the_whole_data_set(name: str, overrides: list[str], tmp_path: Path) -> None:
     given = load(name, ["algorithm.rounds=3", *overrides])
     write_shards(given, tmp_path / "shards")
-    whole = build(given).keyed(ROOT)
-    ours = build(load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"])).keyed(ROOT)
+    whole = build(given).with_root(ROOT)
+    ours = build(load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"])).with_root(ROOT)
     assert_same_values(ours.start(LocalEngine()).last.released, whole.start(LocalEngine()).last.released)
     np.testing.assert_array_equal(ours.budget.epsilon, whole.budget.epsilon)
     assert ours.ledger.same_releases(whole.ledger)
@@ -88,8 +88,8 @@ def test_labels_that_are_numbers_are_cut_where_they_are(tmp_path: Path) -> None:
     }
     content["topology"]["agents"] = 3
     write_shards(content, tmp_path / "shards")
-    whole = build(load(content)).keyed(ROOT)
-    ours = build(load(tmp_path / "shards" / "scenario.toml")).keyed(ROOT)
+    whole = build(load(content)).with_root(ROOT)
+    ours = build(load(tmp_path / "shards" / "scenario.toml")).with_root(ROOT)
     assert float(whole.shards.labels.max()) == 1.5
     assert_same_values(ours.start(LocalEngine()).last.released, whole.start(LocalEngine()).last.released)
 

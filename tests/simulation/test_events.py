@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.events import Progress, together
+from decentral_dp.simulation.events import Progress, combine_callbacks
 
 STUDY = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2, -3]}}
 
@@ -74,7 +74,7 @@ def test_long_evaluations_are_told_before_the_first(monkeypatch: pytest.MonkeyPa
 
 def test_callbacks_are_called_together() -> None:
     seen: list[Progress] = []
-    together(seen.append, seen.append)(Progress(1, 2, "runs"))
+    combine_callbacks(seen.append, seen.append)(Progress(1, 2, "runs"))
     assert seen == [Progress(1, 2, "runs")] * 2
 
 

@@ -14,7 +14,7 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress, logged
+from decentral_dp.simulation.events import Progress, log_progress
 
 Make = Callable[..., dict[str, Any]]
 
@@ -133,7 +133,7 @@ def test_prometheus_is_told_of_every_evaluation(
             seen.append((self.name, value, tags))
 
     monkeypatch.setattr(metrics, "Gauge", Gauge)
-    with logged(["prometheus"], tmp_path / "run", "", None) as told:
+    with log_progress(["prometheus"], tmp_path / "run", "", None) as told:
         assert told is not None
         told(Progress(2, 6, "rounds", loss=0.5))
         told(Progress(4, 6, "rounds", loss=0.4, epsilon=1.5, per_second=8.0))

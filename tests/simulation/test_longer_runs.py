@@ -78,7 +78,7 @@ def test_more_rounds_are_a_run_of_so_many_with_the_noise_of_the_first(
     longer = {**given, "algorithm": {**given["algorithm"], "rounds": ALL}}
     if "epsilon" in given["privacy"]:
         longer["privacy"] = {**given["privacy"], "epsilon_rounds": FIRST}
-    _assert_is(done, build(longer).keyed(root))
+    _assert_is(done, build(longer).with_root(root))
     assert [plan.rounds for plan in plans] == [ALL]
     assert plans[0].privacy.epsilon_max == done.result.privacy.epsilon_max
     assert done.result.rounds == done.result.rounds_planned == ALL
@@ -120,7 +120,7 @@ def test_a_longer_run_that_is_cut_off_again_stays_longer(scenario: Make, tmp_pat
     assert json.loads((folder / "result.json").read_text())["rounds_planned"] == ALL
     privacy = {**given["privacy"], "epsilon_rounds": FIRST}
     longer = {**given, "algorithm": {**given["algorithm"], "rounds": ALL + 5}, "privacy": privacy}
-    _assert_is(decentral_dp.resume(folder, rounds=ALL + 5), build(longer).keyed(root))
+    _assert_is(decentral_dp.resume(folder, rounds=ALL + 5), build(longer).with_root(root))
 
 
 def test_killed_while_its_files_are_put_in_place_it_still_goes_on(

@@ -313,7 +313,7 @@ def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
     priced = float(np.linalg.norm(line.sensitivity["train"][:, column] / line.scale[:, column]))
     apart = []
     for k in range(25):
-        seen = observe(neighbours.first.keyed(bytes([k]) * 32), neighbours.victim)
+        seen = observe(neighbours.first.with_root(bytes([k]) * 32), neighbours.victim)
         first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
         mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
         assert 0.0 < mu <= priced

@@ -93,11 +93,11 @@ def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(m
     shared = json.loads(text_of({"agents": budgets.entries()}))["agents"]
     assert [entry["alike"] for entry in shared] == [[[0, 1], [5, 5]], [[2, 2], [6, 6]], [[3, 4]]]
     for entries in (each, shared):
-        assert AgentBudgets.read(entries) == budgets == budgets[:]
-        assert [budget.agent for budget in AgentBudgets.read(entries)] == list(range(7))
+        assert AgentBudgets.from_entries(entries) == budgets == budgets[:]
+        assert [budget.agent for budget in AgentBudgets.from_entries(entries)] == list(range(7))
     # An agent that has no budget, or two, or is none: the entries are what is left.
     for wrong in ([[1, 1], [5, 5]], [[0, 2], [5, 5]], [[0, "x"]], None, [], [[0, 1], [5, 10**12]], [[0, -(10**30)]]):
-        assert AgentBudgets.read([{**shared[0], "alike": wrong}, *shared[1:]])[:] == tuple(
+        assert AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])[:] == tuple(
             replace(cost, agent=k) for k, cost in enumerate(costs)
         )
 

@@ -99,7 +99,7 @@ def test_the_tuner_without_a_seed_draws_from_keystreams_alone(monkeypatch: pytes
 
 
 def _performed(given: dict[str, Any]) -> tuple[Any, Any]:
-    return runner._perform(build(given).keyed(ROOT), None)
+    return runner._perform(build(given).with_root(ROOT), None)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

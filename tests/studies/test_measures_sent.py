@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.communication import sent_after
+from decentral_dp.simulation.communication import count_sent
 from decentral_dp.studies.measures import first_at
 
 ROUNDS, WIDTH = 6, 31
@@ -40,7 +40,7 @@ def test_bits_of_a_ring_are_two_messages_a_round(kind: str) -> None:
 def test_bits_of_a_network_that_changes_end_at_what_a_run_says(over_time: Any) -> None:
     changed = SET | {"topology": {"kind": "random_regular", "degree": 3, "agents": 6, "over_time": over_time}}
     job = decentral_dp.build("classification", set=changed)
-    sent, known = sent_after(job.simulation(), [0, 1, ROUNDS]), job.plan().communication
+    sent, known = count_sent(job.simulation(), [0, 1, ROUNDS]), job.plan().communication
     assert known is not None
     assert sent["bits"][-1] * 6 == pytest.approx(known.bits, rel=1e-12)
     assert sent["messages"][-1] * 6 == pytest.approx(known.messages, rel=1e-12)
@@ -49,7 +49,7 @@ def test_bits_of_a_network_that_changes_end_at_what_a_run_says(over_time: Any) -
 
 
 def test_a_trusted_coordinator_sends_nothing_that_is_counted() -> None:
-    assert sent_after(decentral_dp.build("dp_bilevel").simulation(), [1]) == {}
+    assert count_sent(decentral_dp.build("dp_bilevel").simulation(), [1]) == {}
 
 
 def test_when_a_level_is_reached() -> None:

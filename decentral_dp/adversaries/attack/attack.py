@@ -47,7 +47,7 @@ from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pool
-from decentral_dp.simulation.result import as_written, published_values, require_run_folder
+from decentral_dp.simulation.result import published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
@@ -235,7 +235,7 @@ def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
         ValueError: there is no AUC.
 
     Example:
-        >>> judge([0.52, 0.55, 0.53], ceiling=0.6).above
+        >>> judge([0.52, 0.55, 0.53], ceiling=0.6).is_above
         False
     """
     if not aucs:
@@ -317,7 +317,7 @@ def read_run_folder(folder: Path) -> RunFolder:
         InputError: it is none, its scenario cannot be built here, or its values cannot be read.
     """
     require_run_folder(folder, "attack", ("scenario.toml", "state.npz"), more=("result.json",))
-    with as_written(folder, "attack"):
+    with refuse_damaged(folder, "attack"):
         job = build(load(folder / "scenario.toml"))
     return RunFolder(folder, job, published_values(folder, "attack"))
 
@@ -428,7 +428,7 @@ def _read_scores(stored: Any) -> AttackScores:
 def _attack(given: Sequence[RunFolder], k: int) -> AttackScores:
     """Attack the run of this number: those given come first, then repetitions."""
     if k < len(given):
-        with as_written(given[k].folder, "attack"):
+        with refuse_damaged(given[k].folder, "attack"):
             return attack_run(given[k].job, given[k].published)
     done = run_job(build(repetition(given[0].job.scenario, k)))
     return attack_run(done.simulation(), done.published)

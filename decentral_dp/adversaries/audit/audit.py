@@ -48,7 +48,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.result import as_written, read_result
+from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
@@ -287,7 +287,7 @@ def write_ends(found: AuditResult, ends: Ends) -> Iterator[Path]:
 
         result = read_result(ends.run)
         write_json(ends.run / "result.json", {**result.content, "audit": found.to_dict()})
-        with as_written(ends.run, "audit"):
+        with refuse_damaged(ends.run, "audit"):
             page = write_report(ends.run)
         yield page
 

@@ -53,7 +53,7 @@ class Neighbours(NamedTuple):
 
     def observe(self, job: Job, root: bytes) -> Transcript:
         """What is seen of a run of one of them. root: of its coins."""
-        return observe(job.keyed(root), self.victim)
+        return observe(job.with_root(root), self.victim)
 
 
 def among_copies(neighbours: Neighbours) -> Neighbours:
@@ -79,7 +79,7 @@ def farthest(job: Job, seed_root: bytes) -> Neighbours:
         seed_root: of the coins of that transcript.
     """
     victim = int(np.argmax(job.budget.epsilon))
-    keyed = job.keyed(seed_root)
+    keyed = job.with_root(seed_root)
     transcript = observe(keyed, victim)
     best: tuple[float, Neighbours] = (-1.0, Neighbours(keyed, keyed, victim, "train"))
     for split in SPLITS:

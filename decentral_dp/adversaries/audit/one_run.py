@@ -320,7 +320,7 @@ def _with_canaries(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
 
 def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
     """(m,) the loss of the second record less that of the first, by what was published."""
-    node = planted.keyed(root).coordinator_node()
+    node = planted.with_root(root).coordinator_node()
     published = LocalEngine().coordinate(node, job.rounds).last.published
     if "x" not in published or not np.isfinite(published["x"]).all():
         return np.zeros(canaries.coins.size)

@@ -48,7 +48,7 @@ from decentral_dp.problems.protocol import Planned
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.result import as_written, require_run_folder
+from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 from decentral_dp.tasks.outcomes import number
 from decentral_dp.tasks.parallel import Workers, in_parallel
 
@@ -156,7 +156,7 @@ def plan_audit(
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
         folder = Path(scenario)
         require_run_folder(folder, "audit", ("scenario.toml",), more=("result.json",))
-        scenario, reading = folder / "scenario.toml", as_written(folder, "audit")
+        scenario, reading = folder / "scenario.toml", refuse_damaged(folder, "audit")
     source, file = None, find(str(scenario)) if isinstance(scenario, str | Path) else None
     if isinstance(scenario, str | Path | Mapping | Scenario):
         with reading:
@@ -262,7 +262,7 @@ def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
         ends = Ends(**{name: None if path is None else Path(path) for name, path in asked["ends"].items()})
         workers = Workers(asked["jobs"], asked["address"])
         # Of a run folder the names of keys and files are what that version wrote.
-        with as_written(regular(out, "resume"), "resume"):
+        with refuse_damaged(regular(out, "resume"), "resume"):
             scenario = load(asked["scenario"], folder=Path(asked["folder"]))
         known = None if file is None or not Path(file).exists() else Path(file)
         plan = replace(plan_audit(scenario, **_settings_in(asked)), file=known)

@@ -315,7 +315,7 @@ def replay(job: Any, victim: int, transcript: Transcript, membership: Membership
     Returns:
         (index, channel) → the value before noise, or the law of a random choice.
     """
-    return _replay(job.keyed(transcript.root), victim, transcript, membership)
+    return _replay(job.with_root(transcript.root), victim, transcript, membership)
 
 
 def _isolate_victim(job: GossipJob, victim: int) -> tuple[list[Any], int]:

@@ -229,18 +229,18 @@ def _neighbours(
     report = Reporter(progress, "pairs")
     for shown in comparisons(transcript, pairs, seed):
         tried += 1
-        free = free or (shown if shown.refused else None)
-        change = shown.worst
+        free = free or (shown if shown.refusal_text else None)
+        change = shown.worst_change
         if shown.pair.record >= 0:
             searched += 1
             worst = max(worst, 0.0 if change is None else change.ratio)
             report(searched, pairs)
         if change is not None:
             bounded = bounded or 0.0 < change.sensitivity < np.inf
-            if not change.within and (far is None or far[1].ratio < change.ratio < np.inf):
+            if not change.is_within and (far is None or far[1].ratio < change.ratio < np.inf):
                 far = shown, change
     what = "the same releases; what leaves without noise is the same to the bit"
-    why = "" if free is None else free.refused
+    why = "" if free is None else free.refusal_text
     neighbours = CheckRow("neighbours", what, tried, _verdict(why), why=why)
     guarantee = transcript.job.scenario.privacy.guarantee
     search = CheckRow("search", "pairs that drive moved / sensitivity up; at most 1 + 1e-9", searched, "checked", worst)
@@ -291,7 +291,7 @@ def _partition(job: Job, c: Components) -> list[CheckRow]:
         return []
     trial = deal_trial(c.partition.make(), job.shards)
     what = f"one agent for every record, the same again; {TRIES} replaced labels"
-    return [CheckRow("partition", what, 0, _verdict(trial.wrong), why=trial.wrong or trial.words)]
+    return [CheckRow("partition", what, 0, _verdict(trial.complaint), why=trial.complaint or trial.words)]
 
 
 def _limits(target: Target, c: Components) -> list[CheckRow]:
@@ -444,7 +444,7 @@ def save_case(result: CheckResult, path: Path) -> None:
     case = result.case
     if case is None:
         raise InputError("--out: no pair of data sets shows a failure, so there is none to keep; leave --out out.")
-    pair, change = case.pair, case.worst
+    pair, change = case.pair, case.worst_change
     agent, split = pair.replacement or Replacement(-1, "train")
     facts = {
         "subject": result.subject,
@@ -462,10 +462,10 @@ def save_case(result: CheckResult, path: Path) -> None:
         "version": result.version,
     }
     arrays: dict[str, Any] = {key: np.asarray(value) for key, value in facts.items()}
-    for side, shards in (("here", pair.here), ("there", pair.there)):
+    for side, shards in (("here", pair.first), ("there", pair.second)):
         arrays[f"features_{side}"], arrays[f"labels_{side}"] = shards.features, shards.labels
-    for k in range(pair.here.n_agents):
-        arrays[f"train/{k}"], arrays[f"validation/{k}"] = pair.here.train[k], pair.here.validation[k]
+    for k in range(pair.first.n_agents):
+        arrays[f"train/{k}"], arrays[f"validation/{k}"] = pair.first.train[k], pair.first.validation[k]
     arrays |= {f"release/{key}": value for key, value in case.releases.items()}
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)

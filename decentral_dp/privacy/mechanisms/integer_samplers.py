@@ -34,7 +34,7 @@ def uniform_integer(generator: np.random.Generator, n: int) -> int:
     """Draw a uniform integer in [0, n), n of any size.
 
     Example:
-        >>> 0 <= below(np.random.default_rng(0), 10**30) < 10**30
+        >>> 0 <= uniform_integer(np.random.default_rng(0), 10**30) < 10**30
         True
     """
     bits = (n - 1).bit_length()

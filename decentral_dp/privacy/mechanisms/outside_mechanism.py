@@ -30,7 +30,7 @@ from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method, untyped_options
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method, untyped_options
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
@@ -241,7 +241,7 @@ def _built(found: type, options: Mapping[str, Any], key: str) -> Any:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: {name} cannot be made: {blamed(error, place_of(found))}. Mend its values or its class."
+            f"{key}: {name} cannot be made: {blame(error, place_of(found))}. Mend its values or its class."
         ) from error
 
 
@@ -265,7 +265,7 @@ def _check_options(found: type, options: Mapping[str, Any], key: str) -> None:
         types = get_type_hints(found, globalns=_scope(found))
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: the type of a field of {found.__name__} is not known: {blamed(error, place_of(found))}. Import it."
+            f"{key}: the type of a field of {found.__name__} is not known: {blame(error, place_of(found))}. Import it."
         ) from error
     for name, value in options.items():
         _check_type(value, types.get(name), f"{key}.{name}", place_in_class(found, name))
@@ -331,7 +331,7 @@ def _numbers(given: Any, method: str, *args: Any) -> Array:
 
 
 def _failure(given: Any, method: str, error: BaseException) -> InputError:
-    why = blamed(error, place_in_class(type(given), method))
+    why = blame(error, place_in_class(type(given), method))
     return InputError(f"privacy.mechanism: {given.name}: {method} fails with {why}. Mend the class.")
 
 

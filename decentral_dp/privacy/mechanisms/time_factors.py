@@ -171,9 +171,9 @@ def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: in
         InputError: another kind, or numbers out of range.
 
     Example:
-        >>> time_factor("banded_square_root", 4, 3).kept.tolist()
+        >>> time_factor("banded_square_root", 4, 3).noise_weights.tolist()
         [0.5, 0.375]
-        >>> time_factor("banded_inverse", 4, 3).drawn.tolist()
+        >>> time_factor("banded_inverse", 4, 3).draw_weights.tolist()
         [[-0.5, -0.125]]
         >>> time_factor("anti_pgd", 4, 2).row_sums.round(9).tolist()
         [1.0, 2.0, 3.0, 4.0]

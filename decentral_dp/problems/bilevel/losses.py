@@ -54,7 +54,7 @@ from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, tri
 from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
-from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
+from decentral_dp.user_code import NEAR, USER_ERRORS, blame, run_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -709,7 +709,7 @@ def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> 
     try:
         return given(**{a: known[a] for a in asked})
     except USER_ERRORS as error:
-        raise InputError(f"{path}: {key} does not run: {blamed(error, place_of(given))}; mend the function.") from error
+        raise InputError(f"{path}: {key} does not run: {blame(error, place_of(given))}; mend the function.") from error
 
 
 ENTRY = Entry(

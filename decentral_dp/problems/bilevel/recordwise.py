@@ -44,7 +44,7 @@ from decentral_dp.problems.protocol import (
     matrices_read,
     sizes,
 )
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
 
 OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
@@ -178,7 +178,7 @@ class RecordwiseProblem:
             except UserCodeError as error:
                 raise InputError(str(error)) from error
             except USER_ERRORS as error:
-                raise InputError(f"{self.name}: regulariser does not run: {blamed(error, place)}. Mend it.") from error
+                raise InputError(f"{self.name}: regulariser does not run: {blame(error, place)}. Mend it.") from error
             if not all(np.isfinite(part).all() for part in given):
                 raise InputError(
                     f"{self.name}: regulariser, or its value, is not finite at a made-up point{place}. Mend it."
@@ -264,7 +264,7 @@ def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, 
     except USER_ERRORS as error:
         raise InputError(
             f"{name}: sizes({', '.join(known)}) does not give {what}: "
-            f"{blamed(error, place_in_class(type(author), 'sizes'))}. Mend it."
+            f"{blame(error, place_in_class(type(author), 'sizes'))}. Mend it."
         ) from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
@@ -303,7 +303,7 @@ def try_rows(
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR):
                 # Of a record that is far out a formula may raise: it then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
-            raise InputError(f"{name} does not run on made-up records: {blamed(error, place)}. Mend it.") from error
+            raise InputError(f"{name} does not run on made-up records: {blame(error, place)}. Mend it.") from error
         if found.shape != wanted:
             raise InputError(
                 f"{name} gives shape {found.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."

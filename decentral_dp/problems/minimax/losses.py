@@ -55,7 +55,7 @@ from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import PublicBall
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, reason, run_file
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, reason, run_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -448,7 +448,7 @@ def _call_author(author: Any, name: str, method: str, size: int, *given: Array) 
     try:
         found = np.asarray(getattr(author, method)(*given), dtype=np.float64)
     except USER_ERRORS as error:
-        why = blamed(error, place_in_class(type(author), method))
+        why = blame(error, place_in_class(type(author), method))
         raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
     if found.size != size:
         wanted, place = "one number" if size == 1 else f"{size} numbers", place_in_class(type(author), method)

@@ -104,7 +104,7 @@ def _name_agents(ax: Axes, at: Array, names: Sequence[str]) -> None:
 def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
     """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
     budgets = result.privacy.agents
-    epsilon = budgets.of_each([budget.epsilon for budget in budgets.different])
+    epsilon = budgets.per_agent([budget.epsilon for budget in budgets.different])
     weight = np.asarray([number(w) or 0.0 for w in result.topology.get("neighbour_weight") or []])
     # Of a directed graph what an agent keeps does not tell what it hears.
     heard = "neighbours' weight" + " |w_ii|" * (not result.topology.get("directed"))

@@ -53,7 +53,7 @@ from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
-from decentral_dp.simulation.folder.releases import Digests, KeptReleases, whole_until
+from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, home_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
@@ -73,12 +73,12 @@ class Interruption:
         root: of its noise; None where it was not kept.
         drawn_for: digest of the scenario and of the records that it was drawn for.
         versions: of what computed it.
-        leased: rounds that may have been released.
+        leased_rounds: rounds that may have been released.
         in_flight: rounds that may have been released since the root was last another, or since the run was begun.
         saved: the last state that can be read; None for the start.
-        kept: number of that state's file; 0 for the start.
+        state_number: number of that state's file; 0 for the start.
         rows: what was measured up to there.
-        extended: rounds of the run, where they are more than it was begun with.
+        extended_rounds: rounds of the run, where they are more than it was begun with.
         windows: rounds that are charged once more, because their root was not kept.
         states: of the journal, those of this course of the run.
         releases: digests of the parts of what it released, as they were written.
@@ -87,12 +87,12 @@ class Interruption:
     root: Root | None
     drawn_for: str
     versions: dict[str, str]
-    leased: int
+    leased_rounds: int
     in_flight: int
     saved: tuple[int, bytes] | None
-    kept: int
+    state_number: int
     rows: list[Row]
-    extended: int | None = None
+    extended_rounds: int | None = None
     windows: tuple[Window, ...] = ()
     states: Sequence[dict[str, Any]] = ()
     releases: Digests = field(default_factory=dict)
@@ -171,13 +171,13 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
                 # It was killed between its result and the end of its tidying up.
                 shutil.rmtree(place)
                 raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
-            return _read(folder), lock
+            return _read_interruption(folder), lock
         except BaseException:
             lock.close()
             raise
 
 
-def _read(folder: Path) -> Interruption:
+def _read_interruption(folder: Path) -> Interruption:
     place = folder / IN_PROGRESS
     try:
         kept = json.loads(regular(place / ROOT, "resume").read_text())
@@ -188,7 +188,7 @@ def _read(folder: Path) -> Interruption:
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
-        windows, in_flight = _charged_again(entries)
+        windows, in_flight = _windows_to_charge(entries)
         extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
         states = _states(entries)
         saved, number, rows = _last_state(place, states)
@@ -223,11 +223,11 @@ def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
             "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
             "folder."
         )
-    here = machine() | computed_on(job)
+    here = machine() | device_versions(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
     # Agents that have lost the last of their own states go on from an earlier one.
     certain = found.saved[0] if found.saved and not job.states_are_elsewhere else 0
-    if others and found.leased > certain:
+    if others and found.leased_rounds > certain:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
             "last bits, which is a second release. Go on where it was begun, or with the same versions."
@@ -244,11 +244,11 @@ def before_damage(found: Interruption, job: Job, folder: Path) -> Interruption:
         return found
     place = folder / IN_PROGRESS
     with refuse_unreadable("resume"):
-        end = whole_until(place, job, found.releases)
+        end = intact_until(place, job, found.releases)
     if end >= job.first_release(found.saved[0]):
         return found
     saved, number, rows = _last_state(place, [e for e in found.states if job.first_release(int(e["round"])) <= end])
-    return replace(found, saved=saved, kept=number, rows=rows)
+    return replace(found, saved=saved, state_number=number, rows=rows)
 
 
 def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _charged_again(entries: Sequence[dict[str, Any]]) -> tuple[tuple[Window, ...], int]:
+def _windows_to_charge(entries: Sequence[dict[str, Any]]) -> tuple[tuple[Window, ...], int]:
     """The rounds that are charged once more, and those that may be out under the root that the run had last."""
     windows: list[Window] = []
     in_flight = 0
@@ -344,7 +344,7 @@ def noise_digest(job: Job) -> str:
     return key_of(noise_root(replace(job.components, scenario=seeded), job.shards, job.mechanism)).hex()
 
 
-def computed_on(job: Job) -> dict[str, str]:
+def device_versions(job: Job) -> dict[str, str]:
     """What they depend on besides, where the problem computes on another device than the processor."""
     device = getattr(job.problem, "device", job.scenario.run.device)
     found = device_words(device)
@@ -382,9 +382,9 @@ class RunInProgress:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = home_of(job.algorithm)
-        self._before = self._leased = 0 if found is None else found.leased
+        self._before = self._leased = 0 if found is None else found.leased_rounds
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
-        self._kept, self._written = (0, 0) if found is None else (found.kept, len(found.rows))
+        self._kept, self._written = (0, 0) if found is None else (found.state_number, len(found.rows))
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
@@ -397,19 +397,23 @@ class RunInProgress:
         if found is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
             self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
-            self._write(resumed=found.kept)
+            self._write(resumed=found.state_number)
 
     def extend(self) -> None:
         """Put on record that the run has the rounds of its job from now on, and what they cost."""
         if not (self._place / BEGUN).exists():
             # The noise was drawn for that one; the folder's own is that of the longer run in the end.
             write_synced(self._place / BEGUN, (self.folder / BEGUN).read_bytes())
-        write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
+        write_synced(
+            self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _status_text(self.folder))
+        )
         self._write(extended=self._job.rounds)
 
     def charge_again(self, window: Window) -> None:
         """Put on record that rounds are released once more with other noise, and what all of it costs."""
-        write_synced(self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _cut(self.folder)))
+        write_synced(
+            self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _status_text(self.folder))
+        )
         self._write(charged_again=list(window))
         # Rounds under the new root are on record before they are released, as those under the old one were.
         self._leased = self._leased_from = window.first
@@ -428,11 +432,11 @@ class RunInProgress:
         return self._releases is not None
 
     @property
-    def parts(self) -> Digests:
+    def release_digests(self) -> Digests:
         """Digests of the parts in which released values lie; none where they are not kept."""
         return {} if self._releases is None else self._releases.digests
 
-    def passed(self, s: Snapshot, rows: Sequence[Row]) -> None:
+    def write_due(self, s: Snapshot, rows: Sequence[Row]) -> None:
         """Write what is due. rows: all that was measured so far."""
         self._reached = max(self._reached, s.round)
         ending = s.round == self._job.rounds or s.divergence is not None
@@ -485,22 +489,22 @@ class RunInProgress:
     @property
     def keeps_secret(self) -> bool:
         """Whether the root of the noise lies in the folder."""
-        return self._about()["root"] is not None
+        return self._root_content()["root"] is not None
 
     @property
     def states(self) -> str | None:
         """The name under which agents keep their states; None of a run that an older version has begun."""
-        name = self._about().get("states")
+        name = self._root_content().get("states")
         return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
-    def _about(self) -> dict[str, Any]:
+    def _root_content(self) -> dict[str, Any]:
         root: dict[str, Any] = json.loads((self._place / ROOT).read_text())
         return root
 
     # --- how it ends ------------------------------------------------------------------------------------------------
 
     @property
-    def released(self) -> int:
+    def released_rounds(self) -> int:
         """Rounds of which something may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
@@ -513,8 +517,8 @@ class RunInProgress:
         """
         with contextlib.suppress(OSError):
             # A full disk must not hide why the run ended.
-            self._write(ended=status, released=self.released)
-            write_synced(self.folder / "result.json", _partial(self._job, self.released, status, reason))
+            self._write(ended=status, released=self.released_rounds)
+            write_synced(self.folder / "result.json", _partial(self._job, self.released_rounds, status, reason))
         self.close()
 
     def discard(self) -> bool:
@@ -564,11 +568,11 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
         lock.close()
         _remove(folder)
         if isinstance(error, OSError):
-            raise not_begun(folder, error) from error
+            raise unwritable_error(folder, error) from error
         raise
 
 
-def not_begun(folder: Path, error: OSError) -> OSError:
+def unwritable_error(folder: Path, error: OSError) -> OSError:
     """What is said where a folder cannot be written before anything is released."""
     return OSError(
         f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {advice_on(error)},"
@@ -589,7 +593,7 @@ def advice_on(error: OSError) -> str:
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
-    about["versions"] = machine() | computed_on(job)
+    about["versions"] = machine() | device_versions(job)
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
     (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
@@ -597,10 +601,10 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     write_graph(job.components, job.topology, folder)
     text = resolved_toml(job.components, job.topology, folder)
     write_synced(folder / "scenario.toml", (text + _LAST_LINE).encode())
-    write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
+    write_synced(folder / "result.json", _partial(job, job.rounds, "running", _status_text(folder)))
 
 
-def _cut(folder: Path) -> str:
+def _status_text(folder: Path) -> str:
     return f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
 
 

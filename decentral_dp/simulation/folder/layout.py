@@ -55,7 +55,9 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
         return
     base = Path("runs")
     base.mkdir(exist_ok=True)
-    folder = next(made for k in itertools.count(1) if (made := _made(base / (name if k == 1 else f"{name}-{k}"))))
+    folder = next(
+        made for k in itertools.count(1) if (made := _make_folder(base / (name if k == 1 else f"{name}-{k}")))
+    )
     try:
         yield folder
     finally:
@@ -64,7 +66,7 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
                 empty.rmdir()
 
 
-def _made(folder: Path) -> Path | None:
+def _make_folder(folder: Path) -> Path | None:
     try:
         folder.mkdir()
     except FileExistsError:

@@ -55,7 +55,7 @@ class KeptReleases:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._next = job.first_release(after)
         self.digests: dict[tuple[int, int], str] = {}
-        for first, end, path in _parts(place):
+        for first, end, path in _part_files(place):
             if end <= self._next and (first, end) in digests:
                 self.digests[first, end] = digests[first, end]
             elif path.is_dir():
@@ -119,7 +119,7 @@ class KeptReleases:
         pq.write_table(pa.table(columns), content, compression="zstd")
 
 
-def whole_until(place: Path, job: Job, digests: Digests) -> int:
+def intact_until(place: Path, job: Job, digests: Digests) -> int:
     """The index before which every released value is on disk as it was written.
 
     Args:
@@ -128,7 +128,7 @@ def whole_until(place: Path, job: Job, digests: Digests) -> int:
         digests: of the parts, as they were written.
     """
     end = job.first_release(0)
-    for first, after, path in _parts(place):
+    for first, after, path in _part_files(place):
         if first != end or intact(path, digests.get((first, after))) is None:
             break
         end = after
@@ -153,7 +153,7 @@ def join(place: Path, digests: Digests, path: Path) -> None:
         widest = max(widest, int(batch.column("values").value_lengths().to_numpy().max(initial=1)))
     rows = max(1, min(_ROWS, _GROUP // widest))
     with pq.ParquetWriter(path, _schema(), compression="zstd") as writer:
-        for table in _regrouped(_batches(place, digests, None), rows):
+        for table in _regroup(_batches(place, digests, None), rows):
             writer.write_table(table, row_group_size=rows)
 
 
@@ -186,7 +186,7 @@ def _batches(place: Path, digests: Digests, columns: list[str] | None) -> Iterat
             ) from error
 
 
-def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Tables of exactly so many rows, the last of the rest."""
     import pyarrow as pa
 
@@ -203,7 +203,7 @@ def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def _parts(place: Path) -> list[tuple[int, int, Path]]:
+def _part_files(place: Path) -> list[tuple[int, int, Path]]:
     """First index, end, and path of each part, in their order."""
     found = [(match, path) for path in place.glob("releases-*.parquet") if (match := _PART.fullmatch(path.name))]
     return sorted((int(match[1]), int(match[2]), path) for match, path in found)

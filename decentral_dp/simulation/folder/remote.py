@@ -83,7 +83,7 @@ def run_folder(url: str) -> Iterator[Path]:
         InputError: there is something at the URL, or it cannot be reached.
         OSError: a file could not be written there; the run is complete, and in its folder.
     """
-    folder, (system, far) = journal_folder(url), _opened(url)
+    folder, (system, far) = journal_folder(url), _open_store(url)
     note = f"{far}/{_NOTE}"
     with _refusals_of_store(url):
         if system.exists(note):
@@ -123,14 +123,14 @@ def upload(folder: Path, to: str | Path) -> None:
     if not is_remote(to):
         return
     url = str(to)
-    system, far = _opened(url)
+    system, far = _open_store(url)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     with tempfile.TemporaryDirectory() as place:
         for path in sorted(files, key=lambda path: path.name == _LAST):
             name = path.relative_to(folder).as_posix()
             try:
                 system.makedirs(f"{far}/{name}".rpartition("/")[0], exist_ok=True)
-                system.put_file(str(_without_unnoised(path, Path(place))), f"{far}/{name}")
+                system.put_file(str(_public_copy(path, Path(place))), f"{far}/{name}")
             except Exception as error:
                 raise OSError(
                     f"{url}/{name} could not be written ({error}). The run is complete and in {folder}; the same "
@@ -155,7 +155,7 @@ def local_folder(place: str) -> Path:
     folder = journal_folder(place)
     if folder.is_dir() or not is_remote(place):
         return folder
-    system, far = _opened(place)
+    system, far = _open_store(place)
     with _refusals_of_store(place):
         names = [name.removeprefix(far).lstrip("/") for name in system.find(far)]
         if _LAST not in names or any(".." in Path(name).parts for name in names):
@@ -183,7 +183,7 @@ def _refusals_of_store(url: str) -> Iterator[None]:
         ) from error
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open_store(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
     try:
         system, far = importlib.import_module("fsspec").core.url_to_fs(url)
@@ -197,7 +197,7 @@ def _opened(url: str) -> tuple[Any, str]:
     return system, str(far).rstrip("/")
 
 
-def _without_unnoised(path: Path, place: Path) -> Path:
+def _public_copy(path: Path, place: Path) -> Path:
     """The file itself; of state.npz a copy with what everybody may see."""
     if path.name != "state.npz":
         return path

@@ -85,7 +85,7 @@ def to_bytes(value: Any, home: Home) -> bytes:
         {'x': array([1., 2.]), 'round': 3}
     """
     arrays: dict[str, NDArray[Any]] = {}
-    structure = json.dumps(_described(value, arrays, home))
+    structure = json.dumps(_describe(value, arrays, home))
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **{_STRUCTURE: np.array(structure)}, **arrays)
     return out.getvalue()
@@ -105,11 +105,11 @@ def from_bytes(content: bytes, home: Home) -> Any:
         raise UnreadableError(f"these are no saved values ({error})") from error
 
 
-def _described(value: Any, arrays: dict[str, NDArray[Any]], home: Home) -> Any:
+def _describe(value: Any, arrays: dict[str, NDArray[Any]], home: Home) -> Any:
     """JSON that says what a value is; arrays go into `arrays`."""
 
     def inner(part: Any) -> Any:
-        return _described(part, arrays, home)
+        return _describe(part, arrays, home)
 
     if value is None or type(value) in (bool, int, str):
         return {"value": value}
@@ -141,7 +141,7 @@ def _array(value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     return described
 
 
-def _laid_out(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
+def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
     """The same numbers, as far apart in memory as they were."""
     if len(strides) != array.ndim or any(type(s) is not int or s < 0 or s % array.itemsize for s in strides):
         raise UnreadableError("strides do not fit their array")
@@ -203,7 +203,7 @@ def _built(described: Any, arrays: Mapping[str, NDArray[Any]], home: Home) -> An
         array = arrays[described["array"]]
         if described["scalar"]:
             return array[()]
-        return _laid_out(array, described["strides"]) if "strides" in described else array
+        return _with_strides(array, described["strides"]) if "strides" in described else array
     if "named" in described:
         return _class(described["named"], home)(*map(inner, described["parts"]))
     if "fields" in described:
@@ -267,11 +267,11 @@ class AgentStates:
 
     def saved_rounds(self) -> list[int]:
         """Rounds whose states are here as they were written."""
-        return [t for t, _ in self.receipts if self._read(t) is not None]
+        return [t for t, _ in self.receipts if self._read_state(t) is not None]
 
     def state_after(self, t: int) -> Mapping[str, Any]:
         """The state after a round, one of `saved_rounds`."""
-        state: Mapping[str, Any] = self._read(t)["state"]
+        state: Mapping[str, Any] = self._read_state(t)["state"]
         return state
 
     def forget(self, later_than: int = -1) -> None:
@@ -282,7 +282,7 @@ class AgentStates:
     def _path(self, t: int) -> Path:
         return self.folder / f"{self.name}-{t}.npz"
 
-    def _read(self, t: int) -> Any:
+    def _read_state(self, t: int) -> Any:
         """What lies in a file; None where it is not what was written."""
         try:
             content = intact(self._path(t), dict(self.receipts)[t])

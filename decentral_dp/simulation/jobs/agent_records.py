@@ -89,7 +89,7 @@ def records_of(
     return records_in(problem, shards, norm) if shards.has_records else {}
 
 
-def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
+def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     """The test records as a problem reads them; None where there are none."""
     if not shards.test.size or not shards.has_records:
         return None
@@ -123,7 +123,9 @@ def reading_node(
     secret = s.seed is None
     make: Any = node.make_releaser
     releaser = partial(_releaser, make, records.shards, node.agents) if secret else make
-    read = partial(_read, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret, node.program)
+    read = partial(
+        _read_records, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret, node.program
+    )
     return node._replace(make_releaser=releaser, read=read)
 
 
@@ -206,20 +208,20 @@ def _read_shards(
             mine = replace(mine, labels=np.clip(as_numbers(mine.labels), -label_bound, label_bound))
         for split, own in records_in(problem, mine, norm, int(agent)).items():
             records[split] += own
-        tests.append(held_out(problem, mine, norm) if scored else None)
+        tests.append(test_records(problem, mine, norm) if scored else None)
     return records, tests
 
 
 def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
     mechanism, schedules, streams, *more = make.args
-    return make.func(mechanism, schedules, _mixed(streams, shards, agents), *more)
+    return make.func(mechanism, schedules, _with_secrets(streams, shards, agents), *more)
 
 
-def _mixed(streams: Streams, shards: AgentShards, agents: NDArray[np.int64]) -> Streams:
+def _with_secrets(streams: Streams, shards: AgentShards, agents: NDArray[np.int64]) -> Streams:
     return streams.mixed([shards.secret(int(agent)) for agent in agents])
 
 
-def _read(
+def _read_records(
     agents: NDArray[np.int64],
     shards: AgentShards,
     problem: Any,
@@ -245,7 +247,7 @@ def _read(
     norm: Norm = dataset_of.keywords["clip"].norm
     records, tests = _read_shards(agents, shards, problem, norm, scored=scored)
     batches = dataset_of.keywords["batches"]
-    dataset = dataset_of(records=records, batches=_mixed(batches, shards, agents) if secret else batches)
+    dataset = dataset_of(records=records, batches=_with_secrets(batches, shards, agents) if secret else batches)
     states = partial(_states, agents, shards, program)
     if not scored:
         return Hosted(dataset, states=states)

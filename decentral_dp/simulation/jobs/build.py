@@ -157,7 +157,7 @@ def assemble(c: Components) -> Job:
             job = _BUILDERS[c.algorithm.setting](c)
     except InputError as error:
         raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
-    return job.keyed(noise_root(job.components, job.shards, job.mechanism))
+    return job.with_root(noise_root(job.components, job.shards, job.mechanism))
 
 
 def _check_measures(c: Components) -> None:

@@ -39,7 +39,7 @@ from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.simulation.jobs.agent_records import held_out, records_of
+from decentral_dp.simulation.jobs.agent_records import records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, CoordinatorBilevelJob, CoordinatorMinimaxJob
 
 # Keys of [privacy] that no coordinator reads → why.
@@ -91,7 +91,7 @@ def check_coordinated(c: Components) -> Coordinated:
         raise impure(kind)
     bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
     if program.needs_constants and not bounded:
-        raise unbounded(kind)
+        raise unbounded_error(kind)
     _check_start(c)
     return program
 
@@ -137,7 +137,7 @@ def _check_start(c: Components) -> None:
         )
 
 
-def unbounded(kind: str) -> InputError:
+def unbounded_error(kind: str) -> InputError:
     return InputError(
         f"problem.normalise: {kind} needs records of bounded length, and nothing bounds these. "
         'Set normalise = "l2" (or "l1", or "box").'
@@ -267,7 +267,7 @@ def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     if s.privacy.constants is not None:
         return Declared.from_table(problem, s.privacy.constants)
     if shards.l2 is None:
-        raise unbounded(s.algorithm.kind)
+        raise unbounded_error(s.algorithm.kind)
     return family_of(problem, shards.l2, _label_bound(s, shards))
 
 
@@ -463,7 +463,7 @@ def coordinated_job(
         topology=topology,
         shards=shards,
         records=records_of(problem, shards, elsewhere, context.clip.norm),
-        test=held_out(problem, shards, "l2"),
+        test=test_records(problem, shards, "l2"),
         stream=stream_of(s),
         clip=context.clip,
         mechanism=mechanism,

@@ -47,13 +47,13 @@ from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.protocol import Planned as PlannedSteps
-from decentral_dp.simulation.jobs.agent_records import held_out, records_of
+from decentral_dp.simulation.jobs.agent_records import records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import centred, settings_note, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime, off_diagonal
-from decentral_dp.user_code import blamed, call
+from decentral_dp.user_code import blame, call
 
 # Agents, and colluders among them, of which the best ratio of shared noise is found in seconds; of which the scales of
 # each link are, by number of colluders.
@@ -135,7 +135,7 @@ def plan(
     sizes = {k: n[representative] for k, n in counts.items() if n.any()}
     public = Public(
         rounds,
-        {k: _averaged(stream, rounds, n) for k, n in sizes.items()},
+        {k: _averaged_counts(stream, rounds, n) for k, n in sizes.items()},
         {k: stream.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
@@ -165,13 +165,13 @@ def plan(
             {},
             lambda error: (
                 f"algorithm.kind: senders of {author.__name__} fails with "
-                f"{blamed(error, place_in_class(author, 'senders'))}. Mend it."
+                f"{blame(error, place_in_class(author, 'senders'))}. Mend it."
             ),
         )
         channels = [c.keep_sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
-    return Ledger(m, _once(channels), per_round)
+    return Ledger(m, _share_memory(channels), per_round)
 
 
 def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
@@ -189,14 +189,14 @@ def _digest(numbers: Array) -> bytes:
     return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
 
-def _averaged(stream: Stream, rounds: int, counts: IntArray) -> Array:
+def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
     """(T, g) records that each round averages; one row that is repeated where rounds do not differ."""
     if stream.kind == "accumulate":
         return stream.averaged_counts(np.arange(rounds)[:, None], counts).astype(np.float64)
     return np.broadcast_to(stream.averaged_counts(0, counts).astype(np.float64), (rounds, counts.size))
 
 
-def _once(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
+def _share_memory(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
     """The same plan in less memory, for as long as the run lasts: equal columns are one array, equal rows one row."""
     kept: list[NDArray[Any]] = []
 
@@ -554,7 +554,7 @@ def _best_ratio(s: Scenario, network: Network, everybody: bool) -> float:
             "of a network that stays alone" if network.over_time is not None else f"of {_MOST_FOR_RATIO} agents at most"
         )
         raise InputError(f"privacy.correlation.ratio: missing. It is found {why}; give for example ratio = 2.0.")
-    mixed, links = _mixed(network)
+    mixed, links = _mixing_weights(network)
     if everybody:
         links = sp.csr_matrix(1.0 - np.eye(network.n_agents))
     return min(best_ratio(mixed, links, s.algorithm.rounds, min(s.privacy.colluders, _FEW_COLLUDERS)), _LARGEST_RATIO)
@@ -574,13 +574,13 @@ def _best_scales(s: Scenario, network: Network) -> tuple[Array, Array]:
         raise InputError(
             refused(f"finds scales of at most {_MOST_FOR_SCALES[colluders]} agents against {colluders} colluders")
         )
-    own, pair = best_scales(*_mixed(network), s.algorithm.rounds, colluders)
+    own, pair = best_scales(*_mixing_weights(network), s.algorithm.rounds, colluders)
     # Three digits are enough, and are the same wherever they are computed.
     rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
     return rounded(own / own.min()), rounded(pair.toarray() / own.min())
 
 
-def _mixed(network: Network) -> tuple[Array, sp.csr_matrix]:
+def _mixing_weights(network: Network) -> tuple[Array, sp.csr_matrix]:
     """Mixing weights of all models, the own one included, and the links."""
     heard = off_diagonal(network.mixing)
     links = sp.csr_matrix(heard.astype(bool), dtype=np.float64)
@@ -1009,7 +1009,7 @@ def gossip_job(c: Components) -> GossipJob:
         topology=topology,
         shards=shards,
         records=records_of(problem, shards, elsewhere, clip.norm),
-        test=held_out(problem, shards, clip.norm),
+        test=test_records(problem, shards, clip.norm),
         stream=stream,
         clip=clip,
         mechanism=mechanism,

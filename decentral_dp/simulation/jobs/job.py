@@ -175,7 +175,7 @@ class Job(Protocol):
     @property
     def central(self) -> bool: ...  # whether a server asks, so that nobody talks to a neighbour
 
-    def keyed(self, root: Root) -> Self:
+    def with_root(self, root: Root) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""
         return replace(self, root=root)
 
@@ -281,7 +281,7 @@ class GossipJob(Job):
     @property
     def unmeasured(self) -> str:
         measured = self.tunes_x and not self.shards.is_elsewhere and not isinstance(self.problem, Saddle)
-        return _unmeasured(self.problem, self.counts) if measured else ""
+        return _unmeasured_reason(self.problem, self.counts) if measured else ""
 
     @property
     def state_parts(self) -> int:
@@ -356,7 +356,7 @@ class GossipJob(Job):
             self.test,
             self.tunes_x and not self.unmeasured,
             label_unit=self.shards.label_unit,
-            wanted=self.scenario.run.measures,
+            measures=self.scenario.run.measures,
         )
 
     def evaluated_on(self, average: int) -> str:
@@ -429,7 +429,7 @@ class _Coordinated(Job, Protocol):
         # A coordinator's scales follow from what it released before; what is planned is the price.
         return recorded.costs_within(self.ledger.until(recorded.rounds))
 
-    def _pooled(self) -> tuple[Any, Any]:
+    def _pooled_records(self) -> tuple[Any, Any]:
         return pool(RecordPairs(self.records["train"], self.records["validation"]))
 
 
@@ -450,7 +450,7 @@ class CoordinatorBilevelJob(_Coordinated):
 
     @property
     def unmeasured(self) -> str:
-        return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.is_elsewhere else ""
+        return _unmeasured_reason(self.problem, self.counts) if self.tunes_x and not self.shards.is_elsewhere else ""
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
@@ -461,7 +461,7 @@ class CoordinatorBilevelJob(_Coordinated):
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
         named |= {"hypergradient": self.tunes_x and not self.unmeasured, "wanted": self.scenario.run.measures}
-        return Evaluator(self.problem, [self._pooled()], self.test, label_unit=self.shards.label_unit, **named)
+        return Evaluator(self.problem, [self._pooled_records()], self.test, label_unit=self.shards.label_unit, **named)
 
 
 @final
@@ -488,7 +488,7 @@ def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored
     return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test)
 
 
-def _unmeasured(problem: Problem, counts: Counts) -> str:
+def _unmeasured_reason(problem: Problem, counts: Counts) -> str:
     """Why the hypergradient is not measured, by public counts; "" where it is."""
     if solved_quickly(problem, int(counts["train"].sum())):
         return ""

@@ -80,14 +80,14 @@ def complaint(m: OutsideMechanism) -> str:
     shifts = {at: list(_shifts(m, *at)) for at in product(SCALES, WIDTHS)}
     risk = _RISK / sum(map(len, shifts.values()))
     for (scale, width), some in shifts.items():
-        here = _noised(m, _keys(f"price here {width}", 2 * _DRAWS), np.zeros((2 * _DRAWS, width)), scale)
+        here = _release(m, _keys(f"price here {width}", 2 * _DRAWS), np.zeros((2 * _DRAWS, width)), scale)
         for shift in some:
             if found := _of_price(m, here, shift, risk):
                 return found
     return ""
 
 
-def _noised(m: OutsideMechanism, draws: Draws, query: Array, scale: float) -> Array:
+def _release(m: OutsideMechanism, draws: Draws, query: Array, scale: float) -> Array:
     """(n, d) releases of queries (n, d), each by a key of its own."""
     grid = np.full((1, 1), float(m.grid(scale, query.shape[1])))
     integers = m.sample(Unnoised(draws, query, np.broadcast_to(grid, query.shape), scale / grid, query.shape[1:], {}))
@@ -106,7 +106,7 @@ def _of_keys(m: OutsideMechanism) -> str:
     seen: dict[bytes, str] = {}
     # All agents at one index of one channel; then a few at others.
     for index, channel, some in ((1, 0, many), (1, 1, slice(3)), (2, 0, slice(3)), (3, 1, slice(3))):
-        one, again = (_noised(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
+        one, again = (_release(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
         if not np.array_equal(one, again):
             return (
                 f"{m.name}: sample gives two noises for one state of its generator, so that no run can be repeated. "
@@ -125,7 +125,7 @@ def _of_keys(m: OutsideMechanism) -> str:
 def _of_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
     many = _BLOCKS * _BLOCK
     query = np.broadcast_to(np.linspace(0.3, 0.6, width), (many, width))
-    squares = np.square(_noised(m, _keys(f"deviation {width}", many), query, scale) - query).mean(axis=1)
+    squares = np.square(_release(m, _keys(f"deviation {width}", many), query, scale) - query).mean(axis=1)
     wanted = (m.deviation * scale) ** 2
     found = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / wanted
     kurtosis = float(np.square(squares).mean() / max(squares.mean() ** 2, 1e-300))
@@ -168,7 +168,7 @@ def _of_price(m: OutsideMechanism, a: Array, shift: Shift, risk: float) -> str:
     """
     width = shift.direction.size
     there = np.broadcast_to(shift.direction, a.shape)
-    b = _noised(m, _keys(f"price there {shift.words} {shift.length} {width}", len(a)), there, shift.scale)
+    b = _release(m, _keys(f"price there {shift.words} {shift.length} {width}", len(a)), there, shift.scale)
     price = float(m.cost(shift.length, shift.scale, width))
     slack = float(m.float_slack(np.array([price]), width)[1][0])
     best, counts = -math.inf, np.zeros(2, dtype=np.int64)

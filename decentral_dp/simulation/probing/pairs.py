@@ -59,8 +59,8 @@ class Pair:
     differs; -1 in the few pairs.
     """
 
-    here: Shards
-    there: Shards
+    first: Shards
+    second: Shards
     key: int
     replacement: Replacement | None
     record: int = -1
@@ -125,7 +125,7 @@ def searched_pairs(shards: Shards, many: int, seed: int) -> Generator[Pair, floa
     best: tuple[float, Pair] | None = None
     for k in range(many):
         if best is not None and k % 3 == 2 and k >= 2 * len(SIZES) and 0.0 < best[0] < np.inf:
-            pair = _varied(shards, best[1], rng)
+            pair = _vary(shards, best[1], rng)
         else:
             # Both kinds of records, with every size and every other record beside it.
             split = ("train", "validation")[(k // 2 + k // len(SIZES)) % 2]
@@ -170,7 +170,7 @@ def _labels(shards: Shards, label: float, k: int, rng: np.random.Generator) -> t
     return far, -far
 
 
-def _varied(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
+def _vary(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
     """Both records turned a little and scaled."""
 
     def turned(shards: Shards) -> Record:
@@ -181,20 +181,20 @@ def _varied(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
             new = factor * features + 0.3 * size * rng.normal(size=features.size)
         return Record(np.clip(new, -np.finfo(float).max, np.finfo(float).max), label)
 
-    here = _with_record(shards, pair.here, pair.record, turned(pair.here))
-    there = _with_record(shards, pair.there, pair.record, turned(pair.there))
+    here = _with_record(shards, pair.first, pair.record, turned(pair.first))
+    there = _with_record(shards, pair.second, pair.record, turned(pair.second))
     return Pair(here, there, pair.key, pair.replacement, pair.record)
 
 
 def _with_record(shards: Shards, base: Shards, record: int, new: Record) -> Shards:
     """With one record in place of another, drawn in to the bounds that loading sets on every record."""
     features, labels = base.features.copy(), base.labels.copy()
-    features[record] = _bounded(new.features, shards)
+    features[record] = _scale_into_bounds(new.features, shards)
     labels[record] = new.label
     return replace(base, features=features, labels=labels)
 
 
-def _bounded(features: Array, shards: Shards) -> Array:
+def _scale_into_bounds(features: Array, shards: Shards) -> Array:
     largest = float(np.abs(features).max(initial=0.0))
     factor = 1.0
     if largest > 0.0:
@@ -208,11 +208,11 @@ def _bounded(features: Array, shards: Shards) -> Array:
 TRIES = 12
 
 
-class Dealt(NamedTuple):
-    """What was found. wrong: a sentence, or "". moved: most other records whose agent one replaced label changed."""
+class DealTrial(NamedTuple):
+    """complaint: a sentence, or "". n_moved: most other records whose agent one replaced label changed."""
 
-    wrong: str
-    moved: int
+    complaint: str
+    n_moved: int
     tries: int
     of_records: int
     reads: bool
@@ -223,12 +223,12 @@ class Dealt(NamedTuple):
         if not self.reads:
             return f"No label moved any record, in {self.tries} tries: the deal tells of none that was tried."
         return (
-            f"It reads labels: one replaced label moved up to {self.moved} of {self.of_records - 1} other records to "
+            f"It reads labels: one replaced label moved up to {self.n_moved} of {self.of_records - 1} other records to "
             "another agent. The deal is taken as given, and what it tells of labels no ε covers."
         )
 
 
-def deal_trial(deal: Callable[..., Any], shards: Shards) -> Dealt:
+def deal_trial(deal: Callable[..., Any], shards: Shards) -> DealTrial:
     """Ask a partition for deals of made-up labels.
 
     Args:
@@ -245,7 +245,7 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> Dealt:
     try:
         base = _owners(deal, labels, shards)
         if not np.array_equal(base, _owners(deal, labels, shards)):
-            return Dealt(
+            return DealTrial(
                 "Asked twice for the same labels it deals otherwise. Draw from a generator that is made of its seed.",
                 *(0, 1, n, False),
             )
@@ -261,8 +261,8 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> Dealt:
             anew: Any = np.resize(made_up_shards(shards, key).labels, n)
             reads, tries = reads or not np.array_equal(base, _owners(deal, anew, shards)), tries + 1
     except InputError as error:
-        return Dealt(str(error), moved, tries, n, reads)
-    return Dealt("", moved, tries, n, reads)
+        return DealTrial(str(error), moved, tries, n, reads)
+    return DealTrial("", moved, tries, n, reads)
 
 
 def _owners(deal: Callable[..., Any], labels: Array, shards: Shards) -> NDArray[np.int64]:

@@ -52,14 +52,14 @@ class Comparison:
     transcript: Transcript
 
     @property
-    def refused(self) -> str:
+    def refusal_text(self) -> str:
         """Why what leaves without noise differs, or ""."""
         return "" if self.refusal is None else str(self.refusal)
 
     @property
-    def worst(self) -> Change | None:
+    def worst_change(self) -> Change | None:
         """The value that was changed farthest beyond, or up to, its sensitivity; None where nothing was noised."""
-        return max(self.changes, key=lambda c: (not c.within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
+        return max(self.changes, key=lambda c: (not c.is_within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
 
     @property
     def releases(self) -> dict[str, Array]:
@@ -80,7 +80,7 @@ class Comparison:
 
     def require_private(self) -> None:
         """Raise InputError where a record changes more than it may."""
-        change = next((c for c in self.changes if not c.within), None)
+        change = next((c for c in self.changes if not c.is_within), None)
         if change is not None:
             raise InputError(self.excess(change))
         if self.refusal is not None:
@@ -165,14 +165,14 @@ def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterat
             return
         shown = compare(job, pair)
         yield shown
-        ratio = 0.0 if shown.worst is None else shown.worst.ratio
+        ratio = 0.0 if shown.worst_change is None else shown.worst_change.ratio
 
 
 def compare(job: Job, pair: Pair) -> Comparison:
     """Run both data sets, the second with the released values of the first."""
     transcript = Transcript(job, pair.key)
     try:
-        transcript.record(pair.here)
+        transcript.record(pair.first)
     except InputError as error:
         return Comparison(pair, error, (), transcript)
     return _comparison(transcript, pair)
@@ -181,7 +181,7 @@ def compare(job: Job, pair: Pair) -> Comparison:
 def _comparison(transcript: Transcript, pair: Pair) -> Comparison:
     refusal = None
     try:
-        transcript.compare(pair.there, pair.replacement)
+        transcript.compare(pair.second, pair.replacement)
     except InputError as error:
         refusal = error
     return Comparison(pair, refusal, tuple(transcript.changes), transcript)
@@ -295,18 +295,18 @@ def _arrays(value: Any, name: str, seen: set[int], depth: int) -> Iterator[tuple
     if id(value) in seen or value is None or isinstance(value, str | bytes | int | float | type):
         return
     seen.add(id(value))
-    described = _described(value)
+    described = _describe(value)
     if described is not None:
         if described:
             yield name, described
         return
     if depth == 0:
         return
-    for inner, found in _inside(value):
+    for inner, found in _reachable_values(value):
         yield from _arrays(found, inner if not name or inner.isidentifier() else f"{name}{inner}", seen, depth - 1)
 
 
-def _described(value: Any) -> str | None:
+def _describe(value: Any) -> str | None:
     """What an array, or a list of numbers, is, in words; "" of one that is small, None of anything else."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and (hasattr(value, "dtype") or hasattr(value, "dtypes")):
@@ -319,7 +319,7 @@ def _described(value: Any) -> str | None:
     return None
 
 
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+def _reachable_values(value: Any) -> Iterator[tuple[str, Any]]:
     """Variable → value, of what Python code can reach from a value of the user's own."""
     if isinstance(value, ModuleType):
         return  # `torch.ops` says that it has whatever it is asked for; what a function names of a module is looked up.

@@ -34,7 +34,7 @@ from decentral_dp.simulation.jobs.agent_records import records_in
 from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.pairs import Replacement
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 _PACKAGE = f"{Path(__file__).parents[2]}/"
 # What rounding may add to how far one record changes a value, relative to its sensitivity and to the value.
@@ -44,8 +44,9 @@ _ROUNDING = 1e-9
 class Change(NamedTuple):
     """How far a replaced record changed what one agent is about to release, and its sensitivity.
 
-    round: of the release. agent: its number; -1 for a coordinator. within: whether `distance` is at most `sensitivity`,
-    but for rounding: 10⁻⁹ of the sensitivity, and of the value. place: its line, as ", in line 3 of file.py", or "".
+    round: of the release. agent: its number; -1 for a coordinator. is_within: whether `distance` is at most
+    `sensitivity`, but for rounding: 10⁻⁹ of the sensitivity, and of the value. place: its line, as ", in line 3 of
+    file.py", or "".
     """
 
     channel: str
@@ -53,13 +54,13 @@ class Change(NamedTuple):
     agent: int
     distance: float
     sensitivity: float
-    within: bool
+    is_within: bool
     place: str
 
     @property
     def ratio(self) -> float:
         """distance / sensitivity; 0 where nothing is exceeded as none is stated, infinite where no number says it."""
-        if self.within and self.sensitivity == 0.0:
+        if self.is_within and self.sensitivity == 0.0:
             return 0.0
         ratio = self.distance / self.sensitivity if self.sensitivity > 0.0 else np.inf
         return float(ratio) if ratio == ratio else np.inf
@@ -125,14 +126,14 @@ class Transcript:
         watched = []
         for k, node in enumerate(nodes):
             log = self._log(k, node, node.agents)
-            watched.append(node._replace(**self._watched(node, log)))
+            watched.append(node._replace(**self._watching_parts(node, log)))
         return LocalEngine().run(watched, rounds, control)
 
     def coordinate(self, node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program here."""
         log = self._log(0, node, None)
         blocks = tuple(_WatchedBlock(block, log) for block in node.client_blocks)
-        watched = node._replace(client_blocks=blocks, **self._watched(node, log))
+        watched = node._replace(client_blocks=blocks, **self._watching_parts(node, log))
         return LocalEngine().coordinate(watched, rounds, control)
 
     def chance(self, what: str, place: str = "") -> InputError:
@@ -168,7 +169,7 @@ class Transcript:
             self._logs.append(_Log(self, agents, node.program.releases_per_round))
         return self._logs[number]
 
-    def _watched(self, node: AgentNode | CoordinatorNode, log: _Log) -> dict[str, Any]:
+    def _watching_parts(self, node: AgentNode | CoordinatorNode, log: _Log) -> dict[str, Any]:
         return {
             "program": _WatchedProgram(node.program, log, self.component),
             "make_releaser": partial(_WatchedReleaser, node.make_releaser, log),
@@ -177,7 +178,7 @@ class Transcript:
     def _observe(self, now: Snapshot) -> bool:
         before = self._snapshots.setdefault(now.round, now)
         for channel, value in now.released.items():
-            if channel not in before.released or not _same(before.released[channel], value):
+            if channel not in before.released or not _is_same(before.released[channel], value):
                 if self.same:
                     raise self.chance(f"what is published of {channel} after round {now.round}")
                 raise InputError(
@@ -261,9 +262,9 @@ class _Log:
         component = self._transcript.component
         alike = type(before) is type(value)
         parts = _public_parts(value)
-        differing = [p for p, seen in _public_parts(before).items() if alike and not _same(seen, parts[p])]
+        differing = [p for p, seen in _public_parts(before).items() if alike and not _is_same(seen, parts[p])]
         if self._transcript.same:
-            if not alike or differing or not _near(before, value):
+            if not alike or differing or not _is_close(before, value):
                 raise self._transcript.chance(when, self.place)
         elif not alike:
             raise InputError(
@@ -352,19 +353,19 @@ def _public_parts(value: Any) -> dict[str, Any]:
     return {"": value}
 
 
-def _near(before: Any, value: Any) -> bool:
+def _is_close(before: Any, value: Any) -> bool:
     """Whether what reads records is the same but for rounding."""
     if not isinstance(value, Bounded):
         return True
     return np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_same(a: Any, b: Any) -> bool:
     """To the bit, and what is no number like any other that is none."""
     if isinstance(a, Mapping):
-        return isinstance(b, Mapping) and a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(_is_same(v, b[k]) for k, v in a.items())
     if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(_same(*pair) for pair in zip(a, b, strict=True))
+        return isinstance(b, tuple) and len(a) == len(b) and all(_is_same(*pair) for pair in zip(a, b, strict=True))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         here, there = np.asarray(a), np.asarray(b)
         if here.shape != there.shape or here.dtype != there.dtype:
@@ -412,7 +413,7 @@ class _WatchedProgram:
                 if not made and self._gossips:
                     raise self._no_exchange("returns without a yield", self._place_of("step")) from None
                 return done.value
-            place = _where(running)
+            place = _waiting_line(running)
             if not isinstance(request, Gossip | Ask | Pool | Release):
                 raise self._no_exchange(f"yields {type(request).__name__}", place or self._place_of("step"))
             self._log.place, made = place, made + 1
@@ -442,7 +443,7 @@ class _WatchedProgram:
         return _place(code.co_filename, code.co_firstlineno) if code is not None else ""
 
 
-def _where(running: Any) -> str:
+def _waiting_line(running: Any) -> str:
     """The innermost line of a waiting generator that is not this package's."""
     place = ""
     while running is not None:
@@ -485,4 +486,4 @@ def went_wrong(error: BaseException, place: str = "") -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
         return f"it releases {error.args[0]}, and plans none{place}"
-    return blamed(error, place)
+    return blame(error, place)

@@ -59,7 +59,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         [None] * job.n_agents,
         notes(job),
         trusted=True,
-        claimed=claimed(job),
+        claimed=paper_claim(job),
         mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged_channels})),
         protocol=protocol(job),
         seen=tuple(observers(job)),
@@ -99,24 +99,24 @@ def observers(job: CoordinatorJob) -> list[str]:
     if queried:
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {_listed(queried)}, without noise; "
+            f"The coordinator receives from every agent {clipped} of {_join_words(queried)}, without noise; "
             f"{WORDS[job.setting].letters}. To the agents go published values alone."
         )
-    out.append(f"Everybody sees what the coordinator publishes: {_released_words(job)}; and whatever follows from it.")
+    out.append(f"Everybody sees what the coordinator publishes: {_releases_text(job)}; and whatever follows from it.")
     return out
 
 
 def seen_briefly(job: CoordinatorJob) -> str:
     """The same in a line."""
     with_what = "all records" if job.algorithm.needs_records else "sums over every agent's records"
-    return f"by everybody: {_released_words(job)}. The coordinator is trusted with {with_what}."
+    return f"by everybody: {_releases_text(job)}. The coordinator is trusted with {with_what}."
 
 
-def _released_words(job: CoordinatorJob) -> str:
-    return "; ".join(_published(c) for c in job.ledger.channels if c.rounds.size)
+def _releases_text(job: CoordinatorJob) -> str:
+    return "; ".join(_channel_text(c) for c in job.ledger.channels if c.rounds.size)
 
 
-def _published(c: ChannelLedger) -> str:
+def _channel_text(c: ChannelLedger) -> str:
     """ "gx, 10 times, 30 numbers each"."""
     times = "once" if c.rounds.size == 1 else f"{c.rounds.size} times"
     return f"{c.channel}, {times}, {c.dimension} {'number' if c.dimension == 1 else 'numbers'}" + (
@@ -124,7 +124,7 @@ def _published(c: ChannelLedger) -> str:
     )
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
@@ -201,7 +201,7 @@ def _constant(value: Array) -> float | None:
     return first if bool((value == first).all()) else None
 
 
-def claimed(job: CoordinatorJob) -> Claim | None:
+def paper_claim(job: CoordinatorJob) -> Claim | None:
     """What the paper says that its own calibration costs: for comparison, never a certificate."""
     table = job.scenario.privacy
     if table.guarantee != "as_printed" or table.epsilon is None:
@@ -219,7 +219,7 @@ def notes(job: CoordinatorJob) -> list[str]:
             "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds "
             "only if they are true."
         )
-    claim = claimed(job)
+    claim = paper_claim(job)
     if claim is not None:
         out += _printed_notes(job, claim)
     out += _unspent_notes(job)

@@ -69,7 +69,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         _each_at_infinity(job, known),
         _notes(job, limits.finite_data),
         trusted=False,
-        claimed=claimed(job),
+        claimed=paper_claim(job),
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
         protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
@@ -93,7 +93,7 @@ def _shared(job: GossipJob) -> SharedNoise | None:
     )
     epsilon: dict[str, Number] = {}
     for q in sorted({q for q in (*range(_FEW_COLLUDERS), pairs.colluders) if q < most.max()} | {int(most.max())}):
-        ledger = job.ledger if q == pairs.colluders else _against(job.ledger, replace(pairs, colluders=q))
+        ledger = job.ledger if q == pairs.colluders else _charged_against(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
     own, links = pairs.own_of(np.arange(job.n_agents)), pairs.links()
     given = job.scenario.privacy.correlation
@@ -101,7 +101,7 @@ def _shared(job: GossipJob) -> SharedNoise | None:
     return SharedNoise(ratio, epsilon, int(most.min()), (given and given.across) or "")
 
 
-def _against(ledger: Ledger, pairs: PairNoise) -> Ledger:
+def _charged_against(ledger: Ledger, pairs: PairNoise) -> Ledger:
     """The same releases, charged as they are against so many colluders."""
     everybody = np.arange(ledger.n_agents)
 
@@ -276,7 +276,7 @@ def _endless_printed(
     return worst
 
 
-def claimed(job: GossipJob) -> Claim | None:
+def paper_claim(job: GossipJob) -> Claim | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
     if not isinstance(job.algorithm, PrintedLdpDsbo):
         return None
@@ -290,7 +290,7 @@ def claimed(job: GossipJob) -> Claim | None:
 def _notes(job: GossipJob, finite: float | None) -> list[str]:
     """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
     out = _printed_notes(job) if job.scenario.privacy.guarantee == "as_printed" else []
-    out += [_again(w) for w in job.windows]
+    out += [_window_text(w) for w in job.windows]
     if job.factor is not None:
         out.append(
             "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
@@ -301,7 +301,7 @@ def _notes(job: GossipJob, finite: float | None) -> list[str]:
     return out
 
 
-def _again(window: Window) -> str:
+def _window_text(window: Window) -> str:
     """What an interruption cost whose noise could not be drawn again."""
     first, last = window
     rounds = f"Round {first} was" if first == last else f"Rounds {first} to {last} were"

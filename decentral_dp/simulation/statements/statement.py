@@ -44,7 +44,7 @@ def _table(value: object) -> Any:
     return value if isinstance(value, dict | Mapping) else {}
 
 
-def _listed(value: object) -> Sequence[Any]:
+def _as_sequence(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
@@ -58,7 +58,7 @@ Known: TypeAlias = Annotated[float, BeforeValidator(lambda value: number(value) 
 Whole: TypeAlias = Annotated[int, BeforeValidator(lambda value: value if isinstance(value, int) else 0)]
 Text: TypeAlias = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
 OptionalText: TypeAlias = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
-Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _listed(value))))]
+Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _as_sequence(value))))]
 IN_TABLE, IN_TABLE_OR_NONE = BeforeValidator(_table), BeforeValidator(_table_or_none)
 # What is written only where it is there.
 _OMITTED = {"omitted": True}
@@ -124,14 +124,14 @@ class AgentBudgets(Sequence[AgentBudget]):
 
     Args:
         different: budgets, each of the first agent that has it, ascending.
-        which: (m,) the place of each agent's among these.
+        budget_index: (m,) the place of each agent's among these.
     """
 
     different: tuple[AgentBudget, ...]
-    which: IntArray
+    budget_index: IntArray
 
     def __len__(self) -> int:
-        return int(self.which.size)
+        return int(self.budget_index.size)
 
     @overload
     def __getitem__(self, agent: int) -> AgentBudget: ...
@@ -142,7 +142,7 @@ class AgentBudgets(Sequence[AgentBudget]):
     def __getitem__(self, agent: int | slice) -> AgentBudget | tuple[AgentBudget, ...]:
         if isinstance(agent, slice):
             return tuple(self[i] for i in range(*agent.indices(len(self))))
-        budget: AgentBudget = self.different[self.which[agent]]
+        budget: AgentBudget = self.different[self.budget_index[agent]]
         return replace(budget, agent=range(len(self))[agent])
 
     def __eq__(self, other: object) -> bool:
@@ -150,32 +150,32 @@ class AgentBudgets(Sequence[AgentBudget]):
 
     __hash__ = None  # type: ignore[assignment]  # as of any sequence that is compared by its entries
 
-    def of_each(self, values: Sequence[float | None]) -> Array:
+    def per_agent(self, values: Sequence[float | None]) -> Array:
         """(m,) the number of each agent, of one for each different budget; 0 where there is none."""
-        return np.array([0.0 if v is None else v for v in values])[self.which]
+        return np.array([0.0 if v is None else v for v in values])[self.budget_index]
 
     def members(self) -> list[list[int]]:
         """The agents that have each of the different budgets, ascending."""
-        ends = np.cumsum(np.bincount(self.which, minlength=len(self.different)))
-        return [of.tolist() for of in np.split(np.argsort(self.which, kind="stable"), ends[:-1])]
+        ends = np.cumsum(np.bincount(self.budget_index, minlength=len(self.different)))
+        return [of.tolist() for of in np.split(np.argsort(self.budget_index, kind="stable"), ends[:-1])]
 
     def entries(self) -> list[dict[str, Any]]:
         """What result.json has of them; "alike" are the first and the last of each run of agents that share one."""
         if len(self) <= MOST_ENTRIES:
-            return [_written(budget) for budget in self]
-        starts = np.flatnonzero(np.diff(self.which, prepend=-1))
+            return [_as_json(budget) for budget in self]
+        starts = np.flatnonzero(np.diff(self.budget_index, prepend=-1))
         runs = np.stack([starts, np.append(starts[1:], len(self)) - 1], axis=1)
-        order = np.argsort(self.which[starts], kind="stable")
-        ends = np.cumsum(np.bincount(self.which[starts], minlength=len(self.different)))
+        order = np.argsort(self.budget_index[starts], kind="stable")
+        ends = np.cumsum(np.bincount(self.budget_index[starts], minlength=len(self.different)))
         alike = np.split(runs[order], ends[:-1])
-        return [{**_written(b), "alike": of.tolist()} for b, of in zip(self.different, alike, strict=True)]
+        return [{**_as_json(b), "alike": of.tolist()} for b, of in zip(self.different, alike, strict=True)]
 
     @classmethod
-    def read(cls, value: object) -> AgentBudgets:
+    def from_entries(cls, value: object) -> AgentBudgets:
         """The budgets that such entries say; where these are damaged, each is of one agent."""
         if isinstance(value, AgentBudgets):
             return value
-        listed = [{"agent": row, **_table(entry)} for row, entry in enumerate(_listed(value))]
+        listed = [{"agent": row, **_table(entry)} for row, entry in enumerate(_as_sequence(value))]
         budgets = _budgets_adapter().validate_python(listed)
         try:
             runs = [np.array(entry["alike"], dtype=np.int64).reshape(-1, 2) for entry in listed]
@@ -196,7 +196,7 @@ def _budgets_adapter() -> TypeAdapter[tuple[AgentBudget, ...]]:
 
 def _claims(value: object) -> list[Any]:
     """The claims of agents; older folders have a table for each."""
-    return [entry.get("epsilon") if isinstance(entry, Mapping) else entry for entry in _listed(value)]
+    return [entry.get("epsilon") if isinstance(entry, Mapping) else entry for entry in _as_sequence(value)]
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class ReleasePrice:
     releases: Whole = 0
     width: Whole = 0
     unit: Text = ""
-    price: Annotated[Mapping[str, Annotated[Sequence[Known], BeforeValidator(_listed)]], IN_TABLE] = field(
+    price: Annotated[Mapping[str, Annotated[Sequence[Known], BeforeValidator(_as_sequence)]], IN_TABLE] = field(
         default_factory=dict
     )
     rate: Annotated[Mapping[str, Known], IN_TABLE] = field(default_factory=dict)
@@ -307,7 +307,7 @@ class PrivacyStatement:
     pools_records: bool = False
     constants: OptionalText = None
     prices: Annotated[
-        tuple[ReleasePrice, ...], BeforeValidator(lambda value: [p for p in _listed(value) if _table_or_none(p)])
+        tuple[ReleasePrice, ...], BeforeValidator(lambda value: [p for p in _as_sequence(value) if _table_or_none(p)])
     ] = ()
     exchanges: Whole
     clip: Annotated[Mapping[str, Any] | None, BeforeValidator(lambda v: v if isinstance(v, Mapping) else None)]
@@ -316,7 +316,7 @@ class PrivacyStatement:
     epsilon_pure_max: Number
     target: Number
     cap: Number
-    agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.read)]
+    agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.from_entries)]
     at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE]
     claimed: Annotated[Claim | None, IN_TABLE_OR_NONE]
     free_channels: Annotated[Mapping[str, str], IN_TABLE]
@@ -388,7 +388,7 @@ class PrivacyStatement:
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
         unsaid = () if self.is_trusted else ("constants", "prices")
-        written = {name: value for name, value in _written(self).items() if name not in unsaid}
+        written = {name: value for name, value in _as_json(self).items() if name not in unsaid}
         for name in ("privacy_unit", "protected", "colluders", "shared"):
             if not written[name]:
                 del written[name]
@@ -409,7 +409,7 @@ def _adapter() -> TypeAdapter[PrivacyStatement]:
 
 def _read_sentences(content: Mapping[str, Any], solves: str) -> dict[str, Any]:
     """The facts that older folders tell in sentences alone."""
-    notes, seen = (tuple(map(str, _listed(content.get(key)))) for key in ("notes", "seen"))
+    notes, seen = (tuple(map(str, _as_sequence(content.get(key)))) for key in ("notes", "seen"))
     coordinator = "coordinator_minimax" if solves == "minimax" else "coordinator_bilevel"
     mechanism = str(content.get("mechanism") or "none")
     return {
@@ -426,19 +426,19 @@ def _fields(record: type) -> tuple[tuple[str, bool], ...]:
     return tuple((f.name, bool(f.metadata)) for f in fields(record))
 
 
-def _written(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Records as tables, tuples as lists. pydantic would write infinities within sequences as None."""
     # Most values are one of these, and of a hundred thousand agents there are millions.
     kind: Any = type(value)
     if kind is float or kind is str or kind is int or value is None:
         return value
     if isinstance(value, tuple):
-        return [_written(v) for v in value]
+        return [_as_json(v) for v in value]
     if isinstance(value, dict | Mapping):
-        return {k: _written(v) for k, v in value.items()}
+        return {k: _as_json(v) for k, v in value.items()}
     if isinstance(value, AgentBudgets):
         return value.entries()
     if not is_dataclass(value):
         return value
     read = [(name, getattr(value, name), omitted) for name, omitted in _fields(kind)]
-    return {name: _written(v) for name, v, omitted in read if v is not None or not omitted}
+    return {name: _as_json(v) for name, v, omitted in read if v is not None or not omitted}

@@ -51,7 +51,7 @@ def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
     neighbours = worst_neighbours(job, b"search")
     apart = []
     for k in range(50):
-        seen = observe(neighbours.first.keyed(bytes([k]) * 32), neighbours.victim)
+        seen = observe(neighbours.first.with_root(bytes([k]) * 32), neighbours.victim)
         first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
         mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
         apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)

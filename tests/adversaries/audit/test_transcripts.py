@@ -94,7 +94,7 @@ def test_a_record_is_in_as_many_samples_as_its_rate_says(name: str, overrides: l
     drawn, expected = 0, 0.0
     for k in range(30):
         job: Any = neighbours.first
-        transcript = observe(job.keyed(seeded_root(k, b"count")), neighbours.victim)
+        transcript = observe(job.with_root(seeded_root(k, b"count")), neighbours.victim)
         assert k > 2 or separate(neighbours, transcript)
         for index, there in membership_of(neighbours, transcript).items():
             drawn, expected = drawn + there, expected + rates[index]
@@ -108,7 +108,7 @@ def test_the_mixture_is_what_bayes_says() -> None:
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None
     job: Any = neighbours.first
-    transcript = observe(job.keyed(seeded_root(5, b"one")), neighbours.victim)
+    transcript = observe(job.with_root(seeded_root(5, b"one")), neighbours.victim)
     densities = []
     for side in (neighbours.first, neighbours.second):
         parts = []
@@ -148,7 +148,7 @@ def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
     score = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
     assert score.is_likelihood
     job: Any = neighbours.first
-    found = [score.function(observe(job.keyed(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
+    found = [score.function(observe(job.with_root(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
     assert np.isfinite(found).all()
     assert np.any(np.array(found) != 0.0)
 

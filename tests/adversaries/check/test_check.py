@@ -215,7 +215,7 @@ def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
     assert "first 2 of 8 rounds" in early.label
     save_case(found, folder / "case.npz")
     shown = again("late.toml", folder / "case.npz")
-    assert shown.refused or (shown.worst is not None and not shown.worst.within)
+    assert shown.refusal_text or (shown.worst_change is not None and not shown.worst_change.is_within)
 
 
 def test_chance_is_not_taken_for_records(folder: Path) -> None:
@@ -500,8 +500,8 @@ def test_a_failing_pair_is_kept_and_reproduces_it(folder: Path) -> None:
         assert any(name.startswith("release/") for name in kept.files)
         ratio = float(kept["ratio"])
     shown = again("unclipped.py:Problem", "case.npz")
-    assert shown.worst is not None
-    assert shown.worst.ratio == ratio
+    assert shown.worst_change is not None
+    assert shown.worst_change.ratio == ratio
     with pytest.raises(InputError, match="no pair"):
         save_case(check("heavy_ball.toml", pairs=1), folder / "other.npz")
     with pytest.raises(InputError, match="no file that check wrote"):
@@ -512,15 +512,15 @@ def test_pairs_are_seeded_and_differ_in_one_record() -> None:
     shards = build("ldp_dsbo").shards
     first, second = (list(searched_pairs(shards, 20, 3)) for _ in range(2))
     for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one.there.features, other.there.features)
-        moved = (one.here.features != one.there.features).any(axis=1) | (one.here.labels != one.there.labels)
+        np.testing.assert_array_equal(one.second.features, other.second.features)
+        moved = (one.first.features != one.second.features).any(axis=1) | (one.first.labels != one.second.labels)
         assert set(np.flatnonzero(moved)) <= {one.record}
         assert one.replacement is not None
         held = getattr(shards, one.replacement.split)[one.replacement.agent]
         assert one.record in held
-        assert np.isfinite(one.here.features).all()
+        assert np.isfinite(one.first.features).all()
         # As loading would have it.
-        assert np.linalg.norm(one.here.features[one.record]) <= shards.l2 * (1.0 + 1e-12)
+        assert np.linalg.norm(one.first.features[one.record]) <= shards.l2 * (1.0 + 1e-12)
 
 
 def test_the_verdict_is_never_proof(folder: Path) -> None:

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.simulation.communication import communication, sent, sent_after
+from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from tests.conformance.gossip import with_fields_of
 from tests.support.naive import finished, ledgers
 from tests.support.replay import conversation, loud, network_replay
@@ -133,14 +133,14 @@ def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch
     numbers = 2 * AGENTS * np.array(carried)
     assert numbers.size == ROUNDS
     assert 0 < (numbers > numbers[0]).sum() < ROUNDS - 1
-    by_round = sent(job, "round")
+    by_round = tabulate_sent(job, "round")
     assert by_round["numbers"].tolist() == numbers.tolist()
     assert (by_round["bits"] == 64 * by_round["numbers"]).all()
-    assert {int(sent(job, by)["numbers"].sum()) for by in ("agent", "link", "message")} == {numbers.sum()}
+    assert {int(tabulate_sent(job, by)["numbers"].sum()) for by in ("agent", "link", "message")} == {numbers.sum()}
     whole = communication(job)
     assert whole is not None
     assert (whole.numbers, whole.bits) == (numbers.sum(), 64 * numbers.sum())
-    after = sent_after(job, range(ROUNDS + 1))["bits"]
+    after = count_sent(job, range(ROUNDS + 1))["bits"]
     np.testing.assert_allclose(np.diff(after), 64 * numbers / AGENTS, rtol=1e-12)
     for early in (1, 2, 5):
         cut = communication(job, early)

@@ -259,7 +259,7 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     done = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
     assert done.simulation().root == root
-    again = build(small).keyed(root)
+    again = build(small).with_root(root)
     rows, outcome = runner._perform(again, None)
     for channel, value in outcome.last.released.items():
         np.testing.assert_array_equal(done.released[channel], value)

@@ -60,10 +60,10 @@ def test_noise_free_values_are_those_of_the_whole_data_set(shards: Path) -> None
 @pytest.mark.parametrize("blocks", [1, 4])
 def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     root = b"r" * 32
-    ours = sharded(shards, f"run.blocks={blocks}").keyed(root)
-    whole = build(load(*WHOLE)).keyed(root)
+    ours = sharded(shards, f"run.blocks={blocks}").with_root(root)
+    whole = build(load(*WHOLE)).with_root(root)
     assert same(played(ours), played(whole))
-    assert not same(played(ours), played(whole.keyed(b"s" * 32)))
+    assert not same(played(ours), played(whole.with_root(b"s" * 32)))
 
 
 def test_the_budget_is_that_of_the_whole_data_set(shards: Path) -> None:
@@ -105,7 +105,10 @@ def test_the_driver_sees_no_state_and_no_score(shards: Path) -> None:
 
 def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -> None:
     root = b"r" * 32
-    whole, ours = build(load(*WHOLE)).keyed(root), sharded(shards, "run.agent_scores=true", "run.blocks=3").keyed(root)
+    whole, ours = (
+        build(load(*WHOLE)).with_root(root),
+        sharded(shards, "run.agent_scores=true", "run.blocks=3").with_root(root),
+    )
     found = []
     for job in (whole, ours):
         last = played(job).last
@@ -222,13 +225,13 @@ def test_secret_noise_takes_the_secret_beside_the_records(shards: Path, tmp_path
     content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
     del content["seed"]
     root = SecretRoot(b"r" * 32)
-    one = build(load(content, folder=shards)).keyed(root)
+    one = build(load(content, folder=shards)).with_root(root)
     # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
-    assert not same(played(one), played(build(load(*WHOLE)).keyed(root)))
-    assert same(played(one), played(build(load(content, folder=shards)).keyed(root)))
+    assert not same(played(one), played(build(load(*WHOLE)).with_root(root)))
+    assert same(played(one), played(build(load(content, folder=shards)).with_root(root)))
     other = tmp_path / "again"
     write_shards(load(*WHOLE), other)
-    assert not same(played(one), played(build(load(content, folder=other)).keyed(root)))
+    assert not same(played(one), played(build(load(content, folder=other)).with_root(root)))
 
 
 def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
@@ -286,7 +289,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
 def test_other_problems_and_deals_have_the_same_bits(name: str, overrides: list[str], tmp_path: Path) -> None:
     given = load(name, ["algorithm.rounds=3", *overrides])
     write_shards(given, tmp_path / "shards")
-    ours, whole = (build(s).keyed(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
+    ours, whole = (build(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
     one, other = played(ours), played(whole)
     assert one.last.released.keys() == other.last.released.keys()
     for channel, value in other.last.released.items():
@@ -313,7 +316,9 @@ def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> Non
     given = load(content)
     write_shards(given, tmp_path / "shards")
     override = ["run.agent_scores=true"]
-    ours, whole = (build(s).keyed(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), given))
+    ours, whole = (
+        build(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), given)
+    )
     one, other = played(ours), played(whole)
     assert same(one, other)
     scores = [

@@ -31,7 +31,7 @@ def sorted_by_label(labels: Any, agents: int, **rest: Any) -> Any:
 
 def test_a_deal_of_places_reads_no_label(shards: Shards) -> None:
     found = deal_trial(in_turn, shards)
-    assert not found.wrong
+    assert not found.complaint
     assert not found.reads
     assert "No label moved any record" in found.words
 
@@ -39,15 +39,15 @@ def test_a_deal_of_places_reads_no_label(shards: Shards) -> None:
 def test_a_deal_by_label_is_said_to_move_others(shards: Shards) -> None:
     """Records are cut in the order of their labels, so that one that goes elsewhere moves others over a cut."""
     found = deal_trial(sorted_by_label, shards)
-    assert not found.wrong
+    assert not found.complaint
     assert found.reads
-    assert 1 <= found.moved <= shards.n_agents - 1
+    assert 1 <= found.n_moved <= shards.n_agents - 1
     assert "no ε covers" in found.words
 
 
 def test_a_home_by_own_label_moves_no_other(shards: Shards) -> None:
     found = deal_trial(lambda labels, agents, **rest: labels.astype(int) % agents, shards)
-    assert (found.wrong, found.reads, found.moved) == ("", True, 0)
+    assert (found.complaint, found.reads, found.n_moved) == ("", True, 0)
 
 
 calls = itertools.count()
@@ -65,4 +65,4 @@ WRONG = {
 @pytest.mark.parametrize("planted", WRONG)
 def test_what_is_no_deal_is_found(shards: Shards, planted: str) -> None:
     deal, told = WRONG[planted]
-    assert told in deal_trial(deal, shards).wrong
+    assert told in deal_trial(deal, shards).complaint
