@@ -94,7 +94,7 @@ class Bounded:
 
     @property
     def value(self) -> Array:
-        """public + private. Data-dependent: nothing computed from it may leave the agent except through a release."""
+        """(b, d) public + private. Data-dependent: nothing of it may leave the agent except through a release."""
         return self.public + self.private
 
     def __add__(self, other: Array | Bounded) -> Bounded:

@@ -105,7 +105,10 @@ class Bundle(Mapping[str, Array]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, Array]:
-        """Channels and arrays; asked for every round, and far quicker than what a mapping makes of the above."""
+        """Channels and arrays; asked for every round, and far quicker than what a mapping makes of the above.
+
+        Each array is (b, width).
+        """
         return self._values.items()
 
     def concatenate(self) -> Array:

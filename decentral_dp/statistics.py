@@ -90,7 +90,7 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
 def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
     """Upper end for the probability of an event that was counted, for each number of hits, as `rate_at_least`.
 
-    1 where every trial hit.
+    1 where every trial hit. Of the shape of hits.
 
     Example:
         >>> float(rate_at_most(0, 10, 0.05).round(4)), float(rate_at_most(10, 10, 0.05))

@@ -372,7 +372,10 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
 
 
 def content(given: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
-    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference."""
+    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference.
+
+    roles: features (n, d) and labels (n,), of train and validation records.
+    """
     digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
     return repr((tuple(given), digests)).encode()
 

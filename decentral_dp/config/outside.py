@@ -111,7 +111,10 @@ class Component:
 
     @contextmanager
     def naming_line(self) -> Iterator[None]:
-        """Add to a refusal of what it gives the line that defines it, where the refusal names no line."""
+        """Add to a refusal of what it gives the line that defines it, where the refusal names no line.
+
+        Raises InputError: the refusal.
+        """
         try:
             yield
         except InputError as error:
@@ -160,7 +163,11 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
 
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
-    """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields."""
+    """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields.
+
+    Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
+    is no dataclass.
+    """
     untyped = untyped_options(found)
     if untyped:
         place = place_in_class(found, untyped[0]) or source_of(found)

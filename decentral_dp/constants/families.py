@@ -203,7 +203,7 @@ class Mean(QuadraticFamily):
         return np.asarray(self.problem.ridge / (1.0 + self.problem.ridge) * x)
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)²."""
+        """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)². As of `Family.loss_range`."""
         return UP * 0.5 * self.constants(low, high).l_fy ** 2
 
 
@@ -237,7 +237,10 @@ class Linear(QuadraticFamily):
         return np.asarray(self.problem.stretch * x)
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """Bound max f − min f: f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
+        """Bound max f − min f: f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x.
+
+        As of `Family.loss_range`.
+        """
         return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
 
 
@@ -278,7 +281,10 @@ class Declared(Family):
         return cls(problem, ProblemConstants._make([*(table[name] for name in wanted), "declared"]))
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        """Return the same everywhere: the box, which may have no bounds, and the mass are not read."""
+        """Return the same everywhere: the box, which may have no bounds, and the mass are not read.
+
+        As of `Family.constants`.
+        """
         return round_up(self.declared_constants._replace(label="declared"))
 
 

@@ -27,6 +27,10 @@ def convolutional_network(layers: ConvolutionLayers) -> nn.Module:
 
 
 def cnn(layers: ConvolutionLayers, device: str = "cpu") -> Mlp | TorchModel:
+    """Make the torch model of these layers, whose forward pass agrees with theirs, on a device.
+
+    Raises InputError: there is no such device.
+    """
     with quiet_torch():
         module = module_on(convolutional_network(layers), device)
         return as_model(module, math.prod(layers.image), layers.outputs, device)

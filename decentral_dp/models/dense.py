@@ -102,7 +102,10 @@ class DenseLayers:
     def clipped_sums(
         self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm, whole: float = 0.0
     ) -> Array:
-        """As of `Learner`. whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it."""
+        """As of `Learner`. whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it.
+
+        Shapes as there.
+        """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):

@@ -73,13 +73,16 @@ class PooledBounds:
     # At one public x -----------------------------------------------------------------------------------------------
 
     def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
-        """D_gy/(μ n_t) + 2a, and with penalty = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only."""
+        """D_gy/(μ n_t) + 2a, and with penalty = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only.
+
+        x: (p,).
+        """
         c, accuracy = self.constants_at(x, penalty), self.facts(x, penalty).accuracy
         sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
         return self.select_read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
 
     def hypergradient(self, x: Array) -> dict[Split, float]:
-        """S_train, S_validation at x, each with twice what the estimate can be off by."""
+        """S_train, S_validation at x, each with twice what the estimate can be off by. x: (p,)."""
         return self.select_read(self._slope(self.constants_at(x), self.facts(x)), *FED)
 
     def constants_at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
@@ -127,7 +130,10 @@ class PooledBounds:
         return worst_case(self.family, low, high, lambda c: up(c.l_fx + c.m * c.l_fy))
 
     def inexactness(self, low: Array, high: Array) -> float:
-        """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded."""
+        """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded.
+
+        low, high: (p,), the ends of the box.
+        """
         centre, losses = self._farthest(low, high), self.family.loss_range(low, high)
         rounding = 4.0 * certified.mean_rounding((self.validation,), centre.size)
 
@@ -138,7 +144,10 @@ class PooledBounds:
         return worst_case(self.family, low, high, error)
 
     def gradient_sensitivity(self, low: Array, high: Array) -> dict[Split, float]:
-        """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it."""
+        """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it.
+
+        low, high: (p,), the ends of the box.
+        """
 
         def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
             return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)[
@@ -150,14 +159,17 @@ class PooledBounds:
         return self.select_read(found, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
-        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box."""
+        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box.
+
+        low, high: (p,), the ends of the box.
+        """
         centre = self._farthest(low, high)
         return worst_case(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
 
     def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
         """2S: sup − inf over the box of what one record moves ‖∇Φ‖ by; its inexactness is `gradient_error`.
 
-        Lowy & Liu, Appendix C.3, with S for their 2G/n, which does not bound it.
+        Lowy & Liu, Appendix C.3, with S for their 2G/n, which does not bound it. low, high: (p,), the ends of the box.
         """
         return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
 
@@ -165,7 +177,7 @@ class PooledBounds:
         """Lipschitz constant of ∇Φ on the box, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
 
         b_fxx + 2M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M(M_gyy + M C_gyy)]: ∇_x f − J H⁻¹∇_y f, differentiated
-        in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28.
+        in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28. low, high: (p,), the ends of the box.
         """
 
         def curved(c: ProblemConstants) -> float:

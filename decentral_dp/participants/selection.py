@@ -180,7 +180,7 @@ def best(score: Function, box: Box) -> Array:
 
 
 def grid(low: Array, high: Array, count: int) -> Array:
-    """(count^p, p) points, even along each axis, corners included."""
+    """(count^p, p) points, even along each axis, corners included. low, high: (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 

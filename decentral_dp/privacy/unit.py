@@ -74,7 +74,10 @@ class Unit(NamedTuple):
         return np.asarray(self.clips(pool) * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
 
     def sampled_rate(self, rate: Array) -> Array:
-        """Bound the probability that a Poisson sample holds any of k records, 1 − (1 − q)ᵏ. rate: an array of q."""
+        """Bound the probability that a Poisson sample holds any of k records, 1 − (1 − q)ᵏ. rate: an array of q.
+
+        Of the same shape.
+        """
         if self.records is None or self.records == 1:
             return rate
         with np.errstate(divide="ignore"):

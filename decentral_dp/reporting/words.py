@@ -59,10 +59,12 @@ def capitalise(text: str) -> str:
 
 
 def article(noun: str) -> str:
+    """The noun with "a" or "an"."""
     return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 def graph_noun(graph: Json) -> str:
+    """What a graph of this kind is called; "network" of one from outside whose name is no word."""
     kind = str(graph.get("kind") or "")
     place = in_file(kind)
     kind = kind if place is None else place.name

@@ -271,6 +271,7 @@ def _seen_rows(privacy: PrivacyStatement) -> list[tuple[str, str]]:
 
 
 def rounds_text(count: int) -> str:
+    """So many rounds, in words."""
     return "1 round" if count == 1 else f"{count} rounds"
 
 

@@ -154,7 +154,10 @@ class Run:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """What agents keep to themselves, by its name: private values without noise."""
+        """What agents keep to themselves, by its name: private values without noise.
+
+        Each is (m, width), a row for each agent.
+        """
         return self.unnoised()
 
     @property

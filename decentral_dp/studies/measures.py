@@ -305,6 +305,7 @@ def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
 
 
 def metric_stem(name: str) -> str:
+    """What an axis or a measure is called, without δ and guarantee."""
     return _KEYS.get(name) or metric_words(name) or words_of(own_name(name))
 
 
@@ -320,4 +321,5 @@ def own_name(key: str) -> str:
 
 
 def words_of(value: Label) -> str:
+    """A value of an axis as text, without underscores."""
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")

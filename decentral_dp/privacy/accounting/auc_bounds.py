@@ -48,6 +48,7 @@ def within_run(epsilon: float, delta: float) -> float:
 
 
 def check(budget: float, delta: float, name: str = "ε") -> None:
+    """Raises ValueError unless the budget is at least 0 and δ lies from 0 to 1. name: of the budget."""
     if not budget >= 0.0:
         raise ValueError(f"{name} is at least 0, got {budget}")
     if not 0.0 <= delta <= 1.0:

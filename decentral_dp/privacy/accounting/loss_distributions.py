@@ -55,7 +55,7 @@ _BISECTIONS = 100
 def amplify(loss: Array | float, rate: Array | float) -> Array:
     """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool.
 
-    loss, rate: E and η, numbers or arrays that broadcast.
+    loss, rate: E and η, numbers or arrays that broadcast. Of their common shape.
     """
     e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -66,7 +66,10 @@ def amplify(loss: Array | float, rate: Array | float) -> Array:
 
 
 def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for an array of ε ≥ 0, of a Laplace pair of pure ε `loss` on a batch that is a share `rate` of the pool."""
+    """δ(ε) for an array of ε ≥ 0, of a Laplace pair of pure ε `loss` on a batch that is a share `rate` of the pool.
+
+    It keeps the shape of ε.
+    """
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * -np.expm1(np.minimum(0.0, 0.5 * (_base_epsilon(e, rate) - loss))))
@@ -75,7 +78,10 @@ def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
 
 
 def response_profile(loss: float) -> Callable[[Array], Array]:
-    """δ(e) = (e^loss − e^e)₊/(1 + e^loss) for an array of e ≥ 0: randomised response, the most pure ε `loss` allows."""
+    """δ(e) = (e^loss − e^e)₊/(1 + e^loss) for an array of e ≥ 0: randomised response, the most pure ε `loss` allows.
+
+    It keeps the shape of e.
+    """
 
     def profile(e: Array) -> Array:
         return np.asarray(-np.expm1(np.minimum(0.0, e - loss)) / (1.0 + math.exp(-loss)))
@@ -84,7 +90,10 @@ def response_profile(loss: float) -> Callable[[Array], Array]:
 
 
 def gaussian_profile(mu: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for an array of ε ≥ 0, of a Gaussian pair of distance `mu` on a batch that is a share `rate` of the pool."""
+    """δ(ε) for an array of ε ≥ 0, of a Gaussian pair of distance `mu` on a batch that is a share `rate` of the pool.
+
+    It keeps the shape of ε.
+    """
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * np.exp(log_gaussian_delta(np.asarray(mu), _base_epsilon(e, rate))))
@@ -117,7 +126,10 @@ def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
 
 
 def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
-    """log δ of a Gaussian pair, δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), for μ and ε that broadcast."""
+    """log δ of a Gaussian pair, δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), for μ and ε that broadcast.
+
+    Of their common shape.
+    """
     first = log_ndtr(0.5 * mu - epsilon / mu)
     second = epsilon + log_ndtr(-0.5 * mu - epsilon / mu)
     with np.errstate(divide="ignore"):

@@ -49,7 +49,10 @@ _OUTSIDE = 16.0
 
 
 class Pair(NamedTuple):
-    """δ(ε), ε ≥ 0, of a pair that is its own mirror image; a loss it passes hardly ever; how many such releases."""
+    """δ(ε), ε ≥ 0, of a pair that is its own mirror image; a loss it passes hardly ever; how many such releases.
+
+    The profile keeps the shape of ε.
+    """
 
     profile: Callable[[Array], Array]
     reach: float

@@ -69,11 +69,14 @@ class Gaussian:
     columns_at_a_time = 2**14
 
     def scale_of(self, deviation: Array) -> Array:
-        """Return the scale of noise with this standard deviation: itself."""
+        """Return the scale of noise with this standard deviation: itself. Of the same shape."""
         return np.asarray(deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of, one for each scale."""
+        """Return the power of two that released values are multiples of, one for each scale.
+
+        Of the shape of the scale.
+        """
         return grid_arithmetic.power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
@@ -103,11 +106,17 @@ class Gaussian:
         return grid_arithmetic.price_limits(mu, delta, sd)
 
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
-        """Return the law of the float64 variates, from which accountants bound what they add; see docs/proofs/09."""
+        """Return the law of the float64 variates, from which accountants bound what they add; see docs/proofs/09.
+
+        loss: μ of releases, of any shape.
+        """
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
     def sample(self, asked: Unnoised) -> Array:
-        """Draw noised values in units of the grid, as float64 integers."""
+        """Draw noised values in units of the grid, as float64 integers.
+
+        (b, Σ widths), as of `NoiseMechanism.sample`.
+        """
         draws, query, grid, scale, widths, workspace = asked[:6]
         (rows, columns), wide = query.shape, self._wide_columns(widths)
         key = (rows, columns, *(c.stop for c in wide))

@@ -58,11 +58,14 @@ class Laplace:
     columns_at_a_time = None
 
     def scale_of(self, deviation: Array) -> Array:
-        """Return the scale b of noise with this standard deviation: deviation/√2."""
+        """Return the scale b of noise with this standard deviation: deviation/√2. Of the same shape."""
         return np.asarray(deviation / self.deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of, one for each scale."""
+        """Return the power of two that released values are multiples of, one for each scale.
+
+        Of the shape of the scale.
+        """
         return grid_arithmetic.power_of_two_grid(scale, BITS)
 
     def rounds_at_random(self, width: int) -> bool:
@@ -94,7 +97,10 @@ class Laplace:
         return np.where(moved, 2e-15 * width, 0.0), np.where(moved, delta, 0.0)
 
     def sample(self, asked: Unnoised) -> Array:
-        """Draw noised values in units of the grid, as float64 integers."""
+        """Draw noised values in units of the grid, as float64 integers.
+
+        (b, Σ widths), as of `NoiseMechanism.sample`.
+        """
         draws, query, grid, scale, _, workspace = asked[:6]
         if query.shape not in workspace:
             rows, columns = query.shape

@@ -37,7 +37,7 @@ class NothingHidden:
     adds_noise = False
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """+inf wherever a record can move the release."""
+        """+inf wherever a record can move the release. Any shapes that broadcast, as of `Mechanism.cost`."""
         return np.where(np.asarray(sensitivity) > 0.0, np.inf, 0.0)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
@@ -69,7 +69,7 @@ class Pure:
     amplified_by: ClassVar[tuple[Sampling, ...]] = ()
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """ε = sensitivity/scale."""
+        """ε = sensitivity/scale. Any shapes that broadcast, as of `Mechanism.cost`."""
         delta, s = broadcast(sensitivity, scale)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = delta / s

@@ -94,7 +94,10 @@ class OutsideMechanism:
         return False
 
     def cost(self, sensitivity: Array | float, scale: Array | float, width: int) -> Array:
-        """The author's price; the ends are the package's: 0 where nothing moves, +inf where nothing hides it."""
+        """The author's price; the ends are the package's: 0 where nothing moves, +inf where nothing hides it.
+
+        Any shapes that broadcast, as of `Mechanism.cost`.
+        """
         delta, s = broadcast(sensitivity, scale)
         priced = np.isfinite(delta) & (s > 0.0)
         # Where there is no price the author's formula is not asked.

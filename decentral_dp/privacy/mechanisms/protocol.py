@@ -155,7 +155,10 @@ class NoiseMechanism(Mechanism, Protocol):
         ...
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """The grid of a release of `width` coordinates, one for each scale; 0 where the scale is 0."""
+        """The grid of a release of `width` coordinates, one for each scale; 0 where the scale is 0.
+
+        Of the shape of the scale.
+        """
         ...
 
     def rounds_at_random(self, width: int) -> bool:

@@ -139,7 +139,10 @@ class HyperCleaning(StackedProblem):
         return chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> CleaningRecords:
-        """Records in no group, as they are for validation and test. Raises InputError."""
+        """Records in no group, as they are for validation and test. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
         records = self.model.prepare(features, labels, norm)
         return CleaningRecords(*records, np.full(len(records.label), NO_GROUP, dtype=np.int64))
 
@@ -197,7 +200,10 @@ class HyperCleaning(StackedProblem):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere."""
+        """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere.
+
+        As of `Problem.matrices`.
+        """
         names, norms = matrices_read(wanted, READS_RECORDS), softmax.norms_of(_plain(train), clip)
         rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
 
@@ -234,11 +240,17 @@ class HyperCleaning(StackedProblem):
         return lower, upper
 
     def accuracy(self, x: Array, y: Array, records: CleaningRecords) -> Array:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
         return self.model.accuracy(x, y, _plain(records))
 
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
-        """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both."""
+        """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both.
+
+        As of `Scored.scores`: x (b, p), y (b, q) → (b,) each.
+        """
         weight, bad = expit(x), self.corrupted_groups
         if bad.all() or not bad.any():
             return {}

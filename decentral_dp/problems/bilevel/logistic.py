@@ -135,7 +135,10 @@ class LogisticHyperparameter(LinearClassifier):
         return Strengths() if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
-        """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""
+        """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
         rows = linear.checked_features(features, labels, self.n_features, self.intercept)
         sign = 2.0 * linear.class_index(labels, self.classes) - 1.0
         l1, l2 = linear.feature_norms(rows)
@@ -156,7 +159,7 @@ class LogisticHyperparameter(LinearClassifier):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖²."""
+        """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖². As of `Problem.matrices`."""
         norms = train.l1 if clip.norm == "l1" else train.l2
         return linear.curved_sums(
             train.signed,
@@ -180,7 +183,10 @@ class LogisticHyperparameter(LinearClassifier):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: LogisticRecords) -> Array:
-        """Share of records on the right side of the boundary; a record exactly on it counts half."""
+        """Share of records on the right side of the boundary; a record exactly on it counts half.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
             for part in linear.blocks(len(records.l1), max(self.q, len(y))):

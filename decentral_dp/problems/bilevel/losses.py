@@ -126,7 +126,10 @@ class LossProblem:
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
-        """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
+        """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64.
+
+        As of `Problem.terms`.
+        """
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
             raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
@@ -321,7 +324,10 @@ class LossProblem:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory."""
+        """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory.
+
+        As of `Problem.matrices`.
+        """
         names = matrices_read(wanted, self.reads_records)
         if "lower_hessian_product" in names and matrix is None:
             raise ValueError("lower_hessian_product needs the matrix that it is a product with")

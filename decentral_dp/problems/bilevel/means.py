@@ -57,7 +57,10 @@ class MeanProblem(Problem, Protocol):
         return self.n_features
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
-        """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
+        """Features and both norms; the clip of a run decides which norm is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
         rows = linear.checked_features(features, labels, self.n_features, intercept=False)
         return MeanRecords(rows, *linear.feature_norms(rows))
 

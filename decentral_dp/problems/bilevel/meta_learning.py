@@ -295,7 +295,10 @@ class MetaLearning:
         return MetaRecords(self.network.arrange(rows), linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
-        """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out."""
+        """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out.
+
+        x: (p,).
+        """
         with np.errstate(all="ignore"):
             parts = [self.network.forward(x, records.features[part], keep=False)[0] for part in self._chunks(records)]
         return Embedded(np.concatenate(parts), records.label)
@@ -354,7 +357,10 @@ class MetaLearning:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l by one backward pass per column."""
+        """∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l by one backward pass per column.
+
+        As of `Problem.matrices`.
+        """
         names = matrices_read(wanted, READS_RECORDS)
         sums: dict[str, Array] = {}
         phi, norms = _finite(self.embed(x, train).embedding, clip.norm)
@@ -406,6 +412,8 @@ class MetaLearning:
         """Mean over tasks of the share of the task's records whose class has the largest score within the task.
 
         A task none of whose classes is among the records is left out; NaN where all are.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
         """
         asked_of = (self.tasks.share[records.label] > 0.0).sum(axis=0)
         right = np.zeros((len(y), len(asked_of)))

@@ -101,7 +101,10 @@ class Strengths(NamedTuple):
             return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """A coordinate of x moves all variables of its strength at once; attained at the corner of the box."""
+        """A coordinate of x moves all variables of its strength at once; attained at the corner of the box.
+
+        As of `Penalty.lipschitz`.
+        """
         (x, y, z), c = (box.get(channel, math.inf) for channel in ("x", "y", "z")), self.copies
         # exp of more is no float64.
         if x > 700.0 or not all(map(math.isfinite, (x, y, z))):
@@ -134,7 +137,7 @@ class Pull(NamedTuple):
             return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array:
-        """Linear everywhere: no box is needed."""
+        """Linear everywhere: no box is needed. As of `Penalty.lipschitz`."""
         return self.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 

@@ -78,7 +78,10 @@ class Quadratic(Penalised, StackedProblem):
         return Pull(self.ridge) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
-        """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
+        """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
         rows = checked_features(features, labels, self.n_features, self.intercept)
         target = np.array(labels, dtype=np.float64)
         if not np.isfinite(target).all():
@@ -105,7 +108,7 @@ class Quadratic(Penalised, StackedProblem):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = aaᵀ, whose norm is ‖a‖²."""
+        """∇²_yy l = aaᵀ, whose norm is ‖a‖². As of `Problem.matrices`."""
         return curved_sums(
             train.features,
             _norms(train, clip),

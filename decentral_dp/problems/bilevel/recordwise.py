@@ -96,7 +96,10 @@ class RecordwiseProblem:
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """Column by column from the products; each record's matrix is formed, and clipped as a whole."""
+        """Column by column from the products; each record's matrix is formed, and clipped as a whole.
+
+        As of `Problem.matrices`.
+        """
         out = {}
         for name in matrices_read(wanted, self.reads_records):
             along = matrix if name == "lower_hessian_product" else np.eye(self.q)

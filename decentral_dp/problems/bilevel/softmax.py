@@ -74,7 +74,10 @@ class SoftmaxHyperparameter(LinearClassifier):
         return Strengths(len(self.classes), 2.0 / self.q) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
-        """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
+        """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
         rows = linear.checked_features(features, labels, self.n_features, self.intercept)
         return SoftmaxRecords(rows, linear.class_index(labels, self.classes), *linear.feature_norms(rows))
 
@@ -109,7 +112,7 @@ class SoftmaxHyperparameter(LinearClassifier):
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
-        """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖²."""
+        """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖². As of `Problem.matrices`."""
         weights = y.reshape(len(self.classes), self.width)
         return linear.curved_sums(
             train.features,
@@ -134,7 +137,10 @@ class SoftmaxHyperparameter(LinearClassifier):
         return np.asarray(np.log(np.exp(scores).sum(axis=1)) - _of_label(scores, records.label[part]))
 
     def accuracy(self, x: Array, y: Array, records: SoftmaxRecords) -> Array:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
             for part in linear.blocks(len(records.label), max(self.width, y.size // self.width)):

@@ -95,7 +95,10 @@ class AucObjective(Objective):
         return {"primal": primal, "gradient_norm": gradient(best), **ranking(outputs[:, 0], labels == 1.0)}
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        """A ranking says nothing of where to cut: as many records are called positive as there are positive ones."""
+        """A ranking says nothing of where to cut: as many records are called positive as there are positive ones.
+
+        outputs: (n, 1); labels: (n,).
+        """
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
         scores[np.argsort(-outputs[:, 0], kind="stable")[:count]] = 1.0

@@ -94,7 +94,10 @@ class Objective(Protocol):
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """A ball that holds grad_y, or a further term, of every record; None where nothing bounds it."""
+        """A ball that holds grad_y, or a further term, of every record; None where nothing bounds it.
+
+        extra: (k,) its own coordinates of x; y: (q,).
+        """
         return None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:

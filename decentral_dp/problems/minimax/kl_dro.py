@@ -93,7 +93,7 @@ class Inner(CappedObjective):
         return PublicBall(np.array([0.5 * (low + high)]), 0.5 * (high - low))
 
     def interval(self, term: str, y: Array) -> tuple[float, float]:
-        """The interval that holds this term of every record."""
+        """The interval that holds this term of every record. y: (q,)."""
         most = self.loss.cap / float(y[0])
         peak = min(1.0, most)
         return (math.exp(-most), 1.0) if term == "inner" else (0.0, peak * math.exp(-peak) / float(y[0]))
@@ -167,7 +167,10 @@ class KlDro(Composite):
         return strength * (_log_mean(losses / strength) + self.radius)
 
     def best(self, losses: Array) -> float:
-        """The λ that minimises Ψ: where KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}, or λ₀ where it is less already."""
+        """The λ that minimises Ψ: where KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}, or λ₀ where it is less already.
+
+        losses: (n,).
+        """
         return self._level(losses, self.objective.lowest)
 
     def robust(self, losses: Array) -> float:

@@ -82,7 +82,10 @@ def classification(scores: Array, labels: Array) -> dict[str, float]:
 
 
 def worst_class(scores: Array, labels: Array) -> dict[str, float]:
-    """ "worst_class_accuracy": the least share of the records of one class that are classified rightly."""
+    """ "worst_class_accuracy": the least share of the records of one class that are classified rightly.
+
+    scores: (n,) the classes that it tells; labels: (n,).
+    """
     return {
         "worst_class_accuracy": min((float(np.mean(scores[labels == k] == k)) for k in np.unique(labels)), default=0)
     }
@@ -137,7 +140,10 @@ class Capped:
             return self.loss.slopes(outputs, labels)[0]
 
     def score(self, outputs: Array, labels: Array) -> dict[str, float]:
-        """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy"."""
+        """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy".
+
+        outputs: (n, ·); labels: (n,).
+        """
         out = {"loss": float(np.mean(self.values(outputs, labels)))}
         predicted = self.loss.predicted_classes(outputs)
         return out if predicted is None else out | classification(predicted, labels) | worst_class(predicted, labels)

@@ -111,7 +111,7 @@ class ValueFunction:
         return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
 
     def start(self, seed: int) -> Array:
-        """Zeros of a linear one; else drawn by the public seed, the last layer from N(0, 1/fan-in), its bias 0.
+        """(p,): zeros of a linear one; else by the public seed, the last layer from N(0, 1/fan-in), its bias 0.
 
         Hidden layers are drawn from N(0, 4/fan-in) and their biases from N(0, 1/4), so that units bend at different
         places between −1 and 1: from smaller weights a network long stays as good as linear.

@@ -76,7 +76,7 @@ class Saddle(Problem):
         return {}
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """What is public of −grad_y: that of r, and the centre of the ball."""
+        """What is public of −grad_y: that of r, and the centre of the ball. As of `Problem.regulariser`."""
         return Regulariser(-self._public("grad_y", x, y), np.zeros_like(y), np.zeros_like(x))
 
     def public_grad_x(self, x: Array, y: Array) -> Array:

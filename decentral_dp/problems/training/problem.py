@@ -157,7 +157,10 @@ class Training(StackedProblem):
         return {"y": self.model.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Examples:
-        """Records with the positions of their classes. Raises InputError."""
+        """Records with the positions of their classes. Raises InputError.
+
+        As of `Problem.prepare`: features (n, d), labels (n,).
+        """
         if norm not in self.model.norms:
             raise InputError(
                 f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.words} clips them in "
@@ -216,7 +219,10 @@ class Training(StackedProblem):
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
-        """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k.
+
+        As of `Problem.accuracy`: x (b, p), y (b, q) → (b,).
+        """
         if not self.n_classes:
             return None
         right = np.zeros(len(y))

@@ -181,7 +181,10 @@ def _legend(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
 
 
 def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
-    """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read."""
+    """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read.
+
+    values: of any shape.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     numbers = np.ravel(np.asarray(values, dtype=np.float64))
@@ -213,7 +216,7 @@ def title(ax: Axes, text: str) -> None:
 
 
 def flat_axis(ax: Axes, values: Array) -> None:
-    """Keep a linear y axis from magnifying rounding: at least 2 % of the largest value high."""
+    """Keep a linear y axis from magnifying rounding: at least 2 % of the largest value high. values: of any shape."""
     finite = values[np.isfinite(values)]
     least = 0.02 * float(np.abs(finite).max(initial=0.0)) or 1.0
     if finite.size and np.ptp(finite) < least:
@@ -222,7 +225,10 @@ def flat_axis(ax: Axes, values: Array) -> None:
 
 
 def value_axis(ax: Axes, values: Array) -> None:
-    """Make the y axis logarithmic where finite values are positive and span more than a factor 30, else linear."""
+    """Make the y axis logarithmic where finite values are positive and span more than a factor 30, else linear.
+
+    values: of any shape.
+    """
     drawn = values[np.isfinite(values)]
     if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
         log_axis(ax, "y", drawn)

@@ -161,7 +161,7 @@ class ReadingClients:
         return int(self._complete.agents.size)
 
     def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
-        """Sum the agents' clipped contributions; as of the block."""
+        """Sum the agents' clipped contributions; as of the block, (b, …) each."""
         answers: dict[str, Array] = self._complete.answer(number, questions)
         return answers
 

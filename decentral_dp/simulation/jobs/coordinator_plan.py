@@ -138,6 +138,7 @@ def _check_start(c: Components) -> None:
 
 
 def unbounded_error(kind: str) -> InputError:
+    """The refusal of records of no bounded length, where a solver needs one. kind: of the algorithm."""
     return InputError(
         f"problem.normalise: {kind} needs records of bounded length, and nothing bounds these. "
         'Set normalise = "l2" (or "l1", or "box").'
@@ -145,6 +146,7 @@ def unbounded_error(kind: str) -> InputError:
 
 
 def impure(kind: str) -> InputError:
+    """The refusal of δ = 0, where the noise is Gaussian. kind: of the algorithm."""
     return InputError(
         f"privacy.delta: {kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above 0, for example "
         "1e-6."
@@ -152,6 +154,7 @@ def impure(kind: str) -> InputError:
 
 
 def too_long(rounds: int) -> InputError:
+    """The refusal of more releases than can be priced."""
     return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
 
 

@@ -315,7 +315,10 @@ class GossipJob(Job):
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
     ) -> list[AgentNode]:
-        """The job cut into blocks of agents: of these sizes, these members, or as the scenario's [run] table says."""
+        """The job cut into blocks of agents: of these sizes, these members, or as the scenario's [run] table says.
+
+        members: of each block, (its size,) numbers of agents.
+        """
         mixing, run = self.public_network.mixing, self.scenario.run
         movable = run.engine == "ray" and not (run.place or self.central or self.shards.is_elsewhere)
         if sizes is None and members is None and movable:

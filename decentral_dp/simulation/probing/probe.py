@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def releases(self) -> dict[str, Array]:
-        """ "participant/index/channel" → what the first run released, and the second was given."""
+        """ "participant/index/channel" → what the first run released, and the second was given. Each is (b, width)."""
         return self.transcript.releases()
 
     def excess(self, change: Change) -> str:

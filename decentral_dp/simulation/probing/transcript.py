@@ -118,7 +118,10 @@ class Transcript:
         return self._logs[-1].place if self._logs else ""
 
     def releases(self) -> dict[str, Array]:
-        """ "participant/index/channel" → what was released in the run that was noted, and is prescribed to others."""
+        """ "participant/index/channel" → what was released in the run that was noted, and is prescribed to others.
+
+        Each is (b, width).
+        """
         return {key: value for k, log in enumerate(self._logs) for key, value in log.releases(str(k))}
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
