@@ -63,7 +63,8 @@ class Partition(Table):
     share: Annotated[float, Field(ge=0, le=1)] | None = optional(
         "Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."
     )
-    alpha: Positive | None = optional(
+    # Beyond its ends it is iid in all but name, and far beyond the draws behind a Dirichlet overflow.
+    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] | None = optional(
         "Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."
     )
     name: str | None = optional(
@@ -173,6 +174,14 @@ class StreamTable(Table):
         "Of accumulate: records that each agent has before the first round.", 0
     )
     rate: Share | None = optional("Of poisson: the probability with which a record is drawn.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> StreamTable:
+        own = {"all": (), "poisson": ("rate",)}.get(self.kind, ("batch",))
+        require_keys(self, " stream", own, own, ("batch", "rate"))
+        if self.warm_start and self.kind != "accumulate":
+            raise ValueError(f'a "{self.kind}" stream takes no warm_start')
+        return self
 
 
 def _partition_from_outside(name: str) -> str:

@@ -197,7 +197,7 @@ def _check_elsewhere(c: Components) -> None:
 def stream_of(s: Scenario) -> Stream:
     """Which records a round reads."""
     spec = s.problem.stream
-    return Stream.from_spec(spec if isinstance(spec, str) else spec.model_dump(exclude_none=True))
+    return Stream() if isinstance(spec, str) else Stream(spec.kind, spec.batch, spec.warm_start, spec.rate)
 
 
 # The algorithm.

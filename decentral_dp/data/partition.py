@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, nearest, public_generator
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, public_generator
 from decentral_dp.errors import InputError
 
 
@@ -225,7 +225,6 @@ PARTITIONS: Mapping[str, str] = {
     "dirichlet": "shares of each class drawn from a Dirichlet law; a small alpha gives each agent few classes",
     "column": "the agent of each record as a column of the data file says",
 }
-_OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name", "agents")}
 
 
 _OF_DEALS = (
@@ -345,7 +344,8 @@ def deal(
 
 
 def _rule(dataset: Dataset, spec: str | Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any]]:
-    return _read_spec(spec if spec is not None else ("iid" if dataset.agent is None else {"kind": "column"}))
+    rule = spec if spec is not None else "iid" if dataset.agent is None else "column"
+    return (rule, {}) if isinstance(rule, str) else (rule["kind"], rule)
 
 
 def _by_rule(
@@ -375,11 +375,11 @@ def _by_rule(
     for k in range(len(dataset.classes)):
         members = order[dataset.labels[order] == k]
         if kind == "by_class":
-            shares = _home_shares(k, len(dataset.classes), n_agents, _number(options, "share", 0.5))
+            shares = _home_shares(k, len(dataset.classes), n_agents, options["share"])
         else:
             # Of its own key, so that it depends on the class alone and not on how many records others have.
             proportions = public_generator(seed, "partition dirichlet shares", k)
-            shares = proportions.dirichlet(np.full(n_agents, _number(options, "alpha", 1.0)))
+            shares = proportions.dirichlet(np.full(n_agents, options["alpha"]))
         # Rounded cumulative shares give every record to somebody; the shift spreads the rounding over the agents.
         shift = k % n_agents
         cuts = np.floor(np.cumsum(np.roll(shares, -shift))[:-1] * members.size + 0.5).astype(np.int64)
@@ -448,27 +448,3 @@ def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArra
     if others == 0:
         return np.full(n_agents, 1 / n_agents)
     return np.where(home, share / home.sum(), (1 - share) / others).astype(np.float64)
-
-
-def _read_spec(spec: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    options: Mapping[str, Any] = {"kind": spec} if isinstance(spec, str) else spec
-    kind = str(options.get("kind"))
-    if kind not in PARTITIONS:
-        raise InputError(f"problem.partition: got {kind!r}, but {nearest(kind, PARTITIONS)}.")
-    unknown = sorted(set(options) - {"kind", *_OPTIONS[kind]})
-    if unknown:
-        raise InputError(
-            f"problem.partition: {kind} has no option {unknown[0]!r}; {nearest(unknown[0], _OPTIONS[kind])}."
-        )
-    return kind, options
-
-
-def _number(options: Mapping[str, Any], key: str, default: float) -> float:
-    value = options.get(key, default)
-    # An alpha beyond 1e6 is iid in all but name, and far beyond it the draws behind a Dirichlet overflow.
-    low, high, wanted = {"share": (0.0, 1.0, "a share from 0 to 1"), "alpha": (1e-6, 1e6, "a number from 1e-6 to 1e6")}[
-        key
-    ]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise InputError(f"problem.partition: {key} is {value!r}, but {wanted} is wanted.")
-    return float(value)

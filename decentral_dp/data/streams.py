@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from decentral_dp.data.dataset import FloatArray, IntArray, nearest
+from decentral_dp.data.dataset import FloatArray, IntArray
 from decentral_dp.errors import InputError
 
 StreamKind = Literal["accumulate", "all", "minibatch", "poisson", "turns"]
@@ -43,8 +42,8 @@ class Stream:
         warm_start: records there before round 0, default 0.
         share: q, the probability of a coin of "poisson".
 
-    Raises:
-        InputError: options that do not fit the kind.
+    Limits:
+        Which options fit which kind, the scenario's table says (`StreamTable`).
 
     Example:
         >>> arriving = Stream("accumulate", batch=2, warm_start=1)
@@ -59,63 +58,6 @@ class Stream:
     batch: int | None = None
     warm_start: int = 0
     share: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in STREAMS:
-            raise InputError(f"problem.stream: got the kind {self.kind!r}, but {nearest(str(self.kind), STREAMS)}.")
-        if self.kind == "all":
-            if self.batch is not None or self.warm_start:
-                raise InputError(
-                    'problem.stream: "all" reads every record from round 0 and takes no batch or warm_start.'
-                )
-        elif self.kind == "poisson":
-            if self.batch is not None or self.warm_start:
-                raise InputError(
-                    "problem.stream: poisson draws every record by a coin, and takes no batch or warm_start. Give rate."
-                )
-            if self.share is None or not 0.0 < self.share < 1.0:
-                raise InputError(
-                    f"problem.stream.rate: got {self.share}, wanted a probability above 0 and below 1, of the coin by "
-                    'which poisson draws a record; or take "all".'
-                )
-        elif self.batch is None:
-            raise InputError(
-                f"problem.stream.batch: missing. {self.kind} reads that many records a round; add batch = 5."
-            )
-        elif not _is_whole(self.batch, 1):
-            raise InputError(
-                f"problem.stream: batch is {self.batch}, but {self.kind} wants a whole number of at least 1."
-            )
-        if self.share is not None and self.kind != "poisson":
-            raise InputError(f"problem.stream: {self.kind} takes no rate, only poisson does. Leave it out.")
-        if not _is_whole(self.warm_start, 0):
-            raise InputError(
-                f"problem.stream: warm_start is {self.warm_start}, but a whole number of at least 0 is wanted."
-            )
-        if self.picks and self.warm_start:
-            raise InputError(
-                f"problem.stream: {self.kind} draws from all records and takes no warm_start; leave it out."
-            )
-
-    @classmethod
-    def from_spec(cls, spec: str | Mapping[str, Any]) -> Stream:
-        """Make a stream from a scenario: "all", {batch, warm_start}, or {kind, batch, …}.
-
-        Raises:
-            InputError: an option that does not exist.
-
-        Example:
-            >>> Stream.from_spec({"batch": 2})
-            Stream(kind='accumulate', batch=2, warm_start=0, share=None)
-        """
-        options: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else {"kind": "accumulate", **spec}
-        unknown = sorted(set(options) - {"kind", "batch", "warm_start", "rate"})
-        if unknown:
-            raise InputError(
-                f"problem.stream: there is no option {unknown[0]!r}; "
-                f"{nearest(unknown[0], ('kind', 'batch', 'warm_start', 'rate'))}."
-            )
-        return cls(**{"share" if key == "rate" else key: value for key, value in options.items()})
 
     def pool_sizes(self, t: int | IntArray, n: int | IntArray) -> IntArray:
         """Count the records that a round may read, the pool of a minibatch included: N_t.
@@ -210,7 +152,3 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
     if batch >= n:
         return Draw(np.arange(n), 1.0)
     return Draw(generator.permutation(generator.choice(n, batch, replace=False, shuffle=False)), batch / n)
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least

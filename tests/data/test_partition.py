@@ -90,7 +90,7 @@ def test_iid_and_the_splits_read_no_label() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(*dealt, strict=True))
     parts = [split(d, dealt[0], validation=0.4, test=0.0, seed=5) for d in (here, there)]
     assert all(np.array_equal(a, b) for a, b in zip(parts[0].validation, parts[1].validation, strict=True))
-    by_class = [partition(d, 4, "by_class", 5) for d in (here, there)]
+    by_class = [partition(d, 4, BY_LABEL["by_class"], 5) for d in (here, there)]
     assert not all(np.array_equal(a, b) for a, b in zip(*by_class, strict=True))
 
 
@@ -171,16 +171,6 @@ def test_a_stated_share_overrides_the_split_column() -> None:
     [
         (lambda d: partition(d, 7, "iid", 0), r"7 agents cannot share 6 records"),
         (lambda d: partition(d, 0, "iid", 0), r"topology\.agents: got 0"),
-        (
-            lambda d: partition(d, 2, "dirichlett", 0),
-            r"problem\.partition: got 'dirichlett', but the nearest is 'dirichlet'",
-        ),
-        (lambda d: partition(d, 2, {"alpha": 1}, 0), r"problem\.partition: got 'None'"),
-        (lambda d: partition(d, 2, {"kind": "dirichlet", "alfa": 1}, 0), r"no option 'alfa'; the nearest is 'alpha'"),
-        (lambda d: partition(d, 2, {"kind": "dirichlet", "alpha": 0.0}, 0), r"alpha is 0\.0, but a number from 1e-6"),
-        (lambda d: partition(d, 2, {"kind": "dirichlet", "alpha": float("nan")}, 0), r"alpha is nan"),
-        (lambda d: partition(d, 2, {"kind": "by_class", "share": 1.5}, 0), r"share is 1\.5, but a share from 0 to 1"),
-        (lambda d: partition(d, 2, {"kind": "by_class", "share": "half"}, 0), r"share is 'half'"),
         (lambda d: partition(d, 2, {"kind": "column", "name": "agent"}, 0), r"'test' has no agent column"),
         (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
         (
@@ -227,7 +217,7 @@ def test_refused_columns() -> None:
 def test_numbers_to_predict_cannot_be_dealt_by_class() -> None:
     dataset = Dataset(np.ones((4, 1)), np.linspace(0, 1, 4), (), ("a",), "numbers")
     with pytest.raises(InputError, match=r"by_class needs classes"):
-        partition(dataset, 2, "by_class", 0)
+        partition(dataset, 2, BY_LABEL["by_class"], 0)
 
 
 def test_make_shards_holds_out_deals_and_scales() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decentral_dp.config.loading import load
 from decentral_dp.data import Stream, draw_batch
 from decentral_dp.errors import InputError
 
@@ -27,7 +27,7 @@ def test_accumulating_counts_match_counting_one_by_one(n: int, batch: int, warm:
 
 
 def test_counts_broadcast_and_do_not_overflow() -> None:
-    stream = Stream.from_spec({"batch": 5, "warm_start": 3})
+    stream = Stream("accumulate", 5, 3)
     assert stream.pool_sizes(np.arange(4)[:, None], np.array([10, 100])).tolist() == [
         [8, 8],
         [10, 13],
@@ -40,10 +40,10 @@ def test_counts_broadcast_and_do_not_overflow() -> None:
 
 
 def test_all_and_minibatch() -> None:
-    everything = Stream.from_spec("all")
+    everything = Stream("all")
     assert everything.pool_sizes(np.arange(3), 7).tolist() == [7, 7, 7]
     assert everything.averaged_counts(0, 7) == 7
-    fresh = Stream.from_spec({"kind": "minibatch", "batch": 5})
+    fresh = Stream("minibatch", 5)
     assert fresh.pool_sizes(0, 20) == 20
     assert fresh.averaged_counts(np.arange(2), 20).tolist() == [5, 5]
     assert fresh.averaged_counts(0, np.array([3, 20])).tolist() == [3, 5]
@@ -92,24 +92,24 @@ def test_a_batch_is_a_function_of_its_generator() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("everything", r"problem\.stream: got the kind 'everything'"),
-        ({"kind": "minibach", "batch": 5}, r"the nearest is 'minibatch'"),
-        ({"warm_start": 5}, r"problem\.stream\.batch: missing"),
-        ({"batch": 0}, r"batch is 0, but accumulate wants"),
-        ({"batch": 2.5}, r"batch is 2\.5"),
-        ({"batch": True}, r"batch is True"),
-        ({"batch": 5, "warm_start": -1}, r"warm_start is -1, but a whole number of at least 0"),
-        (
-            {"kind": "minibatch", "batch": 5, "warm_start": 2},
-            r"minibatch draws from all records and takes no warm_start",
-        ),
-        ({"kind": "all", "batch": 5}, r'"all" reads every record from round 0'),
-        ({"batch": 5, "warmstart": 1}, r"no option 'warmstart'; the nearest is 'warm_start'"),
+        ('"everything"', r"problem\.stream: got \"everything\", wanted \"all\""),
+        ('{ kind = "minibach", batch = 5 }', r"problem\.stream\.kind: got \"minibach\", wanted .*\"minibatch\""),
+        ("{ warm_start = 5 }", r'problem\.stream: a "accumulate" stream needs batch'),
+        ('{ kind = "poisson" }', r'problem\.stream: a "poisson" stream needs rate'),
+        ('{ kind = "poisson", rate = 1.0 }', r"problem\.stream\.rate: got 1\.0, wanted a number below 1"),
+        ('{ kind = "minibatch", batch = 2, rate = 0.5 }', r'a "minibatch" stream takes no rate'),
+        ("{ batch = 0 }", r"problem\.stream\.batch: got 0, wanted a number of at least 1"),
+        ("{ batch = 2.5 }", r"problem\.stream\.batch: got 2\.5"),
+        ("{ batch = true }", r"problem\.stream\.batch: got true"),
+        ("{ batch = 5, warm_start = -1 }", r"problem\.stream\.warm_start: got -1, wanted a number of at least 0"),
+        ('{ kind = "minibatch", batch = 5, warm_start = 2 }', r'a "minibatch" stream takes no warm_start'),
+        ('{ kind = "all", batch = 5 }', r'a "all" stream takes no batch'),
+        ("{ batch = 5, warmstart = 1 }", r"problem\.stream\.warmstart: unknown key; did you mean \"warm_start\""),
     ],
 )
-def test_refused_streams(spec: Any, message: str) -> None:
+def test_refused_streams(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Stream.from_spec(spec)
+        load("ring_breast_cancer", [f"problem.stream={spec}"])
 
 
 def test_refused_counts() -> None:

@@ -695,7 +695,7 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
     [
         ({"privacy": {"mechanism": "laplace"}}, "Poisson samples are priced under Gaussian noise alone"),
         ({"privacy": {"unit": "agent"}}, "priced for records and groups of them, not for an agent"),
-        ({"problem": {"stream": {"kind": "poisson"}}}, "problem.stream.rate"),
+        ({"problem": {"stream": {"kind": "poisson"}}}, 'a "poisson" stream needs rate'),
         ({"problem": {"stream": {"kind": "poisson", "rate": 0.5, "batch": 2}}}, "takes no batch"),
         ({"problem": {"stream": {"kind": "minibatch", "rate": 0.5, "batch": 2}}}, "takes no rate"),
     ],
