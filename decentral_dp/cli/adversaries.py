@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from decentral_dp.adversaries.audit.audit import play, write_ends
 from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import AuditPlan, Ends, check_workers
-from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
+from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on
 from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
 from decentral_dp.adversaries.network.attacks import NetworkAudit, audit_network
 from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
@@ -30,7 +30,6 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
-from decentral_dp.resumption.resume import Kind, Resumable, resume_file
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console
@@ -100,6 +99,20 @@ def print_inference(found: Inference) -> None:
 UNSOUND = ("refuted", "broken")
 
 
+def print_outcome(found: AuditResult | Inference | pd.DataFrame, quiet: bool = False) -> bool:
+    """Print an audit, an attack or a table of audits, unless quiet. Gives whether nothing was refuted or broken."""
+    if isinstance(found, AuditResult):
+        show: Callable[[Any], None] = print_audit
+        sound = found.status not in UNSOUND
+    elif isinstance(found, Inference):
+        show, sound = print_inference, not found.broken
+    else:
+        show, sound = print_table, not bool(found["status"].isin(UNSOUND).any())
+    if not quiet:
+        show(found)
+    return sound
+
+
 def require_curve(curve: Path, canaries: int | None) -> None:
     """Refuse a file that no trade-off curve is drawn into."""
     if curve.suffix != ".png" or canaries is not None:
@@ -133,10 +146,10 @@ def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | 
     print_plan(asked)
     with ProgressBar("runs", estimate=True) as progress:
         found = play(asked, file, progress, workers=workers, ends=ends)
-    print_audit(found)
+    sound = print_outcome(found)
     for path in itertools.chain([] if file is None else [file], write_ends(found, ends)):
         typer.echo(printable(str(path)))
-    return found.status not in UNSOUND
+    return sound
 
 
 def audit_every(
@@ -159,10 +172,10 @@ def audit_every(
         check_writable(out)
     with ProgressBar("audits") as bar:
         table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
-    print_table(table)
+    sound = print_outcome(table)
     for path in [out / name for name in FILES] if out is not None else []:
         typer.echo(printable(str(path)))
-    return not bool(table["status"].isin(UNSOUND).any())
+    return sound
 
 
 def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) -> bool:
@@ -248,30 +261,6 @@ def print_table(table: pd.DataFrame) -> None:
         rows.append((str(row["scenario"]), str(row["guarantee"]), *numbers, str(row["method"]), str(row["status"])))
     heads = ("claimed", "certified", "shown ε")
     console().print(_table(["scenario", "guarantee"], heads, rows, ["method", "status"]))
-
-
-def resume_and_print(begun: Resumable, quiet: bool) -> bool:
-    """Go on with an audit, a table of audits or an attack, and print what it comes to. Gives whether it ended well."""
-    if begun.kind is Kind.AUDITS:
-        with ProgressBar("audits", quiet=quiet) as bar:
-            table = resume_table(begun.place, bar)
-        if not quiet:
-            print_table(table)
-        sound = not bool(table["status"].isin(UNSOUND).any())
-    else:
-        with ProgressBar("runs", estimate=True, quiet=quiet) as bar:
-            found = resume_file(begun.place, bar)
-        if isinstance(found, AuditResult):
-            sound = found.status not in UNSOUND
-            if not quiet:
-                print_audit(found)
-        else:
-            sound = not found.broken
-            if not quiet:
-                print_inference(found)
-    if not quiet:
-        typer.echo(printable(str(begun.place)))
-    return sound
 
 
 # network

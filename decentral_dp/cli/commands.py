@@ -174,7 +174,7 @@ def resume(
     with the same draws: the same values, and no second release. Where --forget-secret has lost the draws, it is a
     second release, which is charged if you agree to its price.
     """
-    from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others
+    from decentral_dp.resumption.resume import Kind, find_resumable, go_on, refuse_for_others
     from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
@@ -182,14 +182,20 @@ def resume(
     if begun.kind is not Kind.RUN:
         given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
         refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
+        from decentral_dp.cli.progress import ProgressBar
+
+        with ProgressBar(begun.unit, estimate=begun.unit == "runs", quiet=quiet) as bar:
+            found: Any = go_on(begun, bar)
         if begun.kind is Kind.STUDY:
             from decentral_dp.cli import study as studies
 
-            ended_well = studies.resume_and_print(begun.place, quiet)
+            ended_well = studies.print_ended(found, quiet)
         else:
             from decentral_dp.cli import adversaries
 
-            ended_well = adversaries.resume_and_print(begun, quiet)
+            ended_well = adversaries.print_outcome(found, quiet)
+            if not quiet:
+                typer.echo(printable(str(begun.place)))
         if not ended_well:
             raise typer.Exit(1)
         return
@@ -332,16 +338,16 @@ def attack(
     "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the certificate allows.
     """
     from decentral_dp.adversaries.attack.attack import infer, write
-    from decentral_dp.cli.adversaries import print_inference
+    from decentral_dp.cli.adversaries import print_outcome
     from decentral_dp.cli.progress import ProgressBar
 
     with ProgressBar("runs", estimate=True) as progress:
         found = infer(folders, runs, progress, out)
-    print_inference(found)
+    sound = print_outcome(found)
     if out is not None:
         write(found, folders, out)
         typer.echo(printable(str(out)))
-    if found.broken:
+    if not sound:
         raise typer.Exit(1)
 
 
@@ -458,7 +464,7 @@ def study(
     decentral_dp.studies" describes the file.
     """
     from decentral_dp.cli.progress import ProgressBar
-    from decentral_dp.cli.study import print_findings
+    from decentral_dp.cli.study import print_ended
     from decentral_dp.studies.schema import load_study
     from decentral_dp.studies.study import conduct
 
@@ -470,8 +476,7 @@ def study(
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
         found = conduct(loaded, folder, jobs, address, progress)
-    print_findings(found)
-    if len(found.failed) == len(found.cells):
+    if not print_ended(found):
         raise typer.Exit(1)
 
 

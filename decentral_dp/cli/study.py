@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.page import Findings
-from decentral_dp.studies.study import resume_study
 from decentral_dp.studies.tables import FAILED, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
@@ -23,10 +20,8 @@ _GAP = 2
 _MOST_REASONS = 8
 
 
-def resume_and_print(folder: Path, quiet: bool) -> bool:
-    """Go on with a study, and print what it comes to. Gives whether a cell of it ended well."""
-    with ProgressBar("cells", quiet=quiet) as progress:
-        found = resume_study(folder, progress)
+def print_ended(found: Findings, quiet: bool = False) -> bool:
+    """Print a study, unless quiet. Gives whether a cell of it ended well."""
     if not quiet:
         print_findings(found)
     return len(found.failed) < len(found.cells)

@@ -39,6 +39,11 @@ class Resumable(NamedTuple):
     kind: Kind
     place: Path
 
+    @property
+    def unit(self) -> str:
+        """What its progress counts, but for a run."""
+        return {Kind.STUDY: "cells", Kind.AUDITS: "audits"}.get(self.kind, "runs")
+
 
 def find_resumable(path: Path) -> Resumable:
     """Say what was begun in a folder or a file.
@@ -158,24 +163,29 @@ def resume(
         done = resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
         remote.upload(place, folder)
         return done
-    kind, place = find_resumable(Path(folder))
+    begun = kind, place = find_resumable(Path(folder))
     if kind is Kind.RUN:
         return Run.resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
     given = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
     refuse_for_others(kind, place, [name for name, value in given.items() if value is not None])
-    # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
     from decentral_dp.reporting.notebook_progress import show_progress
 
-    with show_progress(progress, {Kind.STUDY: "cells", Kind.AUDITS: "audits"}.get(kind, "runs")) as callback:
-        if kind is Kind.STUDY:
-            from decentral_dp.studies.study import resume_study
+    with show_progress(progress, begun.unit) as callback:
+        return go_on(begun, callback)
 
-            return resume_study(place, callback)
-        if kind is Kind.AUDITS:
-            from decentral_dp.adversaries.audit.tables import resume_table
 
-            return resume_table(place, callback)
-        return resume_file(place, callback)
+def go_on(begun: Resumable, progress: ProgressCallback | None) -> Findings | AuditResult | Inference | pd.DataFrame:
+    """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
+    # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
+    if begun.kind is Kind.STUDY:
+        from decentral_dp.studies.study import resume_study
+
+        return resume_study(begun.place, progress)
+    if begun.kind is Kind.AUDITS:
+        from decentral_dp.adversaries.audit.tables import resume_table
+
+        return resume_table(begun.place, progress)
+    return resume_file(begun.place, progress)
 
 
 def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditResult | Inference:
