@@ -35,7 +35,7 @@ from decentral_dp.config.outside import KEYS, ROUND, option_fields, parameters, 
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
 from decentral_dp.data import load as load_data
-from decentral_dp.data.collections import COLLECTED
+from decentral_dp.data.collections import CATALOGUE, COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
@@ -250,7 +250,7 @@ def _records(name: str) -> str:
         of_classes = ", separation, relevant" if name == "synthetic_classification" else ""
         return f"Sizes: [problem.synthetic] dimension, records (per agent), test_records{of_classes}."
     if name in COLLECTIONS:
-        return _pictures(name)
+        return str(CATALOGUE[name]["notes"])
     if name in ENVIRONMENTS:
         which = ENVIRONMENTS[name]
         return (
@@ -270,27 +270,6 @@ def _records(name: str) -> str:
         f"{_count(dataset.n, 'record')}, {dataset.features.shape[1]} features ({named}, …); "
         f"classes {', '.join(str(c) for c in dataset.classes)}.\n"
         'scale = "public_ranges" maps the features to [-1, 1] by ranges that were not fitted on the records.'
-    )
-
-
-def _pictures(name: str) -> str:
-    height, width, channels = COLLECTIONS[name].image
-    if name == "cifar10":
-        one, file = "archive", "cifar-10-binary.tar.gz"
-        binary = f"The binary version ({file}) is needed, not the one for Python, which nothing here unpickles.\n"
-    else:
-        one, file, binary = "images, labels, test_images, test_labels", "train-images-idx3-ubyte.gz", ""
-    return (
-        f"{height * width * channels} features ({channels} × {height} × {width} pixels times 1/255), classes 0 to 9; "
-        "the test files are held out.\n"
-        f"{binary}Files: [problem.files] folder = …, or by path or URL {one}.\n"
-        f"Checksums: sha256 = {{ {one.partition(',')[0]} = … }} by these keys, required for URLs; with folder,\n"
-        f'by file name, as in sha256 = {{ "{file}" = … }}.\n'
-        f"Without [problem.files], the folder {name} of the environment's DECENTRAL_DP_DATA; without that,\n"
-        "scikit-learn's digits stand in, and say so.\n"
-        "[problem] limit = 6000 takes the first 6000 records, and as many for testing.\n"
-        "[problem] construction = { positive = [5, 6, 7, 8, 9], share = 0.1 } makes two classes of them, with a tenth\n"
-        "of the train records positive; keep = { 0 = 100 } or tail = 0.1 instead of share thins single classes."
     )
 
 
