@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,8 @@ from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_o
 Entry = Array | float
 # So many numbers of a row are compared with their neighbours at once.
 _COMPARED = 2**12
+# Of a release that reads no record.
+_FREE_SCALE = np.zeros(1)
 
 
 class Series:
@@ -76,18 +78,26 @@ class Series:
             self._compare()
 
     def _compare(self) -> None:
-        late, self._late, self._held = self._late, [], 0
-        for entry in _compact(late):
-            if not self._values or not _same(self._values[-1], entry):
-                if self._ends is not None:
-                    self._ends.append(self._compared + 1)
-                if not isinstance(self._values, list) and not isinstance(entry, float):
-                    self._values = list(self._values)
-                self._values.append(entry)  # type: ignore[arg-type]  # a list by now where the entry is an array
-                continue
-            if self._ends is None:
-                self._ends = array("q", range(1, len(self._values) + 1))
-            self._ends[-1] += 1
+        if not self._late:
+            return
+        (entries, ends), self._late, self._held = _runs(self._late), [], 0
+        before, repeats = self._compared, bool(self._values) and _same(self._values[-1], entries[0])
+        if self._ends is None and (repeats or len(entries) < ends[-1]):
+            self._ends = array("q", range(1, len(self._values) + 1))
+        if repeats:
+            entries = entries[1:]
+        if self._ends is not None:
+            if repeats:
+                self._ends.pop()
+            self._ends.extend(before + end for end in ends)
+        if not isinstance(self._values, list) and not all(isinstance(entry, float) for entry in entries):
+            self._values = list(self._values)
+        self._values.extend(entries)  # type: ignore[arg-type]  # a list by now where an entry is an array
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Add entries at the end, arrays as they are: nobody may write to them from now on."""
+        self._late += entries
+        self._compare()
 
     def repeat(self, entry: float, times: int) -> None:
         """Add a number that many times, to a row without entries."""
@@ -114,7 +124,7 @@ class Series:
     def unpacked(cls, packed: dict[str, Any]) -> Series:
         """The row of which `packed` made plain arrays."""
         series, values = cls(), packed["values"]
-        series._values = array("d", values.tolist()) if values.ndim == 1 else _compact(list(values))
+        series._values = array("d", values.tolist()) if values.ndim == 1 else _runs(values)[0]
         if packed["counts"].size:
             series._ends = array("q", np.cumsum(packed["counts"]).tolist())
         return series
@@ -142,21 +152,30 @@ def _same(one: Entry, other: Entry) -> bool:
     return one is other or np.array_equal(one, other)
 
 
-def _compact(entries: list[Entry]) -> list[Entry]:
-    """The same entries, arrays of equal numbers as that number."""
-    width = max((np.size(entry) for entry in entries), default=1)
+def _runs(entries: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
+    """The entries that differ from the one before, arrays of equal numbers as that number; where repetitions end."""
+    first, n = entries[0], len(entries)
+    if all(entry is first for entry in entries):
+        entries = entries[:1]
+    width = max(1 if isinstance(entry, float) else entry.size for entry in entries)
     rows = np.empty((len(entries), width))
     for k, entry in enumerate(entries):
         rows[k] = entry
+    ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), n]
+    if len(ends) < len(rows):
+        rows = rows[[0, *ends[:-1]]]
     numbers, equal = rows[:, 0].tolist(), (rows == rows[:, :1]).all(axis=1)
-    return (
-        numbers if equal.all() else [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)]
-    )
+    if equal.all():
+        return numbers, ends
+    return [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)], ends
 
 
 @dataclass
 class _Column:
-    """Recorded releases of one channel of one block; a number that is the same for all agents is kept once."""
+    """Recorded releases of one channel of one block; a number that is the same for all agents is kept once.
+
+    late: indices that are not in `gaps` yet, and what they were charged: to look at many together costs little more.
+    """
 
     mechanism: Mechanism
     dimension: int
@@ -170,10 +189,32 @@ class _Column:
     shared: dict[str, Series] = field(default_factory=dict)
     sampling: set[str] = field(default_factory=set)
     distortion: float = 0.0
+    late: list[tuple[int, Array, Mapping[Split, Sensitivity]]] = field(default_factory=list)
 
     def add(self, index: int) -> None:
         self.gaps.append(float(index - self.last))
         self.last = index
+
+    def repeats(self, mechanism: Mechanism, moved: Mapping[Split, Sensitivity]) -> bool:
+        """Whether a release differs from those before in its numbers alone, so that nothing is left to check."""
+        return (
+            self.mechanism is mechanism
+            and moved.keys() == self.sensitivity.keys()
+            and all([s.batch is None for s in moved.values()])
+        )
+
+    def settle(self) -> None:
+        """Put what is late where it belongs."""
+        if not self.late:
+            return
+        (indices, scales, moved), self.late = zip(*self.late, strict=True), []
+        self.gaps.extend(np.diff(indices, prepend=self.last).astype(np.float64).tolist())
+        self.last = indices[-1]
+        if self.mechanism.charged:
+            self.scale.extend(scales)
+        for split in self.sensitivity:
+            self.sensitivity[split].extend([m[split].sensitivity for m in moved])
+            self.rate[split].extend([m[split].rate for m in moved])
 
     def indices(self) -> IntArray:
         """(n,), ascending."""
@@ -198,10 +239,19 @@ class Recorder:
 
     def __init__(self, agents: int) -> None:
         self.agents = agents
-        self.columns: dict[str, _Column] = {}
+        self._columns: dict[str, _Column] = {}
+        # As many releases are looked at together as have so many numbers.
+        self._kept_late = max(1, _COMPARED // agents)
         self._amplified: dict[tuple[Split, int], int] = {}
         self._drawn: dict[tuple[Split, int], int] = {}
         self._mixed: set[Split] = set()
+
+    @property
+    def columns(self) -> dict[str, _Column]:
+        """Channel → its releases."""
+        for column in self._columns.values():
+            column.settle()
+        return self._columns
 
     def charge(
         self,
@@ -233,9 +283,17 @@ class Recorder:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
                 raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
             return
-        mechanism, column = mechanism_of(mechanism), self.columns.get(channel)
+        mechanism, column = mechanism_of(mechanism), self._columns.get(channel)
+        if column is not None:
+            plain = sends is None and not shared and not column.shared and distortion <= column.distortion
+            if plain and column.repeats(mechanism, value.sensitivities):
+                column.late.append((index, scale, value.sensitivities))
+                if len(column.late) >= self._kept_late:
+                    column.settle()
+                return
+            column.settle()
         if column is None or not column.mechanism.charged:
-            column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
+            column = self._columns[channel] = _Column(mechanism, value.private.shape[1])
             column.sensitivity = {k: Series() for k in value.sensitivities}
             column.rate = {k: Series() for k in value.sensitivities}
         if column.mechanism != mechanism:
@@ -299,12 +357,14 @@ class Recorder:
         """
         if index == 0:
             return
-        column = self.columns.get(channel)
+        column = self._columns.get(channel)
         if column is None:
-            column = self.columns[channel] = _Column(NO_MECHANISM, dimension, reason)
+            column = self._columns[channel] = _Column(NO_MECHANISM, dimension, reason)
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
         if not column.mechanism.charged:
-            column.add(index)
+            column.late.append((index, _FREE_SCALE, {}))
+            if len(column.late) >= self._kept_late:
+                column.settle()
 
     def lines(self, before: int | None = None) -> dict[str, Any]:
         """Return what was recorded, as plain values, which `load` reads back.
@@ -329,7 +389,7 @@ class Recorder:
             known: mechanisms by which this block releases, for those that are not of this package.
         """
         mechanisms = {m.name: m for m in known}
-        self.columns = {name: _unpacked(c, mechanisms) for name, c in lines["columns"].items()}
+        self._columns = {name: _unpacked(c, mechanisms) for name, c in lines["columns"].items()}
         self._amplified = {(split, batch): index for split, batch, index in lines["amplified"]}
         self._drawn = {(split, index): batch for split, index, batch in lines["drawn"]}
         self._mixed = set(lines["mixed"])
