@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -129,11 +130,22 @@ class Bounded:
 
     def __sub__(self, other: Array | Bounded) -> Bounded:
         if isinstance(other, Bounded):
-            return Bounded(self.public - other.public, self.private - other.private, self._added(other), self.norm)
+            public = self.public if other.public is nothing(other.shape) else self.public - other.public
+            return Bounded(public, self.private - other.private, self._added(other), self.norm)
         return Bounded(self.public - other, self.private, self.sensitivities, self.norm)
 
     def __rsub__(self, other: Array) -> Bounded:
         return Bounded(other - self.public, -self.private, self.sensitivities, self.norm)
+
+    def beside(self, public: Array, factor: float) -> Bounded:
+        """Compute public + factor · private: a multiple of what depends on records, beside another public part.
+
+        Args:
+            public: (b, d).
+            factor: a public number.
+        """
+        sensitivities = {k: _scaled(s, factor) for k, s in self.sensitivities.items()}
+        return Bounded(public, self.private * factor, sensitivities, self.norm)
 
     def __float__(self) -> NoReturn:
         raise TypeError(_LINEAR)
@@ -159,6 +171,12 @@ class Bounded:
         factor = math.sqrt(self.private.shape[1]) * (1.0 + 1e-12)
         wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in self.sensitivities.items()}
         return Bounded(self.public, self.private, wider, "l1")
+
+
+@lru_cache(maxsize=64)
+def nothing(shape: tuple[int, ...]) -> Array:
+    """Return zeros of this shape, the public part of what has none; always the same array, not to be written to."""
+    return np.broadcast_to(0.0, shape)
 
 
 def _multiple(public: Array, factor: float | Array) -> Array:

@@ -55,8 +55,15 @@ static void sums(Row c, Row rows, Py_ssize_t stride, Py_ssize_t n, Py_ssize_t d,
         for (Py_ssize_t j = 0; j < d; j++) out[j] += c[k] * rows[k * stride + j];
 }
 
+/* a·v + w − λ·d */
+BY_PROCESSOR
+static void step_row(double a, Row v, Row w, double size, Row d, Py_ssize_t n, double *restrict out) {
+    for (Py_ssize_t j = 0; j < n; j++) out[j] = (a * v[j] + w[j]) - size * d[j];
+}
+
 /* The arrays of a call; one row or one shard of each for an agent. */
-enum { COEFFICIENTS, NORMS, ROWS, SUMS, MOST, VECTORS = COEFFICIENTS, PRODUCTS = NORMS };
+enum { COEFFICIENTS, NORMS, ROWS, SUMS, OUT, MOST, VECTORS = COEFFICIENTS, PRODUCTS = NORMS };
+enum { KEPT = COEFFICIENTS, OWN, NEAR, DIRECTION };
 typedef struct {
     Py_buffer views[MOST];
     bool got[MOST];
@@ -141,9 +148,28 @@ static PyObject *clipped_sums(PyObject *Py_UNUSED(module), PyObject *args) {
     return released(&a);
 }
 
+PyDoc_STRVAR(step_doc, "step(kept, own, near, size, direction, out)\n--\n\n"
+                       "Fill out (g, d) with kept·own + near - size·direction, kept (g, 1), the others (g, d).");
+
+static PyObject *step(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *kept, *own, *near, *direction, *out;
+    double size;
+    Arrays a = {.got = {false}};
+    if (!PyArg_ParseTuple(args, "OOOdOO", &kept, &own, &near, &size, &direction, &out)) return NULL;
+    if (get(&a, OUT, out, true, 2, -1, -1)) {
+        Py_ssize_t g = a.views[OUT].shape[0], d = a.views[OUT].shape[1];
+        if (get(&a, KEPT, kept, false, 2, g, 1) && get(&a, OWN, own, false, 2, g, d) &&
+            get(&a, NEAR, near, false, 2, g, d) && get(&a, DIRECTION, direction, false, 2, g, d))
+            for (Py_ssize_t r = 0; r < g; r++)
+                step_row(*of(&a, KEPT, r), of(&a, OWN, r), of(&a, NEAR, r), size, of(&a, DIRECTION, r), d, of(&a, OUT, r));
+    }
+    return released(&a);
+}
+
 static PyMethodDef methods[] = {{"clip", clip, METH_VARARGS, clip_doc},
                                 {"forward", forward, METH_VARARGS, forward_doc},
                                 {"clipped_sums", clipped_sums, METH_VARARGS, clipped_sums_doc},
+                                {"step", step, METH_VARARGS, step_doc},
                                 {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {

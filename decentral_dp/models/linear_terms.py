@@ -106,6 +106,23 @@ def forward(rows: Array, vectors: Array) -> Array:
     return out
 
 
+def step(kept: Array, own: Array, near: Array, size: float, direction: Array) -> Array:
+    """Compute kept·own + near − size·direction, rounded after each operation, from the left.
+
+    Args:
+        kept: (b, 1).
+        own: (b, d).
+        near: (b, d).
+        size: of the step.
+        direction: (b, d).
+    """
+    if _compiled is None:
+        return np.asarray(kept * own + near - size * direction)
+    out = np.empty(near.shape)
+    _compiled.step(kept, own, near, size, direction if direction.strides[1] else direction.copy(), out)
+    return out
+
+
 def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -> Array:
     """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
 

@@ -39,6 +39,7 @@ from decentral_dp.bounded import (
     Sensitivity,
     Split,
     memory_slack,
+    nothing,
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
@@ -367,7 +368,7 @@ class LocalDataset:
                 out[term] = public if public is not None else np.zeros((self.agents.size, self._width(term)))
             else:
                 mean = means[term]
-                base = np.broadcast_to(0.0, mean.shape) if public is None else public
+                base = nothing(mean.shape) if public is None else public
                 out[term] = Bounded(base, mean, {split: self._spread(t, term, split, used, rates)}, self._clip.norm)
         return Directions(**out)
 

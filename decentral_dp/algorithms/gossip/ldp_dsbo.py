@@ -40,6 +40,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.models.linear_terms import step
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
@@ -126,10 +127,19 @@ def step_along(steps: tuple[float, float, float], a: dp.Array, own: Any, neighbo
     """
     by_x, by_y, by_z = steps
     return State(
-        x=a * own.x + neighbour_sum.x - by_x * (d.upper_grad_x - d.lower_jvp),
-        y=a * own.y + neighbour_sum.y - by_y * d.lower_grad_y,
-        z=a * own.z + neighbour_sum.z - by_z * (d.lower_hvp - d.upper_grad_y),
+        x=_step(a, own.x, neighbour_sum.x, by_x, d.upper_grad_x - d.lower_jvp),
+        y=_step(a, own.y, neighbour_sum.y, by_y, d.lower_grad_y),
+        z=_step(a, own.z, neighbour_sum.z, by_z, d.lower_hvp - d.upper_grad_y),
     )
+
+
+def _step(a: dp.Array, own: dp.Value, near: dp.Array, size: float, direction: dp.Value) -> dp.Value:
+    """a·own + near − size·direction, in few calls where the own value is public."""
+    if isinstance(own, dp.Bounded):
+        return a * own + near - size * direction
+    if isinstance(direction, dp.Bounded):
+        return direction.beside(step(a, own, near, size, direction.public), -size)
+    return step(a, own, near, size, direction)
 
 
 ENTRY = dp.Entry(
