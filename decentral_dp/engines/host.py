@@ -36,8 +36,11 @@ from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.topology.compression import Compression
 from decentral_dp.user_code import USER_ERRORS, error_of_round, wrong_exchanges
 
-# Up to so many neighbours a Python loop over them is faster than a sparse product.
-_FEW_NEIGHBOURS = 16
+try:
+    # What scipy's product of a matrix with rows calls, without the layers around it: of a small block they take longer.
+    from scipy.sparse._sparsetools import csr_matvecs
+except ImportError:
+    csr_matvecs = None
 
 
 def _exchanges(n: int) -> str:
@@ -84,6 +87,7 @@ class Host:
         states: str | None = None,
     ) -> None:
         self._node = node
+        self._per_round = node.program.releases_per_round
         self._rounds = rounds
         self._round = 0
         self._index = 0
@@ -105,7 +109,7 @@ class Host:
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
         # What was heard of the exchanges of the last rounds, the oldest first, where messages are late.
-        self._late: deque[Array] | None = deque(maxlen=delay * node.program.releases_per_round + 1) if delay else None
+        self._late: deque[Array] | None = deque(maxlen=delay * self._per_round + 1) if delay else None
         # Channel → the replica of it that neighbours have, where what is sent is compressed; now, and one release ago.
         self._replicas: dict[str, Array] = {}
         self._earlier: dict[str, Array] = {}
@@ -146,16 +150,18 @@ class Host:
                 self._own, message = self._released(values)
             except USER_ERRORS as error:
                 raise error_of_round(error, self._round + 1) from error
-            # A sum that is finite has finite terms, and is quicker than a look at each.
+            # A sum of squares that is finite has finite terms, and is quicker than a look at each.
             if self._divergence is None and not (
-                math.isfinite(np.add.reduce(message, None)) or np.isfinite(message).all()
+                math.isfinite(np.vdot(message, message)) or np.isfinite(message).all()
             ):
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
-                self._divergence = protocol.Divergence(-(-self._index // self._node.program.releases_per_round), bad)
+                self._divergence = protocol.Divergence(-(-self._index // self._per_round), bad)
         if self._kept is not None:
             self._kept.append(protocol.ReleasedValues(self._index, dict(self._own)))
-        self._latest |= {c: v for c, v in self._own.items() if c in self._latest}
-        if self._index % self._node.program.releases_per_round == 0:
+        for channel, value in self._own.items():
+            if channel in self._latest:
+                self._latest[channel] = value
+        if self._index % self._per_round == 0:
             self._recent.append(self._solved(self._latest))
         self._index += 1
         return message
@@ -192,7 +198,7 @@ class Host:
 
     def _round_of(self, index: int) -> int:
         """The round that a release is of."""
-        return index // self._node.program.releases_per_round
+        return index // self._per_round
 
     def _next_round(self) -> Mapping[str, Any]:
         """The values of the next exchange; after the last round, those of the final release."""
@@ -226,7 +232,7 @@ class Host:
         self._late.append(stacked)
         # Before anything has arrived, what was sent first: the same exchange of the first round.
         short = len(self._late) < (self._late.maxlen or 1)
-        return self._late[(len(self._late) - 1) % self._node.program.releases_per_round if short else 0]
+        return self._late[(len(self._late) - 1) % self._per_round if short else 0]
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = self._own, self._running
@@ -250,15 +256,14 @@ class Host:
             exchange = running.send(reply)
         except StopIteration as done:
             # Prices and noise go by the index.
-            planned = self._node.program.releases_per_round
-            made = self._index - self._round * planned
-            if made != planned:
+            made = self._index - self._round * self._per_round
+            if made != self._per_round:
                 wrong_exchanges(self._node.program, self._round + 1, "makes", _exchanges(made))
             self._state = _within(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
-        made = self._index - self._round * self._node.program.releases_per_round
-        if made == self._node.program.releases_per_round:
+        made = self._index - self._round * self._per_round
+        if made == self._per_round:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
         return self._opened(exchange)
 
@@ -291,20 +296,18 @@ class Host:
         return exchange.values
 
     def _mix(self, stacked: Array) -> Array:
-        """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server.
-
-        For one agent the same sum in the same order, without scipy's layers around it.
-        """
+        """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
         mixed = self._weighted(stacked)
         return np.broadcast_to(mixed, (self._node.agents.size, mixed.shape[1])) if len(mixed) == 1 else mixed
 
     def _weighted(self, stacked: Array) -> Array:
-        weights = self._weights
-        if weights.shape[0] > 1 or weights.nnz > _FEW_NEIGHBOURS:
+        weights, (rows, columns), width = self._weights, self._weights.shape, stacked.shape[1]
+        if csr_matvecs is None or columns != len(stacked):
             return np.asarray(weights @ stacked)
-        mixed = np.zeros((1, stacked.shape[1]))
-        for column, weight in zip(weights.indices, weights.data, strict=True):
-            mixed[0] += weight * stacked[column]
+        mixed = np.zeros((rows, width))
+        csr_matvecs(
+            rows, columns, width, weights.indptr, weights.indices, weights.data, stacked.reshape(-1), mixed.reshape(-1)
+        )
         return mixed
 
     @property
@@ -338,7 +341,7 @@ class Host:
             ending: whether to return the first release of the next round, too, which is out already. A block that goes
                 on from here makes it again.
         """
-        end = self._index if ending else self._round * self._node.program.releases_per_round
+        end = self._index if ending else self._round * self._per_round
         kept, out = self._kept, []
         while kept and kept[0].release_index < end:
             out.append(kept.popleft())
@@ -360,7 +363,7 @@ class Host:
         """
         if self._node.read is not None and self._states is None:
             raise TypeError("the state of agents whose records are their own stays with them")
-        first = self._round * self._node.program.releases_per_round
+        first = self._round * self._per_round
         if self._index != first + 1:
             raise RuntimeError("a block is saved between two rounds only")
         state = {
@@ -400,7 +403,7 @@ class Host:
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         self._round = saved["round"]
-        self._index = self._round * self._node.program.releases_per_round
+        self._index = self._round * self._per_round
         self._state = saved["state"]
         self._latest = dict(saved["latest"])
         self._recent.extend(saved["recent"])
@@ -421,7 +424,9 @@ def _projected(domain: protocol.Domain, released: Bundle) -> Bundle:
 
 def _within(domain: protocol.Domain, state: Any) -> Any:
     """A state whose public parts are in their domain. What reads records is brought there once it is released."""
-    found = {c: (getattr(state, c, None), limits) for c, limits in (domain or {}).items()}
+    if not domain:
+        return state
+    found = {c: (getattr(state, c, None), limits) for c, limits in domain.items()}
     parts = {c: _clipped(v, limits) for c, (v, limits) in found.items() if isinstance(v, np.ndarray)}
     if not parts:
         return state
