@@ -187,7 +187,7 @@ class LocalDataset:
         self.counts = {k: counts_of(records[k]) for k in SPLITS}
         self._problem = problem
         self._records = records
-        self._stream = stream
+        self._stream, self._picks = stream, stream.picks
         self._clip = clip
         self._box = dict(box or {})
         self._constants = constants
@@ -198,14 +198,15 @@ class LocalDataset:
         self._stackable = as_stacked(problem)
         self._steepening = problem if isinstance(problem, Steepening) else None
         self._reads = dict(problem.reads_records)
-        self._terms_of = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}
+        reading: dict[Split, list[str]] = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}
+        self._terms_of = {k: terms for k, terms in reading.items() if terms}
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
         # What follows from how many records are averaged, kept for as long as that stays: beside its numbers.
         self._averaged_at = -1
         self._averaged: dict[Split, NDArray[np.int64]] = {}
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
-        self._spreads: dict[str, tuple[NDArray[np.int64], Sensitivity]] = {}
-        self._all_of_pool = _frozen(np.ones(agents.size))
+        self._spreads: tuple[Any, dict[str, dict[Split, Sensitivity]]] = None, {}
+        self._all_of_pool = dict.fromkeys(SPLITS, _frozen(np.ones(agents.size)))
         # Of turns: agent and kind → the public order of its records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
 
@@ -355,22 +356,21 @@ class LocalDataset:
         if self._stream.kind == "poisson":
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
-        at = self._boxed([v.value if isinstance(v, Bounded) else v for v in (x, y, z)])
+        at = self._boxed([_opened(v) for v in (x, y, z)] if hidden else [x, y, z])
         # As in `TERMS`: of the lower level, then of the upper one.
         regulariser = (*self._problem.regulariser(*at), None, public_part(self._problem, "upper_grad_x", *at))
         means, used, rates = self._means(t, *at)
-        out: dict[str, Value] = {}
+        moved = {} if hidden else self._moved(t, used, rates)
+        out: list[Value] = []
         for term, public in zip(TERMS, regulariser, strict=True):
-            split = self._reads.get(term)
+            mean = means.get(term)
             if hidden:
-                out[term] = self._at_private(term, split, means.get(term), public, used, hidden)
-            elif split is None:
-                out[term] = public if public is not None else np.zeros((self.agents.size, self._width(term)))
+                out.append(self._at_private(term, self._reads.get(term), mean, public, used, hidden))
+            elif mean is None:
+                out.append(nothing((self.agents.size, self._width(term))) if public is None else public)
             else:
-                mean = means[term]
-                base = nothing(mean.shape) if public is None else public
-                out[term] = Bounded(base, mean, {split: self._spread(t, term, split, used, rates)}, self._clip.norm)
-        return Directions(**out)
+                out.append(Bounded(nothing(mean.shape) if public is None else public, mean, moved[term], self._clip.norm))
+        return Directions(*out)
 
     def _width(self, term: str) -> int:
         """Coordinates of a term."""
@@ -389,22 +389,22 @@ class LocalDataset:
         """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
         means: dict[str, Array] = {}
         used, fresh = self._used(t), self._stream.kind == "minibatch"
-        rates = {k: np.ones(self.agents.size) if fresh else self._all_of_pool for k in SPLITS}
+        rates = {k: np.ones(self.agents.size) for k in SPLITS} if fresh else self._all_of_pool
         if self._stackable is not None:
             for split, wanted in self._terms_of.items():
-                groups = self._groups(t, split) if wanted else []
-                single = len(groups) == 1
-                if not single:
-                    means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
-                for rows, stack, some in groups:
-                    found = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
-                    if fresh:
+                groups = self._groups(t, split)
+                if fresh:
+                    for rows, _, some in groups:
                         rates[split][rows] = some
+                if len(groups) == 1:
+                    found = self._stackable.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
+                    means |= {term: getattr(found, term) for term in wanted}
+                    continue
+                means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
+                for rows, stack, _ in groups:
+                    found = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
                     for term in wanted:
-                        if single:
-                            means[term] = getattr(found, term)
-                        else:
-                            means[term][rows] = getattr(found, term)
+                        means[term][rows] = getattr(found, term)
             return means, used, rates
         means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
         for row in range(self.agents.size):
@@ -422,7 +422,7 @@ class LocalDataset:
         """The records of this round, agents with equally many of them together."""
         used = self._used(t)[split]
         known, groups = self._groups_of.get(split, (None, []))
-        if known is used and not self._stream.picks:
+        if known is used and not self._picks:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
@@ -439,9 +439,8 @@ class LocalDataset:
             # Of a problem of one level nobody has validation records.
             counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
             before = self._averaged
-            self._averaged = {
-                k: before[k] if before and np.array_equal(before[k], n) else _frozen(n) for k, n in counted.items()
-            }
+            if not before or not all(np.array_equal(before[k], n) for k, n in counted.items()):
+                self._averaged = {k: _frozen(n) for k, n in counted.items()}
         self._averaged_at = t
         return self._averaged
 
@@ -450,7 +449,7 @@ class LocalDataset:
     ) -> tuple[Any, Array]:
         """The records of a group that this round reads, (g, n, …), and the rates that what drew them states."""
         members = np.arange(self.agents.size)[rows]
-        if not self._stream.picks:
+        if not self._picks:
             return type(records)(*(a[:, :n] for a in records)), np.ones(members.size)
         draws = [self._minibatch(t, int(row), split, n, draw_number) for row in members]
         chosen = np.stack([draw.index for draw in draws])
@@ -460,7 +459,7 @@ class LocalDataset:
     def _seen(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
         """The records of this round, and the rate that what drew them states."""
         records = self._records[split][row]
-        if self._stream.picks:
+        if self._picks:
             draw = self._minibatch(t, row, split, n, draw_number)
             return take(records, draw.index), draw.rate
         if self._stream.kind == "poisson":
@@ -491,18 +490,20 @@ class LocalDataset:
         other._draw = draw
         return other
 
-    def _spread(
-        self, t: int, term: str, split: Split, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
-    ) -> Sensitivity:
-        width, fresh = self._width(term), self._stream.kind == "minibatch"
-        known, kept = self._spreads.get(term, (None, None))
-        if kept is not None and known is used[split] and not fresh:
-            return kept
-        drawn = t * _DRAWS if fresh else None
-        clip = self._clip.bound(CLIP_OF_TERM[term])
-        spread = mean_sensitivity(clip, used[split], width, rates[split], drawn, self._unit)
-        self._spreads[term] = used[split], spread._replace(sensitivity=_frozen(spread.sensitivity))
-        return self._spreads[term][1]
+    def _moved(
+        self, t: int, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
+    ) -> dict[str, dict[Split, Sensitivity]]:
+        """Term → what one record does to its mean; the same as of the round before where nothing changed."""
+        fresh, (known, moved) = self._stream.kind == "minibatch", self._spreads
+        if fresh or known is not used:
+            drawn = t * _DRAWS if fresh else None
+            moved = {}
+            for term, split in ((term, self._reads[term]) for term in TERMS if term in self._reads):
+                clip = self._clip.bound(CLIP_OF_TERM[term])
+                spread = mean_sensitivity(clip, used[split], self._width(term), rates[split], drawn, self._unit)
+                moved[term] = {split: spread._replace(sensitivity=_frozen(spread.sensitivity))}
+            self._spreads = used, moved
+        return moved
 
     def _at_private(
         self,

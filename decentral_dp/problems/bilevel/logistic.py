@@ -91,6 +91,9 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
         return linear.named_rows(y.reshape(-1, self.width), self.intercept)
 
 
+_STRENGTHS = Strengths()
+
+
 class LogisticRecords(NamedTuple):
     """signed: (N, d) label times features, b·a. l1, l2: (N,) norms of the features."""
 
@@ -132,7 +135,7 @@ class LogisticHyperparameter(LinearClassifier):
 
     @property
     def penalty(self) -> Penalty:
-        return Strengths() if self.penalty_override is None else self.penalty_override
+        return _STRENGTHS if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError.

@@ -84,7 +84,7 @@ class Strengths(NamedTuple):
         with np.errstate(over="ignore", invalid="ignore"):
             if self.copies == 1 and x.shape[1] > 1:
                 # What follows, in half of the calls; as a sum of one term begins, with 0.0.
-                each = self.scale * np.exp(x)
+                each = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
                 grad = each * y
                 return Regulariser(grad, each * z, grad * z + 0.0)
             strength, along = self.scale * np.exp(x)[:, None, :], self._by_strength(z)
