@@ -365,8 +365,8 @@ except ImportError:
 
 # U(0, 1) on multiples of 2⁻⁵³; Exp(1); N(0, 1).
 Law = Literal["uniform", "exponential", "normal"]
-# Law → its name in the compiled module.
-_KINDS: dict[Law, str] = {law: law.upper() for law in get_args(Law)}
+# Law → its number in the compiled module.
+_KINDS: dict[Law, int] = {law: getattr(_variates, law.upper(), 0) for law in get_args(Law)}
 
 
 class Draws:
@@ -389,16 +389,20 @@ class Draws:
     """
 
     def __init__(self, streams: Streams, index: int, tag: int, rows: slice | NDArray[np.int64] = slice(None)) -> None:
-        self._streams, self._index, self._tag = streams, index, tag
-        self._rows = range(*rows.indices(len(streams))) if isinstance(rows, slice) else rows.tolist()
+        self._streams, self._index, self._tag, self._of = streams, index, tag, rows
         source = streams.source
         if isinstance(source, Philox):
             self._keys: Any = source.keys[rows]
         else:
             ciphers = source.ciphers(tag)
             self._keys = [ciphers[row] for row in self._rows]
-        self._used = np.zeros((len(self._rows), 1), dtype=np.uint64)
+        self._used = np.zeros((len(self._keys), 1), dtype=np.uint64)
         self._generators: Iterator[np.random.Generator] | None = None
+
+    @property
+    def _rows(self) -> Sequence[int]:
+        of = self._of
+        return range(*of.indices(len(self._streams))) if isinstance(of, slice) else of.tolist()
 
     def fill(self, *asked: tuple[Law, Array]) -> None:
         """Fill arrays with standard variates, each agent's rows in the order of the arrays.
@@ -418,7 +422,7 @@ class Draws:
             return
         filled: list[Any] = []
         for law, array in asked:
-            filled += (getattr(module, _KINDS[law]), array if array.ndim == 2 else array.reshape(len(array), -1))
+            filled += (_KINDS[law], array if array.ndim == 2 else array.reshape(len(array), -1))
         if isinstance(self._keys, list):
             module.fill_secret(self._keys, self._used, self._index, *filled)
         else:

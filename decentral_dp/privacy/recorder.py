@@ -22,7 +22,7 @@ from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_o
 # One number for all agents of a block, or one for each, (b,).
 Entry = Array | float
 # So many numbers of a row are compared with their neighbours at once.
-_COMPARED = 2**12
+_COMPARED = 2**13
 # Of a release that reads no record.
 _FREE_SCALE = np.zeros(1)
 
@@ -155,19 +155,31 @@ def _same(one: Entry, other: Entry) -> bool:
 def _runs(entries: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
     """The entries that differ from the one before, arrays of equal numbers as that number; where repetitions end."""
     first, n = entries[0], len(entries)
-    if all(entry is first for entry in entries):
+    if all([entry is first for entry in entries]):
         entries = entries[:1]
-    width = max(1 if isinstance(entry, float) else entry.size for entry in entries)
-    rows = np.empty((len(entries), width))
-    for k, entry in enumerate(entries):
-        rows[k] = entry
+    rows = _rows(entries)
+    equal = (rows == rows[:, :1]).all(axis=1)
+    if equal.all():
+        rows = rows[:, :1]
     ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), n]
     if len(ends) < len(rows):
-        rows = rows[[0, *ends[:-1]]]
-    numbers, equal = rows[:, 0].tolist(), (rows == rows[:, :1]).all(axis=1)
-    if equal.all():
+        starts = [0, *ends[:-1]]
+        rows, equal = rows[starts], equal[starts]
+    numbers = rows[:, 0].tolist()
+    if rows.shape[1] == 1:
         return numbers, ends
     return [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)], ends
+
+
+def _rows(entries: Sequence[Entry]) -> Array:
+    """(k, b) of k entries, of which some may be one number for all agents."""
+    sizes = [1 if isinstance(entry, float) else entry.size for entry in entries]
+    if min(sizes) == max(sizes) and not isinstance(entries[0], float):
+        return np.concatenate(entries).reshape(len(entries), -1)
+    rows = np.empty((len(entries), max(sizes)))
+    for k, entry in enumerate(entries):
+        rows[k] = entry
+    return rows
 
 
 @dataclass
@@ -195,13 +207,13 @@ class _Column:
         self.gaps.append(float(index - self.last))
         self.last = index
 
-    def repeats(self, mechanism: Mechanism, moved: Mapping[Split, Sensitivity]) -> bool:
+    def repeats(self, mechanism: Mechanism | str, moved: Mapping[Split, Sensitivity], distortion: float) -> bool:
         """Whether a release differs from those before in its numbers alone, so that nothing is left to check."""
-        return (
-            self.mechanism is mechanism
-            and moved.keys() == self.sensitivity.keys()
-            and all([s.batch is None for s in moved.values()])
-        )
+        for sensitivity in moved.values():
+            if sensitivity.batch is not None:
+                return False
+        alike = self.mechanism is mechanism and moved.keys() == self.sensitivity.keys()
+        return alike and distortion <= self.distortion and not self.shared
 
     def settle(self) -> None:
         """Put what is late where it belongs."""
@@ -283,15 +295,15 @@ class Recorder:
             if any((s.sensitivity > 0.0).any() for s in value.sensitivities.values()):
                 raise ValueError(f"{channel} starts from data, but the release with index 0 is not charged")
             return
-        mechanism, column = mechanism_of(mechanism), self._columns.get(channel)
+        column = self._columns.get(channel)
         if column is not None:
-            plain = sends is None and not shared and not column.shared and distortion <= column.distortion
-            if plain and column.repeats(mechanism, value.sensitivities):
+            if sends is None and not shared and column.repeats(mechanism, value.sensitivities, distortion):
                 column.late.append((index, scale, value.sensitivities))
                 if len(column.late) >= self._kept_late:
                     column.settle()
                 return
             column.settle()
+        mechanism = mechanism_of(mechanism)
         if column is None or not column.mechanism.charged:
             column = self._columns[channel] = _Column(mechanism, value.private.shape[1])
             column.sensitivity = {k: Series() for k in value.sensitivities}

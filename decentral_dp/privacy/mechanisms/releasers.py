@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -134,21 +133,19 @@ class ScheduledReleaser:
             widths = tuple([v.private.shape[1] for v in bounded.values()])
             noise = self._noise(index, tuple(bounded), widths)
             released, whole = self._noised(index, bounded, widths, noise)
-            whole, scales = whole if len(bounded) == len(values) else None, noise.scale
+            scales = noise.scale
         else:
             released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
-            charged, shared = self._charged(index, scale)
+            charged, shared = (scale, {}) if self.pairs is None else self._charged(index, scale, self.pairs)
             if self.factor is not None and index:
                 noised = self._in_time(index, noised, scale)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
-        out: dict[str, Array] = {}
-        for channel, value in values.items():
-            if isinstance(value, Bounded):
-                out[channel] = released[channel]
-            else:
-                out[channel] = value
-                self.recorder.free(index, channel, value.shape[1], FREE)
+        out = cast(dict[str, Array], {**values, **released})
+        if len(bounded) < len(values):
+            whole = None
+            for channel in [c for c in out if c not in bounded]:
+                self.recorder.free(index, channel, out[channel].shape[1], FREE)
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
@@ -164,12 +161,10 @@ class ScheduledReleaser:
         noise = self._noise(index, tuple(widths), tuple(widths.values()))
         return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
 
-    def _charged(self, index: int, scale: Array) -> tuple[Array, dict[str, Array]]:
+    def _charged(self, index: int, scale: Array, pairs: PairDraws) -> tuple[Array, dict[str, Array]]:
         """The scale that a release is charged at, (b,) or (1,), and what was drawn of noise that neighbours share."""
-        if self.pairs is None:
-            return scale, {}
         rounds = np.array([index // self.releases_per_round])
-        charged, shared = self.pairs.noise.charged(scale[None], rounds, self.pairs.agents)
+        charged, shared = pairs.noise.charged(scale[None], rounds, pairs.agents)
         return charged[0], {name: drawn[0] for name, drawn in shared.items()}
 
     def _in_time(self, index: int, value: Bounded, scale: Array) -> Bounded:
@@ -228,22 +223,23 @@ class ScheduledReleaser:
                     f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
                 )
         # All channels side by side, (b, Σ widths): few calls where the block is small.
-        queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
+        queries = [v.private for v in bounded.values()]
         released = np.empty((len(queries[0]), sum(widths)))
+        columns = _columns(channels, widths, released)
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         shared, factor = None, self.factor if index else None
-        drawn = np.empty(released.shape if factor is not None else 0)
         if factor is not None:
-            past = self._past_of(index, factor, bounded)
+            past, drawn = self._past_of(index, factor, bounded), np.empty(released.shape)
             carry = carried_noise(factor, past)
         if pairs is not None:
             shared = pairs.sums(index, t, tagged, ratio)
             ratio = ratio if pairs.noise.own is None else ratio * pairs.own[:, None]
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
-            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, ratio))
+            g_part = noise.grid if len(noise.grid) == 1 else noise.grid[part]
+            ratio_part = ratio if len(ratio) == 1 else ratio[part]
             query = _concatenated([q[part] for q in queries])
             if factor is not None:
                 query = query + g_part * carry[part]
@@ -254,12 +250,13 @@ class ScheduledReleaser:
                 integers += shared[part]
             if factor is not None:
                 drawn[part] = integers - np.rint(query / g_part)
-            np.concatenate([p[part] for p in publics], axis=1, out=released[part])
+            for channel, value in bounded.items():
+                columns[channel][part] = value.public[part]
             add_public(integers, g_part, released[part])
         if factor is not None:
             self._past = index + 1, next_past(factor, past, drawn)
             self.past_noise = _columns(channels, widths, noise.grid * carry)
-        return _columns(channels, widths, released), released
+        return columns, released
 
     def _past_of(self, index: int, factor: TimeFactor, bounded: Mapping[str, Bounded]) -> Past:
         """What noise goes on from before this release: kept from the one before, or drawn again from the first on."""
@@ -283,8 +280,11 @@ class ScheduledReleaser:
 
 
 def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> dict[str, Array]:
-    ends = accumulate(widths)
-    return {c: whole[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
+    columns, end = {}, 0
+    for channel, width in zip(channels, widths, strict=True):
+        columns[channel] = whole[:, end : end + width]
+        end += width
+    return columns
 
 
 def _concatenated(parts: Sequence[Array]) -> Array:
