@@ -196,6 +196,7 @@ class LocalDataset:
         self._draw: DrawBatch = _drawn_afresh
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = as_stacked(problem)
+        self._public_grad_x = getattr(problem, "public_grad_x", None)
         self._steepening = problem if isinstance(problem, Steepening) else None
         self._reads = dict(problem.reads_records)
         reading: dict[Split, list[str]] = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}
@@ -358,7 +359,8 @@ class LocalDataset:
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
         at = self._boxed([_opened(v) for v in (x, y, z)] if hidden else [x, y, z])
         # As in `TERMS`: of the lower level, then of the upper one.
-        regulariser = (*self._problem.regulariser(*at), None, public_part(self._problem, "upper_grad_x", *at))
+        public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
+        regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
         means, used, rates = self._means(t, *at)
         moved = {} if hidden else self._moved(t, used, rates)
         out: list[Value] = []
