@@ -34,6 +34,7 @@ from decentral_dp.exchange import (
 )
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.topology.compression import Compression
+from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import USER_ERRORS, error_of_round, wrong_exchanges
 
 try:
@@ -87,7 +88,8 @@ class Host:
         states: str | None = None,
     ) -> None:
         self._node = node
-        self._per_round = node.program.releases_per_round
+        # Asked for in every round.
+        self._per_round, self._central = node.program.releases_per_round, node.program.central
         self._rounds = rounds
         self._round = 0
         self._index = 0
@@ -116,7 +118,8 @@ class Host:
         # Channel → what each agent released last, where some do not always send.
         self._last: dict[str, Array] = {}
         # The start of some programs knows the weights of the first round.
-        self._enter(0)
+        if node.over_time is not None:
+            self._enter(0, node.over_time)
         self._state: Any = _within(node.domain, node.program.init(self._dataset))
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
@@ -204,15 +207,14 @@ class Host:
         """The values of the next exchange; after the last round, those of the final release."""
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
-        self._enter(self._round)
+        if self._node.over_time is not None:
+            self._enter(self._round, self._node.over_time)
         self._running = self._node.program.step(self._round, self._dataset, self._state)
         return self._opened(next(self._running))
 
-    def _enter(self, t: int) -> None:
-        """Take the weights of a round, where they change; everybody knows them."""
-        over_time, agents, columns = self._node.over_time, self._node.agents, self._node.columns
-        if over_time is None:
-            return
+    def _enter(self, t: int, over_time: OverTime) -> None:
+        """Take the weights of a round; everybody knows them."""
+        agents, columns = self._node.agents, self._node.columns
         self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
         heard = over_time.heard_weights(t)
         if heard is self._of_all:
@@ -225,21 +227,20 @@ class Host:
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
-    def _arrived(self, stacked: Array) -> Array:
-        """What arrives in this exchange: its messages, or those of as many rounds before as they are late."""
-        if self._late is None:
-            return stacked
-        self._late.append(stacked)
+    def _arrived(self, stacked: Array, late: deque[Array]) -> Array:
+        """What arrives in this exchange: the messages of as many rounds before as they are late."""
+        late.append(stacked)
         # Before anything has arrived, what was sent first: the same exchange of the first round.
-        short = len(self._late) < (self._late.maxlen or 1)
-        return self._late[(len(self._late) - 1) % self._per_round if short else 0]
+        short = len(late) < (late.maxlen or 1)
+        return late[(len(late) - 1) % self._per_round if short else 0]
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = self._own, self._running
         if released is None or running is None:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
-        stacked = self._arrived(stacked)
+        if self._late is not None:
+            stacked = self._arrived(stacked, self._late)
         mixed = self._mix(stacked)
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
@@ -290,25 +291,20 @@ class Host:
         return heard.some(self._arriving.at(max(0, self._round - delay))[agents])
 
     def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
-        if isinstance(exchange, Ask) != self._node.program.central:
+        if isinstance(exchange, Ask) != self._central:
             raise RuntimeError("a program makes Gossip or Ask, all of one kind, as its `central` states")
         self._open = exchange
         return exchange.values
 
     def _mix(self, stacked: Array) -> Array:
         """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        mixed = self._weighted(stacked)
-        return np.broadcast_to(mixed, (self._node.agents.size, mixed.shape[1])) if len(mixed) == 1 else mixed
-
-    def _weighted(self, stacked: Array) -> Array:
         weights, (rows, columns), width = self._weights, self._weights.shape, stacked.shape[1]
         if csr_matvecs is None or columns != len(stacked):
-            return np.asarray(weights @ stacked)
-        mixed = np.zeros((rows, width))
-        csr_matvecs(
-            rows, columns, width, weights.indptr, weights.indices, weights.data, stacked.reshape(-1), mixed.reshape(-1)
-        )
-        return mixed
+            mixed = np.asarray(weights @ stacked)
+        else:
+            mixed, by_row = np.zeros((rows, width)), (weights.indptr, weights.indices, weights.data)
+            csr_matvecs(rows, columns, width, *by_row, stacked.reshape(-1), mixed.reshape(-1))
+        return np.broadcast_to(mixed, (self._node.agents.size, width)) if rows == 1 else mixed
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:

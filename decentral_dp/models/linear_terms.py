@@ -62,25 +62,33 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
             yield slice(start, min(start + together, n_agents)), part
 
 
-def over_tiles(
-    of_tile: Callable[[slice, slice], list[Array]], n_agents: int, n_records: int, width: int
+def means_by_tile(
+    of_tile: Callable[..., list[Array]], points: Sequence[Array | None], rows: Array, *others: Array
 ) -> list[Array]:
-    """Add up sums over records, tile by tile of `tiles`.
+    """Average over records, tile by tile of `tiles`.
 
     Args:
-        of_tile: agents, records → sums of these agents over these records, (g, ·) each.
-        n_agents: as of `tiles`.
-        n_records: as of `tiles`.
-        width: as of `tiles`.
+        of_tile: points, rows and others of some agents and records → sums of these agents over these records, (g, ·).
+        points: (g, ·) each, or None.
+        rows: (g, n, d) records.
+        others: (g, n, …) each.
+
+    Returns:
+        The means (g, ·); where there are no records, zeros.
     """
-    if n_agents * n_records * width <= BLOCK:
-        return of_tile(slice(None), slice(None))
-    total: list[Array] = []
-    for agents, part in tiles(n_agents, n_records, width):
-        found = of_tile(agents, part)
-        total = total or [np.zeros((n_agents, some.shape[1])) for some in found]
-        for whole, some in zip(total, found, strict=True):
-            whole[agents] += some
+    n_agents, n_records, width = rows.shape
+    if rows.size <= BLOCK:
+        total = of_tile(*points, rows, *others)
+    else:
+        total = []
+        for agents, part in tiles(n_agents, n_records, width):
+            at = [None if point is None else point[agents] for point in points]
+            found = of_tile(*at, rows[agents, part], *(other[agents, part] for other in others))
+            total = total or [np.zeros((n_agents, some.shape[1])) for some in found]
+            for whole, some in zip(total, found, strict=True):
+                whole[agents] += some
+    for some in total:
+        some /= float(max(n_records, 1))
     return total
 
 
@@ -143,7 +151,9 @@ def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -
         return np.asarray(np.matmul(c[:, None, :], rows)[:, 0])
     out = np.empty((len(rows), rows.shape[2]))
     if _compiled is not None:
-        _compiled.clipped_sums(coefficients, norms, _passed(bound), LEAST_FACTOR, rows, out)
+        # As `_passed`, which is a call more.
+        passed = bound if bound >= SMALLEST_CLIP else 0.0
+        _compiled.clipped_sums(coefficients, norms, passed, LEAST_FACTOR, rows, out)
         return out
     c = clip_coefficients(coefficients, norms, bound)
     np.multiply(c[:, :1], rows[:, 0], out=out)

@@ -371,7 +371,9 @@ class LocalDataset:
             elif mean is None:
                 out.append(nothing((self.agents.size, self._width(term))) if public is None else public)
             else:
-                out.append(Bounded(nothing(mean.shape) if public is None else public, mean, moved[term], self._clip.norm))
+                out.append(
+                    Bounded(nothing(mean.shape) if public is None else public, mean, moved[term], self._clip.norm)
+                )
         return Directions(*out)
 
     def _width(self, term: str) -> int:

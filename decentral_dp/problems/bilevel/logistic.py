@@ -209,22 +209,21 @@ def _means(
 ) -> list[Array]:
     """Means of the clipped ∇_y l, if `sloped`, and ∇²_yy l·z, if there is a z, (g, d); one pass over the records."""
 
-    def of_tile(agents: slice, part: slice) -> list[Array]:
-        a, n, sums = signed[agents, part], norms[agents, part], []
+    def of_tile(y: Array, z: Array | None, a: Array, n: Array) -> list[Array]:
         # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which the clip turns into its limit 0.
-        exp_t = np.exp(linear.forward(a, y[agents]))
+        exp_t, sums = linear.forward(a, y), []
+        np.exp(exp_t, out=exp_t)
         slope = np.reciprocal(exp_t + 1.0)
         if z is not None:
             curvature = np.multiply(exp_t, slope, out=exp_t)
             curvature *= slope
-            curvature *= linear.forward(a, z[agents])
+            curvature *= linear.forward(a, z)
             sums.append(linear.clipped_sums(curvature, n, curved_bound, a))
         if sloped:
             sums.insert(0, linear.clipped_sums(np.negative(slope, out=slope), n, bound, a))
         return sums
 
-    n_records = float(max(norms.shape[1], 1))
-    return [total / n_records for total in linear.over_tiles(of_tile, *signed.shape)]
+    return linear.means_by_tile(of_tile, (y, z), signed, norms)
 
 
 def _curvature(margins: Array) -> Array:

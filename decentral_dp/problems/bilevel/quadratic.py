@@ -18,8 +18,8 @@ from decentral_dp.models.linear_terms import (
     curved_sums,
     feature_norms,
     forward,
+    means_by_tile,
     named_rows,
-    over_tiles,
     with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
@@ -92,17 +92,15 @@ class Quadratic(Penalised, StackedProblem):
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: QuadraticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
-        norms, n = _norms(records, clip), float(max(records.target.shape[1], 1))
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
 
-        def of_tile(agents: slice, part: slice) -> list[Array]:
-            a, size = records.features[agents, part], norms[agents, part]
-            residual = forward(a, y[agents]) - records.target[agents, part]
+        def of_tile(y: Array, z: Array, a: Array, size: Array, target: Array) -> list[Array]:
+            residual = forward(a, y) - target
             sums = [clipped_sums(residual, size, clip.z if upper else clip.y, a)]
-            return [*sums, clipped_sums(forward(a, z[agents]), size, clip.z, a)] if curved else sums
+            return [*sums, clipped_sums(forward(a, z), size, clip.z, a)] if curved else sums
 
         with np.errstate(all="ignore"):
-            grad, *hvp = (s / n for s in over_tiles(of_tile, *records.features.shape))
+            grad, *hvp = means_by_tile(of_tile, (y, z), records.features, _norms(records, clip), records.target)
         return Terms(upper_grad_y=grad) if upper else Terms(grad, *hvp)
 
     def matrices(
