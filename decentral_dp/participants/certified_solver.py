@@ -167,7 +167,8 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
         # Full chunks stand in the stack that otherwise agents with equally many records stand in.
         chunks = type(records)(*(a[: full * CHUNK].reshape(full, CHUNK, *a.shape[1:]) for a in records))
         xs, ys, zs = (np.broadcast_to(v, (full, v.size)) for v in (x, y, z))
-        values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
+        with np.errstate(all="ignore"):
+            values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
         total += (values * (CHUNK / n)).sum(axis=0)
     for first in range(full * CHUNK, n, CHUNK):
         chunk = take(records, slice(first, first + CHUNK))

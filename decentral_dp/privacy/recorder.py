@@ -80,7 +80,7 @@ class Series:
     def _compare(self) -> None:
         if not self._late:
             return
-        (entries, ends), self._late, self._held = _runs(self._late), [], 0
+        (entries, ends, alike), self._late, self._held = _runs(self._late), [], 0
         before, repeats = self._compared, bool(self._values) and _same(self._values[-1], entries[0])
         if self._ends is None and (repeats or len(entries) < ends[-1]):
             self._ends = array("q", range(1, len(self._values) + 1))
@@ -90,7 +90,7 @@ class Series:
             if repeats:
                 self._ends.pop()
             self._ends.extend(before + end for end in ends)
-        if not isinstance(self._values, list) and not all(isinstance(entry, float) for entry in entries):
+        if not isinstance(self._values, list) and not alike:
             self._values = list(self._values)
         self._values.extend(entries)  # type: ignore[arg-type]  # a list by now where an entry is an array
 
@@ -152,10 +152,13 @@ def _same(one: Entry, other: Entry) -> bool:
     return one is other or np.array_equal(one, other)
 
 
-def _runs(entries: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
-    """The entries that differ from the one before, arrays of equal numbers as that number; where repetitions end."""
-    first, n = entries[0], len(entries)
-    if all([entry is first for entry in entries]):
+def _runs(entries: Sequence[Entry]) -> tuple[list[Entry], list[int], bool]:
+    """The entries that differ from the one before, arrays of equal numbers as that number; where repetitions end.
+
+    Last whether every entry is one number.
+    """
+    n = len(entries)
+    if len(set(map(id, entries))) == 1:
         entries = entries[:1]
     rows = _rows(entries)
     equal = (rows == rows[:, :1]).all(axis=1)
@@ -167,14 +170,14 @@ def _runs(entries: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
         rows, equal = rows[starts], equal[starts]
     numbers = rows[:, 0].tolist()
     if rows.shape[1] == 1:
-        return numbers, ends
-    return [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)], ends
+        return numbers, ends, True
+    return [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)], ends, False
 
 
 def _rows(entries: Sequence[Entry]) -> Array:
     """(k, b) of k entries, of which some may be one number for all agents."""
-    sizes = [1 if isinstance(entry, float) else entry.size for entry in entries]
-    if min(sizes) == max(sizes) and not isinstance(entries[0], float):
+    sizes = {1 if isinstance(entry, float) else entry.size for entry in entries}
+    if len(sizes) == 1 and not isinstance(entries[0], float):
         return np.concatenate(entries).reshape(len(entries), -1)
     rows = np.empty((len(entries), max(sizes)))
     for k, entry in enumerate(entries):

@@ -209,6 +209,9 @@ class Stacked(Protocol):
 
         Returns:
             The means (g, ·) over the n records of each agent.
+
+        Limits:
+            It is called with floating-point warnings off.
         """
         ...
 
@@ -223,7 +226,8 @@ class StackedProblem(Problem, Stacked, Protocol):
         for split, records in (("train", train), ("validation", validation)):
             if some := [term for term in TERMS if term in wanted and self.reads_records.get(term) == split]:
                 alone = type(records)(*(a[None] for a in records))
-                found = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
+                with np.errstate(all="ignore"):
+                    found = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
                 out = out._replace(**{term: getattr(found, term)[0] for term in some})
         return out
 

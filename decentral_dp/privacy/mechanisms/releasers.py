@@ -50,7 +50,7 @@ FREE = "reads no record, being a function of public and released values"
 
 _CACHED_VARIATES = 2**14
 # Scales and grids are formed for so many rounds at once, where all of them together are so few numbers.
-_ROUNDS_AHEAD, _KEPT_AHEAD = 64, 2**16
+_ROUNDS_AHEAD, _KEPT_AHEAD = 512, 2**16
 
 
 @dataclass(frozen=True)

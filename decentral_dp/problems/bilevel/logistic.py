@@ -151,13 +151,11 @@ class LogisticHyperparameter(LinearClassifier):
         self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
         norms = records.l1 if clip.norm == "l1" else records.l2
-        with np.errstate(all="ignore"):
-            if "upper_grad_y" in wanted:
-                return Terms(upper_grad_y=_means(y, None, records.signed, norms, clip.z, clip.z)[0])
-            names = [term for term in ("lower_grad_y", "lower_hvp") if term in wanted]
-            curved, sloped = (z if "lower_hvp" in wanted else None), "lower_grad_y" in wanted
-            found = _means(y, curved, records.signed, norms, clip.y, clip.z, sloped)
-            return Terms(**dict(zip(names, found, strict=True)))
+        if "upper_grad_y" in wanted:
+            return Terms(upper_grad_y=_means(y, None, records.signed, norms, clip.z, clip.z)[0])
+        curved, sloped = "lower_hvp" in wanted, "lower_grad_y" in wanted
+        found = _means(y, z if curved else None, records.signed, norms, clip.y, clip.z, sloped)
+        return Terms(found[0] if sloped else None, found[-1] if curved else None)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]

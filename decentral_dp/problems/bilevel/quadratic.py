@@ -99,8 +99,7 @@ class Quadratic(Penalised, StackedProblem):
             sums = [clipped_sums(residual, size, clip.z if upper else clip.y, a)]
             return [*sums, clipped_sums(forward(a, z), size, clip.z, a)] if curved else sums
 
-        with np.errstate(all="ignore"):
-            grad, *hvp = means_by_tile(of_tile, (y, z), records.features, _norms(records, clip), records.target)
+        grad, *hvp = means_by_tile(of_tile, (y, z), records.features, _norms(records, clip), records.target)
         return Terms(upper_grad_y=grad) if upper else Terms(grad, *hvp)
 
     def matrices(
