@@ -11,7 +11,7 @@ Values as matrices, laid out flat and row by row, for algorithms that send secon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
@@ -127,8 +127,8 @@ class Bounded:
             shape = np.shape(factor)
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
-        sensitivities = {k: _scaled(s, factor) for k, s in self.sensitivities.items()}
-        return Bounded(_multiple(self.public, factor), self.private * factor, sensitivities, self.norm)
+        public, moved = _multiple(self.public, factor), _multiples(self.sensitivities, factor)
+        return Bounded(public, self.private * factor, moved, self.norm)
 
     __rmul__ = __mul__
 
@@ -151,8 +151,7 @@ class Bounded:
             public: (b, d).
             factor: a public number.
         """
-        sensitivities = {k: _scaled(s, factor) for k, s in self.sensitivities.items()}
-        return Bounded(public, self.private * factor, sensitivities, self.norm)
+        return Bounded(public, self.private * factor, _multiples(self.sensitivities, factor), self.norm)
 
     def __float__(self) -> NoReturn:
         raise TypeError(_LINEAR)
@@ -194,6 +193,42 @@ def _multiple(public: Array, factor: float | Array) -> Array:
     if isinstance(factor, float) and public.size and not any(public.strides):
         return np.broadcast_to(public[:1, :1] * factor, public.shape)
     return np.asarray(public * factor)
+
+
+class Scaled(Mapping[Split, Sensitivity]):
+    """Sensitivities times a public factor, multiplied once somebody asks: who writes them down multiplies many at once.
+
+    Args:
+        of: the sensitivities.
+        factor: not 0.
+
+    Example:
+        >>> Scaled({"train": Sensitivity(np.array([2.0]), np.ones(1), None)}, -3.0)["train"].sensitivity.tolist()
+        [6.0]
+    """
+
+    __slots__ = ("_made", "factor", "of")
+
+    def __init__(self, of: Mapping[Split, Sensitivity], factor: float) -> None:
+        self.of, self.factor = of, factor
+        self._made: dict[Split, Sensitivity] = {}
+
+    def __getitem__(self, split: Split) -> Sensitivity:
+        if split not in self._made:
+            self._made[split] = _scaled(self.of[split], self.factor)
+        return self._made[split]
+
+    def __iter__(self) -> Iterator[Split]:
+        return iter(self.of)
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+
+def _multiples(moved: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
+    if isinstance(factor, float) and factor != 0.0 and not isinstance(moved, Scaled):
+        return Scaled(moved, factor)
+    return {k: _scaled(s, factor) for k, s in moved.items()}
 
 
 def _scaled(s: Sensitivity, factor: float | Array) -> Sensitivity:

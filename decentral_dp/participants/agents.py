@@ -357,7 +357,7 @@ class LocalDataset:
         if self._stream.kind == "poisson":
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
-        at = self._boxed([_opened(v) for v in (x, y, z)] if hidden else [x, y, z])
+        at = self._boxed([v.value if isinstance(v, Bounded) else v for v in (x, y, z)])
         # As in `TERMS`: of the lower level, then of the upper one.
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)

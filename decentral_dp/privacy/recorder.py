@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import MIXED, Array, Bounded, Sensitivity, Split
+from decentral_dp.bounded import MIXED, Array, Bounded, Scaled, Sensitivity, Split
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
 
@@ -77,27 +77,38 @@ class Series:
         if self._held >= _COMPARED:
             self._compare()
 
+    def extend(self, rows: Array) -> None:
+        """Add many entries at the end, (k,) or (k, b)."""
+        self._compare()
+        self._add(rows.reshape(len(rows), -1))
+
     def _compare(self) -> None:
-        if not self._late:
-            return
-        (entries, ends, alike), self._late, self._held = _runs(self._late), [], 0
-        before, repeats = self._compared, bool(self._values) and _same(self._values[-1], entries[0])
-        if self._ends is None and (repeats or len(entries) < ends[-1]):
+        late, self._late, self._held = self._late, [], 0
+        if late:
+            self._add(_rows(late))
+
+    def _add(self, rows: Array) -> None:
+        """Add entries (k, b), of which those that repeat the one before take no memory."""
+        equal = (rows == rows[:, :1]).all(axis=1)
+        if equal.all():
+            rows = rows[:, :1]
+        before = self._compared
+        ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), len(rows)]
+        if len(ends) < len(rows):
+            starts = [0, *ends[:-1]]
+            rows, equal = rows[starts], equal[starts]
+        entries: list[Entry] = rows[:, 0].tolist()
+        if rows.shape[1] > 1:
+            entries = [n if e else row for n, e, row in zip(entries, equal.tolist(), rows, strict=True)]
+            self._values = list(self._values)
+        repeats = len(self._values) > 0 and _same(self._values[-1], entries[0])
+        if self._ends is None and (repeats or len(ends) < ends[-1]):
             self._ends = array("q", range(1, len(self._values) + 1))
-        if repeats:
-            entries = entries[1:]
         if self._ends is not None:
             if repeats:
                 self._ends.pop()
             self._ends.extend(before + end for end in ends)
-        if not isinstance(self._values, list) and not alike:
-            self._values = list(self._values)
-        self._values.extend(entries)  # type: ignore[arg-type]  # a list by now where an entry is an array
-
-    def extend(self, entries: Iterable[Entry]) -> None:
-        """Add entries at the end, arrays as they are: nobody may write to them from now on."""
-        self._late += entries
-        self._compare()
+        self._values.extend(entries[repeats:])  # type: ignore[arg-type]  # a list by now where an entry is an array
 
     def repeat(self, entry: float, times: int) -> None:
         """Add a number that many times, to a row without entries."""
@@ -124,7 +135,8 @@ class Series:
     def unpacked(cls, packed: dict[str, Any]) -> Series:
         """The row of which `packed` made plain arrays."""
         series, values = cls(), packed["values"]
-        series._values = array("d", values.tolist()) if values.ndim == 1 else _runs(values)[0]
+        if len(values):
+            series.extend(values)
         if packed["counts"].size:
             series._ends = array("q", np.cumsum(packed["counts"]).tolist())
         return series
@@ -152,28 +164,6 @@ def _same(one: Entry, other: Entry) -> bool:
     return one is other or np.array_equal(one, other)
 
 
-def _runs(entries: Sequence[Entry]) -> tuple[list[Entry], list[int], bool]:
-    """The entries that differ from the one before, arrays of equal numbers as that number; where repetitions end.
-
-    Last whether every entry is one number.
-    """
-    n = len(entries)
-    if len(set(map(id, entries))) == 1:
-        entries = entries[:1]
-    rows = _rows(entries)
-    equal = (rows == rows[:, :1]).all(axis=1)
-    if equal.all():
-        rows = rows[:, :1]
-    ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), n]
-    if len(ends) < len(rows):
-        starts = [0, *ends[:-1]]
-        rows, equal = rows[starts], equal[starts]
-    numbers = rows[:, 0].tolist()
-    if rows.shape[1] == 1:
-        return numbers, ends, True
-    return [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)], ends, False
-
-
 def _rows(entries: Sequence[Entry]) -> Array:
     """(k, b) of k entries, of which some may be one number for all agents."""
     sizes = {1 if isinstance(entry, float) else entry.size for entry in entries}
@@ -183,6 +173,14 @@ def _rows(entries: Sequence[Entry]) -> Array:
     for k, entry in enumerate(entries):
         rows[k] = entry
     return rows
+
+
+def _multiples(entries: Sequence[Array], factors: Array) -> Array:
+    """(k, b) of k arrays (b,), each times its factor of (k,)."""
+    first = entries[0]
+    if len(set(map(id, entries))) > 1:
+        return _rows(entries) * factors[:, None]
+    return (first[:1] if (first == first[0]).all() else first) * factors[:, None]
 
 
 @dataclass
@@ -204,7 +202,7 @@ class _Column:
     shared: dict[str, Series] = field(default_factory=dict)
     sampling: set[str] = field(default_factory=set)
     distortion: float = 0.0
-    late: list[tuple[int, Array, Mapping[Split, Sensitivity]]] = field(default_factory=list)
+    late: list[tuple[int, Array, Mapping[Split, Sensitivity], float]] = field(default_factory=list)
 
     def add(self, index: int) -> None:
         self.gaps.append(float(index - self.last))
@@ -222,14 +220,15 @@ class _Column:
         """Put what is late where it belongs."""
         if not self.late:
             return
-        (indices, scales, moved), self.late = zip(*self.late, strict=True), []
-        self.gaps.extend(np.diff(indices, prepend=self.last).astype(np.float64).tolist())
+        (indices, scales, moved, factors), self.late = zip(*self.late, strict=True), []
+        self.gaps.extend(np.diff(indices, prepend=self.last).astype(np.float64))
         self.last = indices[-1]
         if self.mechanism.charged:
-            self.scale.extend(scales)
+            self.scale.extend(_rows(scales))
+        times, once = np.abs(factors), np.ones(len(factors))
         for split in self.sensitivity:
-            self.sensitivity[split].extend([m[split].sensitivity for m in moved])
-            self.rate[split].extend([m[split].rate for m in moved])
+            self.sensitivity[split].extend(_multiples([m[split].sensitivity for m in moved], times))
+            self.rate[split].extend(_multiples([m[split].rate for m in moved], once))
 
     def indices(self) -> IntArray:
         """(n,), ascending."""
@@ -300,8 +299,10 @@ class Recorder:
             return
         column = self._columns.get(channel)
         if column is not None:
-            if sends is None and not shared and column.repeats(mechanism, value.sensitivities, distortion):
-                column.late.append((index, scale, value.sensitivities))
+            bounds = value.sensitivities
+            bounds, factor = (bounds.of, bounds.factor) if isinstance(bounds, Scaled) else (bounds, 1.0)
+            if sends is None and not shared and column.repeats(mechanism, bounds, distortion):
+                column.late.append((index, scale, bounds, factor))
                 if len(column.late) >= self._kept_late:
                     column.settle()
                 return
@@ -377,7 +378,7 @@ class Recorder:
             column = self._columns[channel] = _Column(NO_MECHANISM, dimension, reason)
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
         if not column.mechanism.charged:
-            column.late.append((index, _FREE_SCALE, {}))
+            column.late.append((index, _FREE_SCALE, {}, 1.0))
             if len(column.late) >= self._kept_late:
                 column.settle()
 

@@ -23,6 +23,8 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
+import numpy as np
+
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
 

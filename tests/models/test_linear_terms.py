@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.models import linear_terms
-from decentral_dp.models.linear_terms import clip_coefficients, clipped_sums, forward
+from decentral_dp.models.linear_terms import clip_coefficients, clipped_sums, forward, step
 
 # Agents, records, features: small shards, odd ones, the largest that are small, and one more of each.
 SHAPES = [(1, 1, 1), (3, 5, 7), (4, 20, 10), (2, 64, 32), (2, 65, 3), (2, 3, 33), (3, 0, 4), (2, 4, 0), (0, 4, 3)]
@@ -101,6 +101,22 @@ def test_the_compiled_part_makes_the_bits_of_numpy(
         monkeypatch.setattr(linear_terms, "_compiled", None)
         for one, other in zip(compiled, found(), strict=True):
             _same_bits(one, other)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
+@pytest.mark.parametrize("size", [0.3, 0.0, -2.0])
+def test_a_step_is_rounded_after_each_operation_from_the_left(size: float, ends: bool, way: str) -> None:
+    """Of columns of larger arrays, as channels are, and of one direction for all agents."""
+    kept, whole, direction = _numbers((5, 1), 1, ends), _numbers((5, 9), 2, ends), _numbers((5, 3), 3, ends)
+    own, near = whole[:, :3], whole[:, 6:]
+    for along in (direction, np.broadcast_to(direction[:1, :1], (5, 3)), np.broadcast_to(direction[:1], (5, 3))):
+        with np.errstate(all="ignore"):
+            found = step(kept, own, near, size, along)
+            wanted = [
+                [float(kept[i, 0] * own[i, j] + near[i, j]) - float(size * along[i, j]) for j in range(3)]
+                for i in range(5)
+            ]
+        _same_bits(found, np.array(wanted))
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if all(s)], ids=str)

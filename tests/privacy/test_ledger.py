@@ -16,6 +16,7 @@ from pyarrow.parquet import ParquetFile
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.recorder import Recorder, assemble
 from decentral_dp.simulation.jobs.build import build
 
@@ -124,6 +125,33 @@ def test_the_table_lists_every_release_once(ledger: Ledger) -> None:
         np.testing.assert_array_equal(rows["scale"].to_numpy().reshape(ledger.n_agents, -1), c.scale[:, c.group].T)
         sensitivity = rows["sensitivity"].to_numpy().reshape(ledger.n_agents, -1)
         np.testing.assert_array_equal(sensitivity, c.sensitivity["train"][:, c.group].T)
+
+
+@pytest.mark.parametrize("agents", [1, 3, 5000])
+@pytest.mark.parametrize("alike", [False, True])
+def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: int, alike: bool) -> None:
+    """Multiples that nobody asked for, with gaps, at which a second kind of record joins: as plain arrays would be."""
+    still, rounds = np.full(agents, 0.1) if alike else np.linspace(0.1, 0.2, agents), 7
+    of, zeros = {"train": Sensitivity(still, np.ones(agents), None)}, np.zeros((agents, 2))
+    both = of | {"validation": Sensitivity(0.3 * still, np.ones(agents), None)}
+    indices, recorder = [1, 2, 3, 6, 7, 9, 10], Recorder(agents)
+    for k, index in enumerate(indices):
+        value = Bounded(zeros, zeros, both if k >= 4 else of, "l1").beside(zeros, -0.5 / (k + 1) if k != 2 else 0.0)
+        recorder.charge(index, "y", mechanism_of("laplace"), np.full(agents, 1.0 + k), value)
+        recorder.free(index, "x", 2, "touches no data")
+        if k == 3:
+            # A run that goes on from what was written down.
+            lines = recorder.lines()
+            recorder = Recorder(agents)
+            recorder.load(lines, [])
+    y, x = assemble([(np.arange(agents), recorder)], agents).channels
+    factors = np.array([0.0 if k == 2 else abs(-0.5 / (k + 1)) for k in range(rounds)])
+    assert y.rounds.tolist() == x.rounds.tolist() == indices
+    np.testing.assert_array_equal(np.broadcast_to(y.scale, (rounds, agents)), 1.0 + np.arange(7.0)[:, None] + 0 * still)
+    wanted = {"train": still * factors[:, None], "validation": 0.3 * still * (factors * (np.arange(7) >= 4))[:, None]}
+    for kind, rows in wanted.items():
+        np.testing.assert_array_equal(np.broadcast_to(y.sensitivity[kind], rows.shape), rows)
+        assert (y.rate[kind] == 1.0).all()
 
 
 @pytest.mark.parametrize("cut", [[4], [1, 3], [2, 2], [1, 1, 1, 1]])
