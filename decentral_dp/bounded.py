@@ -301,7 +301,7 @@ def mean_sensitivity_bound(diameter: float, records: int, agents: int, width: in
     """
     slack = float(summation_slack(records + agents + 2, width))
     if rate < 1.0:
-        # Half of it is the distance to a sample without the record, where both worlds round.
+        # Half of it is the distance to a sample without the record, where both data sets round.
         slack = 2.0 * slack - 1.0
     return diameter / (rate * records) * slack
 
@@ -318,7 +318,7 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
     Limits:
         G is at most two clipped means (of either kind of record, with the channel's clip) over N_t records. So |v| is
         at most N_t times what one record may move it. Scaling and adding round v by less than 2⁻⁵³(2|a v| + |λ G|) in
-        each of two worlds, and `summation_slack` has room for |λ G|. The 4 covers the rounding of the bound itself.
+        each of two data sets, and `summation_slack` has room for |λ G|. The 4 covers the rounding of the bound itself.
     """
     return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 

@@ -4,7 +4,7 @@
 
 Each round releases the minimiser of G, that of G + F/λ, and the upper gradient ∇_x F + λ(∇_x G(y^λ) − ∇_x G(y)) at the
 two released points, at prices fixed beforehand. All others' records are known to be 0; one train or one validation
-record is +1 or −1. Given what was released before, each release is a Gaussian around a known number in either world,
+record is +1 or −1. Given what was released before, each release is a Gaussian around a known number in either data set,
 so the likelihood ratio of a transcript is exact, and no attack is better. Its power on half of the transcripts, with
 the event chosen on the other half, bounds ε from below (Clopper & Pearson, confidence 0.99).
 """
@@ -56,15 +56,15 @@ def measure(seed: int, quick: bool) -> list[Row]:
             for panel, factor in ((PANEL, 1.0), (BROKEN, 0.5)):
                 rng = generator("e13", seed, len(split), repeat, int(2 * factor))
                 batches = 1 if quick else 10
-                worlds = [
+                data_sets = [
                     np.concatenate([_losses(rng, split, sign, factor) for _ in range(batches)]) for sign in (1.0, -1.0)
                 ]
-                shown = lower_bound(worlds[0], worlds[1], DELTA)
+                shown = lower_bound(data_sets[0], data_sets[1], DELTA)
                 rows.append(Row(panel, f"{split}: shown", "transcripts", 2 * batches * _BATCH, "ε", repeat, shown))
                 if factor == 1.0:
                     # The even test of a Gaussian pair is right with probability Φ(μ/2).
-                    right = int((worlds[0] > 0.0).sum() + (worlds[1] < 0.0).sum())
-                    share = 2.0 * float(ndtri(_at_least(right, 2 * worlds[0].size))) / plan().mu(split)
+                    right = int((data_sets[0] > 0.0).sum() + (data_sets[1] < 0.0).sum())
+                    share = 2.0 * float(ndtri(_at_least(right, 2 * data_sets[0].size))) / plan().mu(split)
                     rows.append(
                         Row(SHARE, split, "transcripts", 2 * batches * _BATCH, "μ shown/certified", repeat, share)
                     )
@@ -118,9 +118,9 @@ def _losses(rng: np.random.Generator, split: Split, sign: float, factor: float) 
     for _ in range(ROUNDS):
         minimisers = [x + means(s)[0] for s in (1.0, -1.0)]
         pulls = [(x + means(s)[0] + means(s)[1] / LAMBDA) / (1.0 + 1.0 / LAMBDA) for s in (1.0, -1.0)]
-        world = 0 if sign > 0.0 else 1
-        y = noised(rng, minimisers[world], scales[0])
-        y_penalised = noised(rng, pulls[world], scales[1])
+        data_set = 0 if sign > 0.0 else 1
+        y = noised(rng, minimisers[data_set], scales[0])
+        y_penalised = noised(rng, pulls[data_set], scales[1])
         # ∇_x g = x − y, so λ times the difference is public; the upper records' part is their mean.
         public = LAMBDA * (y - y_penalised)
         gradients = [public + means(s)[1] for s in (1.0, -1.0)]
@@ -134,7 +134,7 @@ def lower_bound(first: Array, second: Array, delta: float) -> float:
     """ε that holds at least, with confidence 0.99.
 
     Args:
-        first, second: (n,) scores of transcripts of either world, larger where the first is likelier.
+        first, second: (n,) scores of transcripts of either data set, larger where the first is likelier.
         delta: δ.
     """
     return bound_by_counts(first, second, delta, 1.0 - _CONFIDENCE, np.geomspace(1e-4, 0.5, 60))

@@ -109,10 +109,10 @@ def attack(rng: np.random.Generator, rate: float, z: float, trials: int) -> floa
     """
     drawn = rng.random((trials, ROUNDS)) < rate
     seen = drawn + z * rng.standard_normal((trials, ROUNDS))
-    # log of (1 − q) + q·φ(seen ∓ 1)/φ(seen), for either world.
+    # log of (1 − q) + q·φ(seen ∓ 1)/φ(seen), for either data set.
     tilt, least = seen / z**2, math.log(rate) - 0.5 / z**2
-    worlds = [np.logaddexp(math.log1p(-rate), least + sign * tilt) for sign in (1.0, -1.0)]
-    loss = (worlds[0] - worlds[1]).sum(axis=1)
+    data_sets = [np.logaddexp(math.log1p(-rate), least + sign * tilt) for sign in (1.0, -1.0)]
+    loss = (data_sets[0] - data_sets[1]).sum(axis=1)
     return float(np.maximum(0.0, -np.expm1(EPSILON - loss)).mean())
 
 

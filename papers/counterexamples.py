@@ -4,7 +4,7 @@ A found ratio above 1 refutes a bound. None found proves nothing: what is declar
 public domain of records is searched, never anyone's data, and everything is computed through the problem's own oracles,
 without the formulas that led to the bounds.
 
-Random worlds come first, among them those that are worst in the proofs: all records pull one way, the replaced one
+Random instances come first, among them those that are worst in the proofs: all records pull one way, the replaced one
 the other. Then come small random changes of the best, kept where they help. Deterministic by the seed.
 
 Two neighbouring small data sets are evaluated unclipped: everything that releases are made of.
@@ -364,7 +364,7 @@ class SearchSpace:
         return a, np.array(self.classes, dtype=np.float64)[index]
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """Draw parameters of a random world.
+        """Draw parameters of a random instance.
 
         All records lie along one axis, more or less, and the replaced one against it.
         """
@@ -468,8 +468,8 @@ def search(
         space: the public domain.
         target: a name in `TARGETS`.
         role: the kind of the replaced record.
-        seed: of the random worlds; the same seed finds the same pair.
-        tries: worlds and changes, default 200.
+        seed: of the random instances; the same seed finds the same pair.
+        tries: data sets and changes, default 200.
         bound: in place of the target's own.
 
     Returns:
@@ -498,12 +498,12 @@ def search(
 
 
 def climb(tried: Callable[[Array], Pair], space: SearchSpace, key: Any, tries: int) -> Pair:
-    """Try pairs of neighbours: a third of the tries on random worlds, the rest near the best so far.
+    """Try pairs of neighbours: a third of the tries on random instances, the rest near the best so far.
 
     Args:
         tried: parameters of a pair → the change found, and its bound.
         space: which parameters there are.
-        key: of the random worlds.
+        key: of the random instances.
         tries: their number.
 
     Returns:

@@ -4,7 +4,7 @@
 
 All records are 0 but one, which is +1 or −1: that decides the sign of every y, however many records there are, and the
 sign of y that of every record's ∇_x f = K y cos x. Where y carries no noise and K is large, clipped gradients are all
-C or all −C: two worlds are 2C apart and not 2C/n. Assumption 1 of the paper, which is all that its privacy theorem
+C or all −C: two data sets are 2C apart and not 2C/n. Assumption 1 of the paper, which is all that its privacy theorem
 asks for, holds: μ-strong concavity in y, and no word of K.
 
 The program itself is run, through the curator that adds its noise. As printed, with the noise of Remark 5.1 for ε = 1
@@ -132,7 +132,7 @@ class Audit(NamedTuple):
         program, context = self.program, self.context
         releases: list[NoisyRelease] = []
         client_block = MinimaxClientBlock(
-            np.zeros(1, dtype=np.int64), context.problem, [world(sign)], Streams(root, "coins", [0])
+            np.zeros(1, dtype=np.int64), context.problem, [data_set(sign)], Streams(root, "coins", [0])
         )
         releaser, state, index, number = PlannedReleaser(self.plan, root, self.fixed), program.init(context), 0, 0
         asked: Mapping[str, ClippedQuery] = {}
@@ -155,7 +155,7 @@ class Audit(NamedTuple):
         return float(program.published(state)["x"][0]), releases
 
 
-def world(sign: float) -> Marks:
+def data_set(sign: float) -> Marks:
     """Set the marks of one of two neighbouring data sets.
 
     Args:
@@ -229,7 +229,7 @@ def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
     """
     total = 0.0
     for release in releases:
-        means = [float(problem.sums(world(s), [release.asked])[0][0]) / RECORDS for s in (1.0, -1.0)]
+        means = [float(problem.sums(data_set(s), [release.asked])[0][0]) / RECORDS for s in (1.0, -1.0)]
         if means[0] != means[1]:
             total += (release.released - 0.5 * (means[0] + means[1])) * (means[0] - means[1]) / release.scale**2
     return total
@@ -257,8 +257,8 @@ def measure(seed: int, quick: bool) -> list[Row]:
         def first(sign: float, root: bytes, audit: Audit = audit) -> float:
             return -audit.run(sign, root)[0] / _STEP
 
-        worlds = _worlds(first, f"{name} {seed}", trials[name])
-        shown = lower_bound(worlds, [by_x[name]])
+        data_sets = _data_sets(first, f"{name} {seed}", trials[name])
+        shown = lower_bound(data_sets, [by_x[name]])
         rows.append(Row(PANEL, name, "ε claimed or certified", CLAIMED, "ε", 0, shown))
     for target in TARGETS:
         audit = sound(target)
@@ -266,9 +266,9 @@ def measure(seed: int, quick: bool) -> list[Row]:
         def ratio(sign: float, root: bytes, audit: Audit = audit) -> float:
             return likelihood(audit.run(sign, root)[1], Swing())
 
-        worlds = _worlds(ratio, f"{SOUND} {target} {seed}", trials[SOUND])
-        cuts = np.quantile(worlds[1], 1.0 - np.geomspace(0.01, 0.5, 12))
-        shown = max(0.0, lower_bound(worlds, cuts.tolist()))
+        data_sets = _data_sets(ratio, f"{SOUND} {target} {seed}", trials[SOUND])
+        cuts = np.quantile(data_sets[1], 1.0 - np.geomspace(0.01, 0.5, 12))
+        shown = max(0.0, lower_bound(data_sets, cuts.tolist()))
         rows.append(Row(PANEL, SOUND, "ε claimed or certified", target, "ε", 0, shown))
         squares = {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in audit.plan.channels}
         for name, total in ((CERTIFIED, sum(squares.values())), (OF_Y, squares["gy"])):
@@ -277,8 +277,8 @@ def measure(seed: int, quick: bool) -> list[Row]:
     return rows
 
 
-def _worlds(score: Callable[[float, bytes], float], name: str, trials: int) -> tuple[Array, Array]:
-    """Scores of so many runs in the world of +1, and as many in that of −1; each with noise of its own."""
+def _data_sets(score: Callable[[float, bytes], float], name: str, trials: int) -> tuple[Array, Array]:
+    """Scores of so many runs in the data set of +1, and as many in that of −1; each with noise of its own."""
     plus, minus = (
         np.array([score(sign, seeded_root(k, f"e14 {name} {sign}".encode())) for k in range(trials)])
         for sign in (1.0, -1.0)
@@ -286,17 +286,17 @@ def _worlds(score: Callable[[float, bytes], float], name: str, trials: int) -> t
     return plus, minus
 
 
-def lower_bound(worlds: tuple[Array, Array], cuts: Sequence[float]) -> float:
+def lower_bound(data_sets: tuple[Array, Array], cuts: Sequence[float]) -> float:
     """The largest ε that is shown at δ by {score > cut}, with confidence 0.95 for all cuts together.
 
     Args:
-        worlds: scores of either data set, (n,) each.
+        data sets: scores of either data set, (n,) each.
         cuts: those that are tried.
     """
     tail = 0.5 * (1.0 - _CONFIDENCE) / len(cuts)
     best = -math.inf
     for cut in cuts:
-        (hits, of), (alarms, runs) = ((int((w > cut).sum()), w.size) for w in worlds)
+        (hits, of), (alarms, runs) = ((int((w > cut).sum()), w.size) for w in data_sets)
         power, alarm = float(rate_at_least(hits, of, tail)), float(rate_at_most(alarms, runs, tail))
         best = max(best, math.log((power - DELTA) / alarm) if power > DELTA else -math.inf)
     return best

@@ -89,12 +89,12 @@ def _controls() -> list[Row]:
         x, along = np.array([math.log(weight)]), math.sqrt(weight * lam)
         upper, reached = np.array([along, 0.0]), []
         for angle in np.linspace(0.05, 1.5, 60):
-            worlds = []
+            data_sets = []
             for sign in (1.0, -1.0):
                 record = np.array([math.cos(angle), sign * math.sin(angle)])
                 hessian = weight * np.eye(2) + np.outer(upper, upper) / lam + np.outer(record, record) / n
-                worlds.append(np.linalg.solve(hessian, upper / lam - record / n))
-            reached.append(float(np.linalg.norm(worlds[0] - worlds[1])))
+                data_sets.append(np.linalg.solve(hessian, upper / lam - record / n))
+            reached.append(float(np.linalg.norm(data_sets[0] - data_sets[1])))
         for series, record_mass in ((RIGHT, 1.0 + 1.0 / lam), (WRONG, 1.0)):
             bound = minimiser_sensitivity(family.constants(x, x, record_mass), n, n, 0.0, lam)["train"]
             rows.append(Row(CONTROL, series, "penalty λ", lam, "found/bound", 0, max(reached) / bound))

@@ -145,13 +145,13 @@ def separation(records: int, batch: int, rounds: int, period: int, epsilon: floa
         The distance, in deviations of the printed noise.
     """
     gradients = np.ones(batch)
-    worlds = []
+    data_sets = []
     for last in (1.0, -2.0 * batch):
         gradients[-1] = last
         mean = float(gradients.mean())
-        worlds.append(mean * float(clip_factors(np.array([abs(mean)]), 1.0)[0]))
+        data_sets.append(mean * float(clip_factors(np.array([abs(mean)]), 1.0)[0]))
     noise = root_log(records) * math.sqrt(rounds) / (records * math.sqrt(period * epsilon))
-    return (worlds[0] - worlds[1]) / noise
+    return (data_sets[0] - data_sets[1]) / noise
 
 
 def recursive_anchors(period: int, power: float, epsilon: float = 1.0) -> float:

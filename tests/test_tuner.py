@@ -435,13 +435,13 @@ def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None
     moved = train[0].copy()
     moved[7, 1] = np.nextafter(moved[7, 1], 1.0)
     relabelled = np.append(-validation[1][:1], validation[1][1:])
-    worlds = [
+    data_sets = [
         (train, validation),
         ((moved, train[1]), validation),
         (train, (validation[0], relabelled)),
         (validation, train),
     ]
-    for one, other in worlds:
+    for one, other in data_sets:
         tune(train=one, validation=other, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
     assert len(set(roots)) == 4
     # One root, two streams: the noise itself.

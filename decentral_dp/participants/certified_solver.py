@@ -31,7 +31,7 @@ The implicit gradient from means over records at one public point, with the sens
 
     q = a − J H⁻¹ b        a = mean ∇_x f    b = mean ∇_y f    J = mean ∇²_xy g + ∇²_xy R    H = mean ∇²_yy g + ∇²_yy R
 
-Between two worlds  q − q' = (a − a') − (J − J')H⁻¹b − J'(H⁻¹ − H'⁻¹)b − J'H'⁻¹(b − b'),  and with ∇²R ⪰ w₀, ‖b‖ ≤ B,
+Between two data sets  q − q' = (a − a') − (J − J')H⁻¹b − J'(H⁻¹ − H'⁻¹)b − J'H'⁻¹(b − b'),  and with ∇²R ⪰ w₀, ‖b‖ ≤ B,
 ‖J‖ ≤ K each of the four is a product of norms. Where every record's Hessian is positive semidefinite, and clipped by
 scaling, it stays so: H and H' lie between some H₀ ⪰ w₀ and H₀ + c, c = C_h/n, and
 
@@ -660,7 +660,7 @@ class _Part(NamedTuple):
 def _excess(sensitivity: float, clip: float, rate: float, q: int) -> float:
     """κ − 1 of the summation slack that the sensitivity 2Cκ/n of a mean of Hessians carries, from the n that it tells.
 
-    Half of that sensitivity has one world's rounding in it; a Loewner interval is about exact sums, in both.
+    Half of that sensitivity has one data set's rounding in it; a Loewner interval is about exact sums, in both.
     """
     n = 2.0 * clip / (sensitivity * rate) if sensitivity > 0.0 else 0.0
     return 4.4 * n * (n + q * q + 8.0) * 2.0**-53

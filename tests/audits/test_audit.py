@@ -242,7 +242,7 @@ def test_fresh_batches_are_worth_their_amplification() -> None:
     assert 0.8 * certified <= shown <= certified < 0.8 * float(price(alone, 0.0).epsilon[0])
 
 
-def test_equal_worlds_show_nothing() -> None:
+def test_equal_data_sets_show_nothing() -> None:
     copies = 3000
     made = sized(setting(dimension=1, rounds=2), copies)
     shown, certified = made.audit(copies, neighbours=(0, 0))

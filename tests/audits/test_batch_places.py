@@ -94,8 +94,8 @@ def turned(kernel: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([a for a, _ in found[:count]]), np.array([b for _, b in found[:count]])
 
 
-def world(kernel: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
-    """Records 0 … 4 pull one way from any place, 5 and 6 by their place, and the last as the world says: found by a
+def data_set(kernel: str, sign: float) -> tuple[np.ndarray, np.ndarray]:
+    """Records 0 … 4 pull one way from any place, 5 and 6 by their place, and the last as the data set says: found by a
     search over such patterns for sorted batches, which show 1.36 times their price here."""
     features, labels = np.tile(SIGNS, (N, 1)), np.full(N, 1e6)
     features[5:7], labels[5:7] = turned(kernel, 2)
@@ -130,7 +130,7 @@ def program(name: str) -> Any:
 def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[str, Any]]:
     """What agents that differ in their batches alone want to release; agent k draws batch k, whoever asks."""
     problem, drawn = (Rounding if kernel == "stand-in" else Quadratic)(D), batches()
-    mine = problem.prepare(*world(kernel, sign), "l1")
+    mine = problem.prepare(*data_set(kernel, sign), "l1")
     plain = problem.prepare(np.tile(SIGNS, (B, 1)), np.zeros(B), "l1")
     agents, weights = np.arange(len(drawn)), np.full(len(drawn), 0.5)
     records: dict[Any, Any] = {k: [mine if k == kind else plain] * agents.size for k in ("train", "validation")}
@@ -158,7 +158,7 @@ def pure_epsilon(means: np.ndarray, others: np.ndarray, scale: float) -> float:
 
 
 def said_of(runs: list[list[dict[str, Any]]], kind: Split) -> Iterator[tuple[Any, Any, Sensitivity]]:
-    """The private parts of every release in both worlds, (batches, ·), and what it states of records of this kind."""
+    """The private parts of every release of both data sets, (batches, ·), and what it states of such records."""
     for here, there in zip(*runs, strict=True):
         for channel, value in here.items():
             spread = value.sensitivities.get(kind) if isinstance(value, Bounded) else None
@@ -205,7 +205,7 @@ def test_a_job_shows_no_more_than_it_states(name: str) -> None:
     scale, moved = float(line.scale[0, 0]), float(line.sensitivity["train"][0, 0])
     laws: list[Any] = []
     for sign in (1.0, -1.0):
-        mine = job.problem.prepare(*world("blas", sign), "l1")
+        mine = job.problem.prepare(*data_set("blas", sign), "l1")
         train = (mine, *job.records["train"][1:])
         node = replace(job, records={**job.records, "train": train}).nodes([1, 1])[0]
         law = []

@@ -29,7 +29,7 @@ SGDA: dict[str, Any] = {"kind": "dp_sgda", "x": {"scale": 0.8}, "y": {"scale": 0
 #
 # One Poisson sample of rate q, records a and b exchanged, two releases r_j with noise of deviation 1 to which a adds
 # u_j and b adds v_j, |u_j|, |v_j| ≤ m_j = 1/z_j; the second pair may be any function of r_1. With the likelihood ratios
-# L_a = Π exp(u_j r_j − u_j²/2) and L_b to the world without either record,
+# L_a = Π exp(u_j r_j − u_j²/2) and L_b to the data set without either record,
 #
 #     P(out ∈ S) − e^ε Q(out ∈ S) ≤ E[φ(L_a, L_b)],     φ(A, B) = (1−q + qA − e^ε(1−q) − e^ε q B)₊.
 #
@@ -139,7 +139,7 @@ def normal(x: np.ndarray, mean: float, deviation: float) -> np.ndarray:
 def test_a_sample_whose_size_is_told_or_divided_by_costs_several_times_as_much() -> None:
     """q = 0.01 of 10 000, z = 1, 1000 releases, δ = 1e-5. All others are −C, the exchanged records C and −C.
 
-    With |B| known the sum of the world of −C is known. Divided by |B| that world's mean is −C, whatever |B| is.
+    With |B| known the sum of the data set of −C is known. Divided by |B| that data set's mean is −C, whatever |B| is.
     """
     q, n, releases, delta = 0.01, 10_000, 1000, 1e-5
     m, sizes = q * n, np.arange(50, 160)
@@ -221,7 +221,7 @@ def test_an_empty_sample_is_released_like_any_other() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: float) -> None:
-    """One convention: deviation z·C on the sum, z·C/(qn) on the mean; two worlds are 2C apart, which is μ = 2/z."""
+    """One convention: deviation z·C on the sum, z·C/(qn) on the mean; two data sets are 2C apart, which is μ = 2/z."""
     job = made(SGDA | {"rate": rate})
     releaser = Listening(job)
     scripted(job, releaser)
@@ -240,7 +240,7 @@ def test_noise_on_the_sum_is_z_clips_and_a_replaced_record_is_two_of_them(rate: 
         assert norm.cdf(mu / 4 - 2 * e / mu) - math.exp(e) * norm.cdf(-mu / 4 - 2 * e / mu) < 1e-5
 
 
-def test_two_worlds_are_two_clips_apart_and_no_more() -> None:
+def test_two_data_sets_are_two_clips_apart_and_no_more() -> None:
     """A record exchanged for one of the other class with the same long features: nearly opposite, the sums 2C apart."""
     problem, clip = Composite(Linear(1, 1), AucObjective(0.5)), 0.01
     query = ClippedQuery("grad_x", np.zeros(4), np.ones(1), clip)

@@ -143,8 +143,8 @@ def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind:
         own = [{c: np.zeros((1, d)) for c in "xyz"}] * (rounds + 1)
         received = [rng.normal(size=(1, 3 * d)) * 10.0 ** rng.uniform(-2, 4) for _ in range(rounds)]
         runs = []
-        for world in (data, other):
-            records = {k: problem.prepare(v, np.ones(n), "l1") for k, v in world.items()}
+        for data_set in (data, other):
+            records = {k: problem.prepare(v, np.ones(n), "l1") for k, v in data_set.items()}
             runs.append(
                 replay(
                     algorithm, problem, records["train"], records["validation"], rounds=rounds, neighbour_weight=0.6,
@@ -264,15 +264,15 @@ def binade_records(first: float) -> np.ndarray:
 
 
 def test_a_float32_sum_moves_by_more_than_its_sensitivity_and_ours_does_not() -> None:
-    worlds = [binade_records(s) for s in (1.0, -1.0)]
-    n = worlds[0].size
-    in_order = [np.stack([w, w], axis=1).astype(np.float32).sum(axis=0)[0] for w in worlds]
+    data_sets = [binade_records(s) for s in (1.0, -1.0)]
+    n = data_sets[0].size
+    in_order = [np.stack([w, w], axis=1).astype(np.float32).sum(axis=0)[0] for w in data_sets]
     assert abs(float(in_order[0]) - float(in_order[1])) == 4.0
     # The same records as targets of y = 0: the gradient of a record is minus its target.
     problem, clip = Quadratic(1), Clip("l1", y=1.0, z=1.0)
     zero = np.zeros(1)
     means = []
-    for w in worlds:
+    for w in data_sets:
         records = problem.prepare(np.ones((n, 1)), w, "l1")
         grad = problem.terms(zero, zero, zero, records, records, clip).lower_grad_y
         assert grad is not None
@@ -355,7 +355,7 @@ def test_no_message_gets_a_record_through_the_clip(problem: Any, norm: Any, valu
 
 
 def test_the_obvious_clip_lets_nan_through() -> None:
-    """`min(1, C/nan)` is 1 in Python, and a NaN release is an event that one world alone can have."""
+    """`min(1, C/nan)` is 1 in Python, and a NaN release is an event that one data set alone can have."""
     assert min(1.0, 0.1 / math.nan) == 1.0
     np.testing.assert_array_equal(clip_factors(np.array([math.nan, math.inf, 0.0, 2.0]), 1.0), [0.0, 0.0, 1.0, 0.5])
 

@@ -45,7 +45,7 @@ RAISES = """if not np.isfinite(self.loss(outputs, np.ones(1), labels)).all():
             raise FloatingPointError("overflow")"""
 
 
-class World(NamedTuple):
+class DataSet(NamedTuple):
     """Rows of a CSV file. features: (n, d); labels: n texts; split: n words."""
 
     features: np.ndarray
@@ -59,7 +59,7 @@ class World(NamedTuple):
             rows.append(",".join([word, *map(repr, row), label]))
         path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
-    def replaced(self, role: str, label: str | None = None, feature: float | None = None) -> World:
+    def replaced(self, role: str, label: str | None = None, feature: float | None = None) -> DataSet:
         """One record of that role with another label, and with that number in every feature."""
         row = self.split.index(role)
         features, labels = self.features.copy(), list(self.labels)
@@ -67,7 +67,7 @@ class World(NamedTuple):
             features[row] = feature
         if label is not None:
             labels[row] = label
-        return World(features, labels, self.split)
+        return DataSet(features, labels, self.split)
 
 
 class Ended(NamedTuple):
@@ -80,21 +80,23 @@ class Ended(NamedTuple):
     released: Mapping[str, np.ndarray]
 
 
-def world(labels: Callable[[np.ndarray], list[str]]) -> World:
+def data_set(labels: Callable[[np.ndarray], list[str]]) -> DataSet:
     draw = np.random.default_rng(0)
     features = draw.normal(size=(48, 3))
-    return World(features, labels(features[:, 0]), ["train", "validation", "test", "train", "validation", "train"] * 8)
+    return DataSet(
+        features, labels(features[:, 0]), ["train", "validation", "test", "train", "validation", "train"] * 8
+    )
 
 
-def numbers() -> World:
-    return world(lambda a: [repr(v) for v in a.tolist()])
+def numbers() -> DataSet:
+    return data_set(lambda a: [repr(v) for v in a.tolist()])
 
 
-def classes() -> World:
-    return world(lambda a: ["yes" if v > 0 else "no" for v in a])
+def classes() -> DataSet:
+    return data_set(lambda a: ["yes" if v > 0 else "no" for v in a])
 
 
-def ended(folder: Path, here: World, content: Mapping[str, Any]) -> Ended:
+def ended(folder: Path, here: DataSet, content: Mapping[str, Any]) -> Ended:
     folder.mkdir()
     here.write(folder / "d.csv")
     (folder / "own.py").write_text(content.get("own", ""), encoding="utf-8")

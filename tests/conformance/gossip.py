@@ -130,14 +130,14 @@ class GossipConformance:
         worst."""
         raise NotImplementedError
 
-    def worlds(
+    def data_sets(
         self, kind: str, norm: Any = "l1", stream: Any = READ[0], seed: int = 0, algorithm: Any = None,
         problem: Any = None,
     ) -> list[list[dict[str, Any]]]:  # fmt: skip
-        """One agent in two worlds that differ in one record of this kind, at worst where the seed is even."""
+        """One agent in two data sets that differ in one record of this kind, at worst where the seed is even."""
         worst, rng = seed % 2 == 0, np.random.default_rng([7, seed])
         pair = self.small.neighbours(rng, kind, worst)
-        return naive.worlds(
+        return naive.data_sets(
             algorithm or self.certified(), problem or self.small.problem, self.rounds, self.scene(worst), pair, norm,
             stream, rng,
         )  # fmt: skip
@@ -226,7 +226,7 @@ class GossipConformance:
     def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(
         self, split: str, norm: Any, stream: Any
     ) -> None:
-        every = [shares(self.worlds(split, norm, stream, seed), split, norm) for seed in range(self.seeds)]
+        every = [shares(self.data_sets(split, norm, stream, seed), split, norm) for seed in range(self.seeds)]
         for seed, one in enumerate(every):
             for channel, share in one.items():
                 assert (share <= 1.0 + 1e-9).all(), (channel, seed)
@@ -252,7 +252,7 @@ class GossipConformance:
             # Every term of this kind of records is a multiple of the features.
             other[split][0][0] = 0.0
             scene = self.scene(seed % 2 == 0)
-            runs = naive.worlds(algorithm, problem, self.rounds, scene, (one, other), "l1", stream, rng, _ZEROED)
+            runs = naive.data_sets(algorithm, problem, self.rounds, scene, (one, other), "l1", stream, rng, _ZEROED)
             for share in shares(runs, split, "l1").values():
                 assert (share <= 1.0 + 1e-9).all()
                 largest = max(largest, float(share.max(initial=0.0)))
@@ -266,14 +266,14 @@ class GossipConformance:
         """The certificate tested above is the one that is priced."""
         for stream in READ:
             planned = self.certified().planned_releases(naive.public_of(self.rounds, stream, self.small.problem))
-            run = self.worlds("train", stream=stream)[0]
+            run = self.data_sets("train", stream=stream)[0]
             for split in ("train", "validation"):
                 for channel, sizes in certified_change(run, split).items():
                     listed = planned[channel].sensitivity.get(split, np.zeros((sizes.size, 1)))
                     np.testing.assert_allclose(listed[:, 0], sizes, rtol=1e-12)
 
     def test_a_forgotten_clip_exceeds_the_certificate(self) -> None:
-        found = shares(self.worlds("train", problem=self.small.unclipped), "train", "l1")
+        found = shares(self.data_sets("train", problem=self.small.unclipped), "train", "l1")
         assert min(found[channel].max() for channel in self.moved["train"]) > 10.0
 
     # Planted bugs and refusals ----------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class GossipConformance:
         """Where plan and record agree about a bug, what neighbours say does not."""
         broken = with_fields_of(leak[0], self.certified())
         with pytest.raises(ValueError, match="counts as public"):
-            realised_change(*self.worlds(leak[1], algorithm=broken))
+            realised_change(*self.data_sets(leak[1], algorithm=broken))
 
     def test_refusals(self, refusal: tuple[str, Any, str]) -> None:
         key, value, words = refusal

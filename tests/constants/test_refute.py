@@ -196,7 +196,7 @@ def test_there_is_no_other_sensitivity() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_worlds_are_neighbours_within_the_domain(name: str) -> None:
+def test_data_sets_are_neighbours_within_the_domain(name: str) -> None:
     where = space(name, n_train=5, n_validation=4)
     rng = np.random.default_rng(8)
     for role, split in enumerate(SPLITS):

@@ -200,12 +200,12 @@ def test_the_slope_bound_is_attained(loss: str, role: str) -> None:
     one = {r: swapped(none[r], loss, np.array([1.0, 0.0]), 1.0, 1.0, 1.0) for r in ROLES}
     opposite = swapped(none["validation"], loss, np.array([-1.0, 0.0]), 1.0, 1.0, 1.0)
     single = records(loss, [[1.0, 0.0]], [1.0])
-    worlds = (
+    data_sets = (
         [(none["train"], v) for v in (one["validation"], opposite)]
         if role == "validation"
         else [(t, single) for t in (none["train"], one["train"])]
     )
-    found = [pooled(loss, *world).implicit(at(w), theta, pointwise=True) for world in worlds]
+    found = [pooled(loss, *data_set).implicit(at(w), theta, pointwise=True) for data_set in data_sets]
     allowed = float(found[0].sensitivities[role].sensitivity[0])  # type: ignore[index] # one of the roles
     assert 0.999 < abs(float((found[0].value - found[1].value)[0, 0])) / allowed <= 1.0 + 1e-9
 

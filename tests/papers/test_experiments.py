@@ -323,7 +323,7 @@ def test_the_attack_on_batches_finds_the_delta_of_full_ones() -> None:
 
 
 def test_the_lower_bound_is_one() -> None:
-    """Gaussian scores at a known distance: below the exact ε, and most of it; nothing where the worlds are the same."""
+    """Gaussian scores at a known distance: below the exact ε, and most of it; nothing of equal data sets."""
     rng, mu = np.random.default_rng(1), 1.5
     first, second = rng.normal(mu, 1.0, 200_000), rng.normal(0.0, 1.0, 200_000)
     exact = float(gaussian_epsilon(mu, 1e-3))

@@ -291,7 +291,7 @@ def test_scores_feed_an_exponential_mechanism() -> None:
 # What an inaccurate solve may add ------------------------------------------------------------------------------------
 
 
-class Worlds:
+class DataSets:
     """Two `mean` pools whose last record is antipodal: closed forms attain S exactly, and solvers err on purpose."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -308,7 +308,7 @@ class Worlds:
         self.direction = np.array([1.0, 0.0, 0.0])
 
     def change(self, method: str, kind: str, y_sign: float, v_sign: float) -> tuple[float, float]:
-        """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its world."""
+        """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its data set."""
         minimise, inverse_product = pooled.certified.minimise, pooled.certified.inverse_product
         results = []
         for pool, sign in zip(self.needs_records, (1.0, -1.0), strict=True):
@@ -327,7 +327,7 @@ class Worlds:
 
 
 def test_solvers_that_err_as_much_as_certified_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, validation = Worlds(monkeypatch, "train"), Worlds(monkeypatch, "validation")
+    train, validation = DataSets(monkeypatch, "train"), DataSets(monkeypatch, "validation")
     change, bound = train.change("minimiser", "train", 1.0, 0.0)
     assert 0.999999 * bound < change <= bound
     change, bound = validation.change("hypergradient", "validation", -1.0, -1.0)
@@ -341,7 +341,7 @@ def test_what_is_forgotten_is_seen(forgotten: str, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(
             pooled_bounds, "minimiser_sensitivity", lambda c, m, n, a, penalty: plain(c, m, n, 0.0, penalty)
         )
-        change, bound = Worlds(monkeypatch, "train").change("minimiser", "train", 1.0, 0.0)
+        change, bound = DataSets(monkeypatch, "train").change("minimiser", "train", 1.0, 0.0)
     elif forgotten == "another x":
         case = CASES["ridge_shared"]
         right = pooled_bounds.PooledBounds.constants_at
@@ -356,7 +356,7 @@ def test_what_is_forgotten_is_seen(forgotten: str, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(pooled_bounds, "estimate_slack", drop)
         # The other error is left out, too: the rounding that is charged besides could hide it.
         signs = (-1.0, -1.0)
-        change, bound = Worlds(monkeypatch, "validation").change("hypergradient", "validation", *signs)
+        change, bound = DataSets(monkeypatch, "validation").change("hypergradient", "validation", *signs)
     assert change > bound
 
 
@@ -456,24 +456,24 @@ class Asked:
     st.integers(0, 10**6),
 )
 def test_means_combine_to_the_implicit_gradient(n: int, weight: float, positive: bool, public: bool, seed: int) -> None:
-    world = Asked(n, weight, positive, public, seed)
-    here = world.release()
-    assert np.allclose(here.value[0], world.exact(), rtol=1e-9, atol=1e-9)
+    data_set = Asked(n, weight, positive, public, seed)
+    here = data_set.release()
+    assert np.allclose(here.value[0], data_set.exact(), rtol=1e-9, atol=1e-9)
     for kind in ("train", "validation"):
-        before = world.release()
-        world.replace(kind)
-        assert sensitivity(before, world.release()) <= carried(before, kind)
+        before = data_set.release()
+        data_set.replace(kind)
+        assert sensitivity(before, data_set.release()) <= carried(before, kind)
 
 
 def test_combined_sensitivities_are_those_of_the_other_derivation() -> None:
     """With a public J no sharper bound than ‖J‖/w₀ is found where ∇²R is a multiple of the identity."""
     for positive in (True, False):
         for public in (True, False):
-            world = Asked(50, 0.4, positive, public, 1)
-            world.ridge = 0.4 * np.eye(3)
-            got = world.release()
-            norm = world.C.x if world.j0 is None else float(np.linalg.norm(world.j0, 2))
-            clips = Clips(world.C.x, world.C.z, world.C.x if world.j0 is None else 0.0, world.C.z)
+            data_set = Asked(50, 0.4, positive, public, 1)
+            data_set.ridge = 0.4 * np.eye(3)
+            got = data_set.release()
+            norm = data_set.C.x if data_set.j0 is None else float(np.linalg.norm(data_set.j0, 2))
+            clips = Clips(data_set.C.x, data_set.C.z, data_set.C.x if data_set.j0 is None else 0.0, data_set.C.z)
             other = implicit_sensitivity(clips, 0.4, norm, 50, 50, positive=positive)
             for kind in ("train", "validation"):
                 assert carried(got, kind) == pytest.approx(other[kind], rel=1e-9)
@@ -506,14 +506,14 @@ def test_a_smaller_bound_for_b_or_j_is_enforced() -> None:
 
 
 def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() -> None:
-    world = Asked(5, 1.0, True, False, 2)
-    flat = [np.stack([np.ravel(v) for v in part]) for part in (world.a, world.b, world.j, world.h)]
-    sampled = mean(flat[1], "validation", world.C.z)
+    data_set = Asked(5, 1.0, True, False, 2)
+    flat = [np.stack([np.ravel(v) for v in part]) for part in (data_set.a, data_set.b, data_set.j, data_set.h)]
+    sampled = mean(flat[1], "validation", data_set.C.z)
     (spread,) = sampled.sensitivities.values()
     drawn: Any = {"validation": spread._replace(rate=np.array([0.1]), batch=4, sampling="poisson")}
     sampled = Bounded(sampled.public, sampled.private, drawn, "l2")
-    j, h = mean(flat[2], "train", world.C.x), mean(flat[3], "train", world.C.z) + world.ridge.reshape(1, -1)
-    out = implicit_mean(mean(flat[0], "validation", world.C.x), sampled, j, h, world.C)
+    j, h = mean(flat[2], "train", data_set.C.x), mean(flat[3], "train", data_set.C.z) + data_set.ridge.reshape(1, -1)
+    out = implicit_mean(mean(flat[0], "validation", data_set.C.x), sampled, j, h, data_set.C)
     assert out.sensitivities["validation"].batch == MIXED
     assert np.array_equal(out.sensitivities["validation"].rate, [1.0])
     assert out.sensitivities["train"].batch is None
@@ -521,10 +521,10 @@ def test_nothing_is_amplified_by_sampling_and_nothing_certified_without_clips() 
         mean(flat[0], "validation", np.inf),
         mean(flat[1], "validation", np.inf),
         mean(flat[2], "train", np.inf),
-        mean(flat[3], "train", np.inf) + world.ridge.reshape(1, -1),
+        mean(flat[3], "train", np.inf) + data_set.ridge.reshape(1, -1),
         Clip("l2"),
     )
-    assert np.allclose(free.value[0], world.exact(), rtol=1e-9)
+    assert np.allclose(free.value[0], data_set.exact(), rtol=1e-9)
     assert all(np.isinf(s.sensitivity).all() for s in free.sensitivities.values())
 
 

@@ -106,7 +106,7 @@ def test_what_has_no_candidates(domain: Domain, p: int, count: int | None, says:
 # ---- the law -------------------------------------------------------------------------------------------------------
 
 
-def worlds(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[Any, Any]]:
+def data_sets(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[Any, Any]]:
     """Records of two neighbours, as (features, labels) of train and of validation records."""
     rng = np.random.default_rng([seed, n])
     parts = {k: dataset(case, name, n, seed + i) for i, k in enumerate(("train", "validation"))}
@@ -123,14 +123,14 @@ def worlds(case: Case, name: str, n: int, kind: Split, seed: int) -> list[tuple[
     return [(w["train"], w["validation"]) for w in out]
 
 
-def pool_of(case: Case, world: tuple[Any, Any]) -> Pooled:
-    train, validation = world
+def pool_of(case: Case, data_set: tuple[Any, Any]) -> Pooled:
+    train, validation = data_set
     return Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
 
 
-def exact_score(case: Case, world: tuple[Any, Any], x: Array) -> float:
+def exact_score(case: Case, data_set: tuple[Any, Any], x: Array) -> float:
     """Φ(x) in extended precision, by other code: a dozen of Newton's steps from 0."""
-    there, y = Exact(case, x, *world), np.zeros(case.problem.q, dtype=np.longdouble)
+    there, y = Exact(case, x, *data_set), np.zeros(case.problem.q, dtype=np.longdouble)
     for _ in range(12):
         hessian, gradient = there.lower_hessian(y), there.lower_gradient(y)
         y = y - np.linalg.solve(hessian.astype(float), gradient.astype(float))
@@ -141,13 +141,13 @@ def exact_score(case: Case, world: tuple[Any, Any], x: Array) -> float:
 def test_candidates_follow_the_exact_law(name: str) -> None:
     """Draws against probabilities from an independent Φ; half the scale, and twice, are seen."""
     case = cases()[name]
-    world = worlds(case, "random", 12, "train", 5)[0]
-    pool = pool_of(case, world)
+    data_set = data_sets(case, "random", 12, "train", 5)[0]
+    pool = pool_of(case, data_set)
     p = case.problem.p
     points = candidates(Domain("box", low=-2.0, high=1.0), p, 9 if p == 1 else 2)
     low, high = np.full(p, -2.0), np.full(p, 1.0)
     selection = FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores)
-    exact = np.array([exact_score(case, world, x) for x in points])
+    exact = np.array([exact_score(case, data_set, x) for x in points])
     scores = pool.scores(points)
     assert np.abs(scores - exact).max() <= selection.facts.inexact
     scale = float(np.ptp(exact)) / 2.5
@@ -197,7 +197,7 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
     p = case.problem.p
     for data in ("random", "separable", "one_against_all"):
         for n in (3, 20):
-            both = [pool_of(case, w) for w in worlds(case, data, n, kind, 11)]
+            both = [pool_of(case, w) for w in data_sets(case, data, n, kind, 11)]
             low, high = np.full(p, -1.5), np.full(p, 1.5)
             make = Score.of_norm if norm else Score.of_value
             points = candidates(Domain("box", low=-1.5, high=1.5), p, 17 if p == 1 else 2)
@@ -291,7 +291,7 @@ def test_rounding_and_inexactness_are_in_the_price() -> None:
     found = float(np.abs(one - other).max()) * scale
     assert found <= selection.sensitivity["train"]
     assert found > 2.0 * shift + 0.9 * r, "without room for rounding the price would be too low"
-    # Errors of the scores: ±e in one world, ∓e in the other.
+    # Errors of the scores: ±e in one data set, ∓e in the other.
     error = 0.05
     inexact = replace(selection, facts=replace(declared, inexact=error))
     signs = np.array([1.0, 0.0, -1.0])
@@ -427,8 +427,8 @@ def test_a_draw_that_would_take_too_long_is_refused() -> None:
 def test_a_quadratic_upper_level_in_several_dimensions() -> None:
     """From records: coefficients, density, draws; the mean of the draws against a Gaussian that the box hardly cuts."""
     case = cases(1.0)["quadratic"]
-    world = worlds(case, "random", 40, "train", 9)[0]
-    pool = pool_of(case, world)
+    data_set = data_sets(case, "random", 40, "train", 9)[0]
+    pool = pool_of(case, data_set)
     low, high = np.full(D, -3.0), np.full(D, 3.0)
     facts = Density.from_bounds(pool.bounds, low, high, 2.0, 0.0)
     assert facts.convex
@@ -441,7 +441,7 @@ def test_a_quadratic_upper_level_in_several_dimensions() -> None:
     units = step * np.eye(D)
 
     def phi(at: Array) -> float:
-        return exact_score(case, world, at)
+        return exact_score(case, data_set, at)
 
     hessian = np.array(
         [[(phi(a + b) - phi(a - b) - phi(b - a) + phi(-a - b)) / (4.0 * step**2) for a in units] for b in units]

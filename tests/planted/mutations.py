@@ -462,7 +462,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/accounting/float_slack.py",
         "        delta += far_p[0] + far_q[0] + _COIN * part.n_randomised\n",
         "        delta += _COIN * part.n_randomised\n",
-        (f"{_SLACK}::test_what_is_far_out_under_either_world_is_charged",),
+        (f"{_SLACK}::test_what_is_far_out_under_either_data_set_is_charged",),
     ),
     # Clips ----------------------------------------------------------------------------------------------------------
     Mutation(

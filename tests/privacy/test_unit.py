@@ -176,7 +176,7 @@ def dataset(problem: Any, records: Any, unit: Unit, norm: Norm, seed: int, strea
     )  # type: ignore[arg-type]
 
 
-def worlds(records: Any, unit: Unit, draw: np.random.Generator, extreme: bool) -> Iterator[Any]:
+def data_sets(records: Any, unit: Unit, draw: np.random.Generator, extreme: bool) -> Iterator[Any]:
     """Two data sets that differ in the unit: its features are opposite and long if `extreme`, or of any size.
 
     The model does not lean to either side of the first feature, so that neither gradient is cut off.
@@ -208,7 +208,7 @@ def test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near(unit: U
             draw = np.random.default_rng([9, seed])
             at, t = draw.normal(size=(1, problem.q)), int(draw.integers(4))
             at[0, 0] = 0.0
-            pair = list(worlds(records, unit, draw, extreme=seed % 3 == 0))
+            pair = list(data_sets(records, unit, draw, extreme=seed % 3 == 0))
             means = [
                 dataset(problem, r, unit, norm, seed, stream).batch(t).lower_grad_y(np.zeros((1, 0)), at) for r in pair
             ]
@@ -238,12 +238,12 @@ def test_what_is_not_finite_contributes_nothing() -> None:
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_messages_of_neighbours_stay_within_what_is_planned(algorithm: str, keys: Mapping[str, Any]) -> None:
-    """On one transcript: two worlds are no farther apart than the ledger says, and all others say the same."""
+    """On one transcript: two data sets are no farther apart than the ledger says, and all others say the same."""
     job = built(keys, algorithm)
     largest = 0.0
     for seed in range(8):
         draw = np.random.default_rng([4, seed])
-        pair = list(worlds(job.records["train"][1], job.unit, draw, extreme=seed % 2 == 0))
+        pair = list(data_sets(job.records["train"][1], job.unit, draw, extreme=seed % 2 == 0))
         told = [replayed(with_train(job, 1, records)) for records in pair]
         c = job.ledger.charged_channels[0]
         for index in c.rounds:
@@ -407,7 +407,7 @@ def test_an_audit_refutes_a_price_that_forgets_the_unit(
         (KEYS[5], {"algorithm": {"local_steps": 2}}, "an agent without contributions that still takes part"),
     ],
 )
-def test_worlds_that_cannot_be_made_are_refused(keys: Any, tables: Any, words: str) -> None:
+def test_data_sets_that_cannot_be_made_are_refused(keys: Any, tables: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         decentral_dp.audit(content(keys, **tables), runs=20)
     with pytest.raises(InputError, match="a canary is one record"):
@@ -452,7 +452,7 @@ def test_no_agent_moves_a_block_further_than_its_clip_says(unit: Unit, norm: Nor
             draw = np.random.default_rng([11, seed])
             at = draw.normal(size=(1, 4))
             at[0, 0] = 0.0
-            pair = worlds(records, unit, draw, extreme=seed % 2 == 0)
+            pair = data_sets(records, unit, draw, extreme=seed % 2 == 0)
             one, other = (moved_block(r, unit, norm, stream, at) for r in pair)
             allowed = float(one.sensitivities["train"].sensitivity[0])
             assert allowed == pytest.approx(CLIP if unit.zeroed else 2.0 * CLIP, rel=1e-12)
@@ -601,8 +601,8 @@ def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: U
     draw, at, largest = np.random.default_rng(1), np.zeros((1, problem.q)), 0.0
     for t in range(300):
         means = [
-            dataset(problem, world, unit, "l2", 5, Stream("poisson", share=0.5)).batch(t).lower_grad_y(at[:, :0], at)
-            for world in worlds(records, unit, draw, extreme=t % 2 == 0)
+            dataset(problem, data_set, unit, "l2", 5, Stream("poisson", share=0.5)).batch(t).lower_grad_y(at[:, :0], at)
+            for data_set in data_sets(records, unit, draw, extreme=t % 2 == 0)
         ]
         moved = np.linalg.norm(means[0].private - means[1].private)
         largest = max(largest, float(moved / means[0].sensitivities["train"].sensitivity[0]))

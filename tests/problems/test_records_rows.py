@@ -142,9 +142,9 @@ def test_a_record_in_its_place_moves_no_bit_of_another(kind: str, monkeypatch: p
             return {name: value for name, value in {**terms, **whole}.items() if value is not None}
 
         with np.errstate(all="ignore"):
-            worlds = [ask(some) for some in silent(problem, records, int(rng.integers(n)), ask)]
-        found = max(found, len(worlds))
-        for other in worlds[1:]:
-            for name, value in worlds[0].items():
+            data_sets = [ask(some) for some in silent(problem, records, int(rng.integers(n)), ask)]
+        found = max(found, len(data_sets))
+        for other in data_sets[1:]:
+            for name, value in data_sets[0].items():
                 assert np.array_equal(value, other[name]), (name, n, d)
     assert found > 1

@@ -87,7 +87,7 @@ def test_an_audit_goes_on_by_its_file(tmp_path: Path, monkeypatch: pytest.Monkey
         decentral_dp.resume(out)
 
 
-def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path: Path) -> None:
+def test_an_interrupt_between_two_data_sets_of_one_run_counts_it_for_none(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     whole = decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS)
     real, calls = audit_runs.Run, []

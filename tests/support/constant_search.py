@@ -38,8 +38,8 @@ def _swap(f: Callable[[int], Array]) -> float:
     return norm(f(0) - f(1))
 
 
-# Constant → its value in a world of one record of each role; "radius" and "m" are of minimisers, in any world. μ is
-# inverted, so that every constant is a largest value.
+# Constant → its value in a data set of one record of each role; "radius" and "m" are of minimisers, in any data set. μ
+# is inverted, so that every constant is a largest value.
 MEASURES: Mapping[str, Callable[[NeighbourPair], float]] = {
     "mu": lambda w: 1.0 / float(np.linalg.eigvalsh(w.second(w.x, w.y, 0)[0])[0]),
     "l_fx": lambda w: norm(w.terms(w.x, w.y, 0, "upper_grad_x")),
@@ -69,7 +69,7 @@ def search_all(space: SearchSpace, seed: int, tries: int = 200) -> dict[str, Pai
 
     Args:
         space: the public domain.
-        seed: of the random worlds.
+        seed: of the random instances.
         tries: for each, default 200.
 
     Returns:
@@ -85,7 +85,7 @@ def search_constants(
 
     Args:
         space: the public domain.
-        seed: of the random worlds.
+        seed: of the random instances.
         tries: for each constant, default 100.
         names: fields of `ProblemConstants`, default all that are measured.
 

@@ -52,7 +52,7 @@ def price_complaints(
         for one, other in (((left < cut).sum(), (right < cut).sum()), ((right >= cut).sum(), (left >= cut).sum())):
             p, q = _least(int(one), draws), _most(int(other), draws)
             if p - _allowed(m, loss, q) > 0.0:
-                out.append(f"{m.name}: an event of {p:.4g} in one world and {q:.4g} in the other, at {loss:.3g}")
+                out.append(f"{m.name}: an event of {p:.4g} for one data set and {q:.4g} for the other, at {loss:.3g}")
     return out[:1]
 
 

@@ -294,11 +294,11 @@ READ = (Stream("all"), Stream("accumulate", batch=1), Stream("minibatch", batch=
 # (round, exchange, rng) → what the agent says, and what it receives, (1, ·).
 Scene = Callable[[int, int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
 # kind of record → features and labels.
-World = dict[str, tuple[np.ndarray, np.ndarray]]
+DataSet = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
-def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[World, World]:
-    """Three records of each kind; in the other world the first of one kind is replaced, by its opposite if `worst`."""
+def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[DataSet, DataSet]:
+    """Three records of each kind; of the other data set the first of a kind is replaced, by its opposite if `worst`."""
     d, n = 2, LABELS.size
     one = {k: (rng.normal(size=(n, d)) * 10.0 ** rng.integers(0, 3), LABELS.copy()) for k in ("train", "validation")}
     if worst:
@@ -312,11 +312,11 @@ def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[W
     return one, other
 
 
-def worlds(
-    algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[World, World], norm: Any, stream: Stream,
+def data_sets(
+    algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[DataSet, DataSet], norm: Any, stream: Stream,
     rng: np.random.Generator, unit: Unit = RECORD,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
-    """What one agent wants to say on one transcript, in each of two worlds."""
+    """What one agent wants to say on one transcript, in each of two data sets."""
     script = [
         scene(*divmod(index, algorithm.releases_per_round), rng)
         for index in range(rounds * algorithm.releases_per_round + 1)
@@ -324,11 +324,11 @@ def worlds(
     own, received = [s[0] for s in script], [s[1] for s in script[:-1]]
     return [
         replay(
-            algorithm, problem, *(problem.prepare(*world[k], norm) for k in ("train", "validation")), rounds=rounds,
+            algorithm, problem, *(problem.prepare(*data_set[k], norm) for k in ("train", "validation")), rounds=rounds,
             neighbour_weight=0.6, own=own, received=received, clip=Clip(norm, **CLIPS), stream=stream,
             unit=unit,
         )
-        for world in pair
+        for data_set in pair
     ]  # fmt: skip
 
 
@@ -342,7 +342,7 @@ def shares(runs: list[list[dict[str, Any]]], kind: Any, norm: Any) -> dict[str, 
 
 
 def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
-    """What is public about the agent of `worlds`."""
+    """What is public about the agent of `data_sets`."""
     t, counts = np.arange(rounds)[:, None], np.full((1, 1), LABELS.size)
     kinds = ("train", "validation")
     return Public(
@@ -374,7 +374,7 @@ class Small:
     """What small jobs are made of. all_read: the kind whose terms all read records; problem, unclipped: as an object.
 
     base: algorithm table, guarantee, mechanism → scenario. made: kind, scenario → job. neighbours: rng, kind of record,
-    whether at worst → two worlds. zeroed: kinds of records whose terms are all multiples of their features.
+    whether at worst → two data sets. zeroed: kinds of records whose terms are all multiples of their features.
     """
 
     base: Callable[..., dict[str, Any]]
@@ -382,7 +382,7 @@ class Small:
     all_read: str
     problem: Any
     unclipped: Any
-    neighbours: Callable[[np.random.Generator, str, bool], tuple[World, World]]
+    neighbours: Callable[[np.random.Generator, str, bool], tuple[DataSet, DataSet]]
     zeroed: tuple[str, ...] = ("train", "validation")
 
 

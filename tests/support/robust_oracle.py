@@ -154,6 +154,6 @@ def released(context: MinimaxContext, asked: ClippedQuery, records: Any) -> Arra
     return np.asarray(total / (asked.rate * context.n) + centre)
 
 
-def furthest(context: MinimaxContext, asked: ClippedQuery, worlds: list[Any]) -> float:
-    """The longest way between the means of any two neighbouring worlds: all differ in one record."""
-    return float(pdist(np.array([released(context, asked, w) for w in worlds])).max())
+def furthest(context: MinimaxContext, asked: ClippedQuery, data_sets: list[Any]) -> float:
+    """The longest way between the means of any two neighbouring data sets: all differ in one record."""
+    return float(pdist(np.array([released(context, asked, w) for w in data_sets])).max())

@@ -116,18 +116,18 @@ class Setting:
         laplace = 2.0**0.5 if self.mechanism == "laplace" else 1.0
         return {c: NoiseSchedule(flat + laplace * v / self.size, flat) for c, v in MOVES.items()}
 
-    def drive(self, world: int, releaser: Callable[[], Any]) -> Host:
-        """A run in this world, with a neighbour that keeps every term of the first record at its clip."""
+    def drive(self, data_set: int, releaser: Callable[[], Any]) -> Host:
+        """A run in this data set, with a neighbour that keeps every term of the first record at its clip."""
         norm: Any = "l1" if self.mechanism == "laplace" else "l2"
         records: dict[Any, Any] = {}
         for kind in ("train", "validation"):
             n = 2 if kind == self.kind else MANY
             features, labels = np.full((n, 2), 0.05), np.ones(n)
             features[0] = [1e4, 0.0]
-            labels[0] = -1.0 if world and kind == self.kind else 1.0
+            labels[0] = -1.0 if data_set and kind == self.kind else 1.0
             records[kind] = [self.problem.prepare(features, labels, norm)] * self.copies
         agents = np.arange(self.copies)
-        batches = Streams(seeded_root(world, b"family"), "batch", agents)
+        batches = Streams(seeded_root(data_set, b"family"), "batch", agents)
         clip = Clip(norm, x=CLIP, y=CLIP, z=CLIP)
         weights = np.full(self.copies, WEIGHT)
         dataset = LocalDataset(agents, self.problem, records, weights, Stream("all"), clip, batches)
@@ -138,19 +138,19 @@ class Setting:
             said = host.advance(np.full((1, said.shape[1]), 5.0))
         return host
 
-    def transcripts(self, world: int, seed: int) -> tuple[list[Bundle], Ledger]:
+    def transcripts(self, data_set: int, seed: int) -> tuple[list[Bundle], Ledger]:
         agents, releases_per_round = np.arange(self.copies), self.program.releases_per_round
         streams = Streams(seeded_root(seed, b"family"), "noise", agents)
         heard = Heard(self.sampler(self.mechanism, self.noise, streams, releases_per_round))
-        self.drive(world, lambda: heard)
+        self.drive(data_set, lambda: heard)
         return heard.said, assemble([(agents, heard.recorder)], self.copies, releases_per_round).select(np.array([0]))
 
     def scores(self, said: list[Bundle]) -> np.ndarray:
-        """Exact log-likelihood ratio of the first world against the second, per copy."""
+        """Exact log-likelihood ratio of the first data set against the second, per copy."""
         wanted = []
-        for world in (0, 1):
+        for data_set in (0, 1):
             script = Script(said)
-            self.drive(world, lambda script=script: script)
+            self.drive(data_set, lambda script=script: script)
             wanted.append(script.wanted)
         total, noise = np.zeros(self.copies), self.noise
         drawn = 1.0 / 3.0 if self.sampler is Quieter else 1.0
@@ -158,7 +158,7 @@ class Setting:
             for channel, released in said[index].items():
                 pair = [w[index][channel] for w in wanted]
                 if not isinstance(pair[0], Bounded):
-                    # Sent in the clear: a difference between the worlds decides.
+                    # Sent in the clear: a difference between the data sets decides.
                     apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
                     total = total + 50.0 * apart[1] - 50.0 * apart[0]
                     continue

@@ -18,7 +18,7 @@ from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs.job import Job
 from tests.support import naive
-from tests.support.naive import Small, World, built
+from tests.support.naive import DataSet, Small, built
 
 M = np.array([[1.0, 0.0], [0.5, 1.0], [1.0, -2.0]])
 C = np.array([[0.3, 0.0], [0.0, 0.4], [0.1, -0.2]])
@@ -171,8 +171,8 @@ def made(kind: str, content: Mapping[str, Any], *, priced: bool = False) -> Job:
     return built(decentral_dp.load(content), PROBLEMS[kind], priced=priced)
 
 
-def turned_records(rng: np.random.Generator, kind: str, worst: bool) -> tuple[World, World]:
-    """Three records of each kind; in the other world the first of one kind is another, at worst its opposite."""
+def turned_records(rng: np.random.Generator, kind: str, worst: bool) -> tuple[DataSet, DataSet]:
+    """Three records of each kind; in the other data set the first of one kind is another, at worst its opposite."""
     rows = {k: rng.normal(size=(3, 2)) * 10.0 ** rng.integers(0, 3) for k in ("train", "validation")}
     one = {k: (r, rng.choice([-1.0, 1.0], size=3)) for k, r in rows.items()}
     if worst:

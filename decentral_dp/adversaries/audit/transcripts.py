@@ -14,7 +14,8 @@ divergence of mixtures is at most the mixture of their divergences. Given that, 
     Poisson       every record by its own coin: in with probability q, else left out, all others being as they are
     fixed size    b of n: with probability q = b/n the record is in, else another one has its place
 
-Where noise goes on from that of earlier rounds, a replay adds what does to its queries: given the world, it is known.
+Where noise goes on from that of earlier rounds, a replay adds what does to its queries: given the data set, it is
+known.
 
 Where agents share noise, the observer has the noise of all other agents, whose queries it knows, and the draws of those
 pairs that colluders can tell. What is left of the victim's is normal around what they explain, at its effective scale.
@@ -437,7 +438,7 @@ def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membershi
 def _with_past_noise(
     job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
 ) -> Mapping[Key, Made]:
-    """The queries with what goes on from the noise of earlier rounds, which is known given the world."""
+    """The queries with what goes on from the noise of earlier rounds, which is known given the data set."""
     out = dict(queries)
     for channel, schedule in job.noise.items():
         past = None

@@ -10,8 +10,8 @@ its sampler exactly at fewer bits, and extrapolating; Gaussian ones by counting 
               end
 
 Gaussian releases, any number of them, adaptive, on batches or not, N coordinates in all. Let p° be p̂ up to cσ and p
-beyond, and P̂, P°, P (Q̂, Q°, Q) the laws of transcripts in one world (a neighbour's). Sizes of batches, what else is in
-them, and what rounding tosses may be shown; a record's own coin stays hidden. As (1 − xy)₊ ≤ (1 − x)₊ + (1 − y)₊,
+beyond, and P̂, P°, P (Q̂, Q°, Q) the laws of transcripts of one data set (a neighbour's). Sizes of batches, what else
+is in them, and what rounding tosses may be shown; a record's own coin stays hidden. As (1 − xy)₊ ≤ (1 − x)₊ + (1 − y)₊,
 
     (P̂ − e^{ε+a+b} Q̂)₊ ≤ (P̂ − P°)₊ + P°(1 − Q̂/Q°)₊ + (P° − e^a P)₊ + e^a (P − e^ε Q)₊ + e^{a+ε} (Q − e^b Q°)₊,
     δ̂(ε + a + b) ≤ τ + δ_a + e^a δ(ε) + e^{a+ε} δ_b.
@@ -21,7 +21,7 @@ Far out (τ). Both terms add up over coordinates: (1 − Πx)₊ ≤ Σ(1 − x)
     F(v) = ∫_{|y|>c} h(y) φ(y − v) dy = u e^{−k²/2} (e^{kv} Φ(v + k − c) + e^{−kv} Φ(−v + k − c)) + what is beyond 10.
 
 In the second, y comes from P and is judged by Q. A release on a batch is a mixture over the record's coin in both
-worlds, so Q̂/Q° is a mean of at most two products, of centres no further than the release's μ (in σ) from that of y.
+data sets, so Q̂/Q° is a mean of at most two products, of centres no further than the release's μ (in σ) from that of y.
 F(√v) − F(0) over v grows, so that the sum over coordinates shifted by v_i, Σ v_i² ≤ μ², is at most d F(0) + F(μ):
 
     τ ≤ Σ over releases of 3 d F(0) + 2 F(μ),   times 1.1 for the grid's cells, and masses of p° that are not one.

@@ -10,7 +10,7 @@ the messages of the agents S_t ⊇ O of round t learns no more than a Gaussian p
 
     μ² = min over d ≥ 0, d_{i,t} = 0 on S_t:   Σ_{t,i} (R_t d_{t−1} + D_t e_v − d_t)²_{i,+} / s²_{i,t},     d_{−1} = 0.
 
-d_{i,t} is how far the messages of agent i may be apart in two coupled worlds; what exceeds it is taken away by a shift
+d_{i,t} is how far the messages of agent i may be apart in two coupled runs; what exceeds it is taken away by a shift
 of that agent's noise. Every d ≥ 0 that is 0 on S_t gives a valid price: what is printed is evaluated at the d that was
 found, with every rounding upwards, so that no solver is trusted. d = 0 is the price against who sees every message.
 
@@ -168,7 +168,7 @@ def _price_at(coupled: Coupled, victim: int, moved: Array, apart: Array) -> floa
         arrives[victim] += moved[t]
         # A sum of m products that are at least 0 is off by at most m + 1 roundings of itself.
         excess = np.maximum(arrives * (1.0 + 2.0 * terms * _UNIT) - apart[t], 0.0)
-        # An observer's inputs are equal in both worlds, and so is what it computes.
+        # An observer's inputs are equal in both data sets, and so is what it computes.
         total += float(np.square(np.where(np.isinf(coupled.noise[t]), 0.0, excess) / coupled.noise[t]).sum())
         before = apart[t]
     return float(np.sqrt(total) * (1.0 + 4.0 * (terms + len(coupled.factors)) * _UNIT))

@@ -15,11 +15,11 @@ kernels of the same variance, hence (adaptive composition) a pair with at most
 
     ν² = Σ_{t, i∉O} (√d D_{i,t+1} + E_{i,t})²/s_{i,t+1}²,
 
-and the views in two neighbouring worlds are a pair with at most μ + 2ν: float64 to real, real to real, real to float64
-(group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
+and the views in two neighbouring data sets are a pair with at most μ + 2ν: float64 to real, real to real, real to
+float64 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
 
 All noise counts here, not the victim's alone, and float64 draws it not quite normally. With n draws the laws of both
-worlds lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
+data sets lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
 
     δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
 

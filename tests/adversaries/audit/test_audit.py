@@ -154,7 +154,7 @@ def test_an_uncharged_channel_shows() -> None:
 
 
 @pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
-def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
+def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
     plan = plan_audit("network_view", 60, vantage, overrides=overrides)
     found = play(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0

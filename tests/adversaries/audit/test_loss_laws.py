@@ -127,7 +127,7 @@ def test_one_release_on_a_sample_shows_what_is_certified(name: str, overrides: l
     assert (found.status, found.null_shown) == ("ok", 0.0)
 
 
-def test_worlds_among_copies_differ_in_one_record() -> None:
+def test_data_sets_among_copies_differ_in_one_record() -> None:
     job = build(load("ldp_single_level", FEW_OF_MANY))
     neighbours = farthest(job, seeded_root(0, b"worlds"))
     crowd = among_copies(neighbours)

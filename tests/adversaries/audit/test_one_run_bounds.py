@@ -52,19 +52,19 @@ def best_mechanism(right: int, guesses: int, coins: int, epsilon: float, delta: 
         for which in combinations(range(coins), guesses)
         for values in product((0, 1), repeat=guesses)
     ]
-    worlds = list(product((0, 1), repeat=coins))
-    n, size = len(outputs), len(outputs) * len(worlds)
+    data_sets = list(product((0, 1), repeat=coins))
+    n, size = len(outputs), len(outputs) * len(data_sets)
     pairs = [
         (a, b)
-        for a in range(len(worlds))
-        for b in range(len(worlds))
-        if sum(x != y for x, y in zip(worlds[a], worlds[b], strict=True)) == 1
+        for a in range(len(data_sets))
+        for b in range(len(data_sets))
+        if sum(x != y for x, y in zip(data_sets[a], data_sets[b], strict=True)) == 1
     ]
-    # Variables: P(output | world), then for each ordered pair how much of each output is beyond e^ε.
+    # Variables: P(output | data set), then for each ordered pair how much of each output is beyond e^ε.
     gain = np.zeros(size + len(pairs) * n)
-    for w, world in enumerate(worlds):
+    for w, data_set in enumerate(data_sets):
         for o, output in enumerate(outputs):
-            gain[w * n + o] = -(sum(world[k] == v for k, v in output.items()) >= right) / len(worlds)
+            gain[w * n + o] = -(sum(data_set[k] == v for k, v in output.items()) >= right) / len(data_sets)
     rows, limits = [], []
     for number, (a, b) in enumerate(pairs):
         budget = np.zeros(gain.size)
@@ -76,10 +76,10 @@ def best_mechanism(right: int, guesses: int, coins: int, epsilon: float, delta: 
             budget[size + number * n + o] = 1.0
         rows.append(budget)
         limits.append(delta)
-    laws = np.zeros((len(worlds), gain.size))
-    for w in range(len(worlds)):
+    laws = np.zeros((len(data_sets), gain.size))
+    for w in range(len(data_sets)):
         laws[w, w * n : (w + 1) * n] = 1.0
-    found = linprog(gain, np.array(rows), limits, laws, np.ones(len(worlds)))
+    found = linprog(gain, np.array(rows), limits, laws, np.ones(len(data_sets)))
     assert found.success
     return float(-found.fun)
 

@@ -43,7 +43,7 @@ def pair(job: Job, kind: str, rng: np.random.Generator) -> tuple[Records, Record
     return swapped(job, kind, row, 1.0), swapped(job, kind, row if flip else -row, 0.0 if flip else 1.0)
 
 
-def worlds(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Scripted, Scripted]:
+def data_sets(job: Job, kind: str, seed: int, clip: Clip | None = None) -> tuple[Scripted, Scripted]:
     """What two neighbours want to release along one transcript."""
     rng = np.random.default_rng(seed)
     spoken: dict[Any, np.ndarray] = {}
@@ -80,7 +80,7 @@ def shares(sides: tuple[Scripted, Scripted], kind: Any) -> dict[str, float]:
 def largest(job: Job, kind: str, seeds: int, clip: Clip | None = None) -> dict[str, float]:
     most: dict[str, float] = {}
     for seed in range(seeds):
-        for channel, ratio in shares(worlds(job, kind, seed, clip), kind).items():
+        for channel, ratio in shares(data_sets(job, kind, seed, clip), kind).items():
             most[channel] = max(most.get(channel, 0.0), ratio)
     return most
 
@@ -118,7 +118,7 @@ def test_the_change_is_stated_by_the_distance_where_that_is_less() -> None:
     job = solved_by("output_perturbation", "hyper_cleaning", privacy={"clip": clip}, algorithm={"rounds": 2})
     n, best = job.context.counts["train"], 0.0
     for seed in range(10):
-        sides = worlds(job, "train", seed)
+        sides = data_sets(job, "train", seed)
         stated = [v.sensitivities["train"].sensitivity[0] for (_, c), v in sides[0].wanted.items() if c == "gx"]
         assert max(stated) < 0.9 * 2.0 * 50.0 / n
         best = max(best, shares(sides, "train")["gx"])
@@ -165,7 +165,7 @@ def test_a_distance_of_zero_leaves_what_rounding_moves() -> None:
 
 
 class Priced(Scripted):
-    """Draws what the job's curator would, at its scales; the second world hears what the first one said."""
+    """Draws what the job's curator would, at its scales; the second data set hears what the first one said."""
 
     def __init__(self, job: Job, rng: np.random.Generator | None, spoken: dict[Any, Any]) -> None:
         super().__init__()

@@ -184,7 +184,7 @@ RECURSIVE = GossipSgda(x=StepSize(0.8, 0.2), y=StepSize(1.3), storm=0.25)
 
 
 def changes(seed: int, algorithm: Any = ALGORITHM, problem: Any = PROBLEM) -> tuple[Any, Any]:
-    """What one agent wants to say in two worlds that differ in one record, on one transcript: (realised, certified).
+    """What one agent wants to say in two data sets that differ in one record, on one transcript: (realised, certified).
 
     Where the seed is even the point, the record and its replacement are as bad as can be.
     """

@@ -144,8 +144,8 @@ def test_no_neighbour_exceeds_the_certificate_and_the_worst_reaches_it(protocol:
         received = [rng.normal(size=(1, 3 * d)) for _ in range(rounds)]
         labels = np.ones(n)
         runs = []
-        for world in (data, other):
-            records = {k: problem.prepare(v, labels, norm) for k, v in world.items()}
+        for data_set in (data, other):
+            records = {k: problem.prepare(v, labels, norm) for k, v in data_set.items()}
             pair = (records["train"], records["validation"])
             scene = {"rounds": rounds, "neighbour_weight": weight, "own": own, "received": received}
             runs.append(replay(algorithm, problem, *pair, **scene, clip=clip, stream=stream))

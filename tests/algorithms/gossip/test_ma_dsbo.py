@@ -263,9 +263,9 @@ class TestMaDsbo(TrackingConformance):
                 return type(super().regulariser(x, y, z))(0 * y, 0 * z, 0 * x)
 
         broken, bare = with_fields_of(Hidden, self.certified()), Bare(2)
-        found = shares(self.worlds("validation", algorithm=broken, problem=bare), "validation", "l1")
+        found = shares(self.data_sets("validation", algorithm=broken, problem=bare), "validation", "l1")
         assert np.isinf(found["d"]).any()
-        assert shares(self.worlds("validation", problem=bare), "validation", "l1")["d"].max() <= 1.0 + 1e-9
+        assert shares(self.data_sets("validation", problem=bare), "validation", "l1")["d"].max() <= 1.0 + 1e-9
 
 
 # What it finds ------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
 @settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5000), st.integers(1, 40))
 def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, rounds: int) -> None:
-    """r in float64 in two worlds whose means differ by exactly 2C/N, against what is planned: in exact arithmetic."""
+    """r in float64 of two data sets whose means differ by exactly 2C/N, against what is planned, exactly."""
     rng = np.random.default_rng(seed)
     algorithm = MaDsbo(StepSize(rng.uniform(0, 2.5), rng.uniform(0, 0.5)), StepSize(0.1), StepSize(0.1), 1, 1)
     counts = np.minimum(records, records // 3 + 1 + np.arange(rounds) * int(rng.integers(1, 50)))[:, None]
@@ -412,7 +412,7 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
         alpha, bound = algorithm.x(t), CLIPS["x"]
         sensitivity = abs(Fraction(alpha * r[0]) - Fraction(alpha * r[1]))
         assert sensitivity <= Fraction(float(planned[t]))
-        # Both terms at their clips, so that r is as large as it can be, and in one world a record has turned around.
+        # Both terms at their clips, so that r is as large as it can be, and in one data set a record has turned around.
         upper, lower = bound, -bound
         turned = lower + 2 * bound / float(counts[t, 0])
         r = [(1.0 - alpha) * v + alpha * (upper - mean) for v, mean in zip(r, (lower, turned), strict=True)]

@@ -315,7 +315,7 @@ def test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_mu
     planned = algorithm.planned_releases(public)["y"].sensitivity["train"][:, 0]
     found = TestPushSum()
     for trial in range(60):
-        runs = found.worlds("train", "l2", seed=2 * trial, algorithm=algorithm)
+        runs = found.data_sets("train", "l2", seed=2 * trial, algorithm=algorithm)
         for t, (one, other) in enumerate(zip(runs[0][1:4], runs[1][1:4], strict=True)):
             np.testing.assert_array_equal(one["w"], other["w"])
             moved = float(np.linalg.norm(one["y"].private - other["y"].private))

@@ -215,7 +215,7 @@ class TestVrdsbo(GossipConformance):
 
     def test_a_state_that_forgets_its_past_exceeds_the_certificate(self) -> None:
         """With the memory of U left out of its sensitivity, the worst transcript goes beyond it."""
-        runs = self.worlds("train")
+        runs = self.data_sets("train")
         share = shares(runs, "train", "l1")["zf"][-1]
         last = runs[0][ROUNDS * E - 1]["zf"]
         assert isinstance(last, Bounded)

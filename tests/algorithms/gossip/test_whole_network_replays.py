@@ -36,9 +36,9 @@ def search(name: str, topology: dict[str, Any], program: Any = None, seeds: int 
         m, victim = job.n_agents, int(rng.integers(job.n_agents))
         transcript = [{"x": np.full((m, 2), 0.7), "y": 5.0 * rng.normal(size=(m, 2))} for _ in range(job.rounds + 1)]
         wanted = []
-        for world in opposite_labels(rng, "train", seed % 2 == 0):
+        for data_set in opposite_labels(rng, "train", seed % 2 == 0):
             train = list(job.records["train"])
-            train[victim] = job.problem.prepare(*world["train"], job.clip.norm)
+            train[victim] = job.problem.prepare(*data_set["train"], job.clip.norm)
             script = network_replay(replace(job, records={**job.records, "train": train}), transcript)
             wanted.append(script)
         (planned,) = job.ledger.charged_channels

@@ -4,8 +4,8 @@ Derived for these tests alone. Let p be all independent draws, one for each agen
 The messages of T rounds are Ap + Uθ, with U the victim's contributions u_t on its own messages and θ ∈ {0, 1} the
 choice of its record. Messages being released, everything else in them is known to who sees them; it drops out of any
 comparison. Colluders add Bp, their own draws and those of their edges. (Ap + Uθ, Bp) is one Gaussian vector with
-covariance Σ = (A; B)(A; B)ᵀ, singular where colluders know a message's noise. So the two worlds are as far apart as a
-Gaussian pair with μ² = (U; 0)ᵀ Σ⁺ (U; 0), the Fisher information of θ, for (U; 0) is in the range of Σ where the
+covariance Σ = (A; B)(A; B)ᵀ, singular where colluders know a message's noise. So the two data sets are as far apart as
+a Gaussian pair with μ² = (U; 0)ᵀ Σ⁺ (U; 0), the Fisher information of θ, for (U; 0) is in the range of Σ where the
 victim does not collude. That is exact if contributions are fixed. If u_t is chosen by what was released before, write
 the density as a product over rounds: given the past, round t is Gaussian with a covariance that no contribution moves
 and means that differ by what is left of u_t after the earlier u are regressed out. The sum of squares of the whitened
@@ -118,7 +118,7 @@ POLICIES: dict[str, Callable[[Array], Array]] = {
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_contributions_that_follow_what_was_released(policy: str) -> None:
-    """Likelihood ratios of whole transcripts, 200 000 of each world, against the price of two-sided noise."""
+    """Likelihood ratios of whole transcripts, 200 000 of each data set, against the price of two-sided noise."""
     own, pair, edges = np.array([1.0, 0.8, 1.2]), np.zeros((3, 3)), [(0, 1), (1, 2)]
     for i, j in edges:
         pair[i, j] = pair[j, i] = 1.7
@@ -128,14 +128,14 @@ def test_contributions_that_follow_what_was_released(policy: str) -> None:
     rng = np.random.default_rng(11)
     mixed, precision = np.linalg.inv(factor), np.linalg.inv(sent @ sent.T)
     losses = []
-    for world in (0.0, 1.0):
+    for data_set in (0.0, 1.0):
         noise = np.einsum("ts,sne->tne", mixed, rng.standard_normal((rounds, runs, sent.shape[1]))) @ sent.T
         seen, white, ratio = np.zeros((rounds, runs, 3)), np.zeros((rounds, runs, 3)), np.zeros(runs)
         moved = np.zeros((rounds, runs))
         for t in range(rounds):
             moved[t] = POLICIES[policy](seen[:t]) if t else 1.0
             seen[t] = noise[t]
-            seen[t, :, 0] += world * moved[t]
+            seen[t, :, 0] += data_set * moved[t]
             # Round t in white noise, and the difference of its means.
             white[t] = np.einsum("s,sne->ne", factor[t, : t + 1], seen[: t + 1])
             apart = factor[t, : t + 1] @ moved[: t + 1]

@@ -191,7 +191,7 @@ def test_fewer_bits_by_trying_them_all(mantissa: int, ratio: float, copies: int)
 
 
 @pytest.mark.parametrize(("mu", "coordinates"), [(0.5, 1), (2.0, 40), (5.0, 7)])
-def test_what_is_far_out_under_either_world_is_charged(mu: float, coordinates: int) -> None:
+def test_what_is_far_out_under_either_data_set_is_charged(mu: float, coordinates: int) -> None:
     """δ of one release: beyond the cut of 10 u under P, and twice that under Q, where one coordinate moves by μ."""
     bits = GAUSSIAN.bits(coordinates)
     u = unit(bits)

@@ -115,8 +115,8 @@ def test_the_known_ball_is_no_larger_than_it_must_be(case: Case) -> None:
     x, y = np.array([1.0, 0.0, 0.0]), np.array([0.9])
     context = context_of(problem, 10)
     asked = context.query("grad_y", x, y)
-    worlds = [Labelled(data.inputs[[k] + [0] * 9], data.labels[[k] + [0] * 9]) for k in (0, 1)]
-    assert furthest(context, asked, worlds) == pytest.approx(context.sensitivity_of(asked), rel=1e-9)
+    data_sets = [Labelled(data.inputs[[k] + [0] * 9], data.labels[[k] + [0] * 9]) for k in (0, 1)]
+    assert furthest(context, asked, data_sets) == pytest.approx(context.sensitivity_of(asked), rel=1e-9)
 
 
 @cases

@@ -106,8 +106,8 @@ def test_intervals_are_no_longer_than_they_must_be(term: str, strength: float) -
     question = context.query(term, x, y)
     rows = [problem.sums(Labelled(i[None], np.zeros(1)), asked((term,), x, strength))[0][0] for i in inputs]
     ends = inputs[[int(np.argmin(rows)), int(np.argmax(rows))]]
-    worlds = [Labelled(np.vstack([[e], np.ones((4, 1))]), np.zeros(5)) for e in ends]
-    assert furthest(context, question, worlds) == pytest.approx(context.sensitivity_of(question), rel=1e-5)
+    data_sets = [Labelled(np.vstack([[e], np.ones((4, 1))]), np.zeros(5)) for e in ends]
+    assert furthest(context, question, data_sets) == pytest.approx(context.sensitivity_of(question), rel=1e-5)
 
 
 def test_nothing_overflows() -> None:

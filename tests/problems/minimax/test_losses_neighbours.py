@@ -92,14 +92,14 @@ def moved(subject: Subject, term: str, rate: float) -> float:
         x, y = draw.normal(size=problem.p), subject.dual(draw)
         labels = [float(b) for b in range(subject.classes)] or [0.0, 3.0]
         more = records(subject.classes, 20, trial + 99)
-        worlds = []
+        data_sets = []
         for row, label in [*((w, b) for w in WILD for b in labels), *zip(*more, strict=True)]:
-            world = Labelled(data.inputs.copy(), data.labels.copy())
-            world.inputs[0], world.labels[0] = row, label
-            worlds.append(world)
+            data_set = Labelled(data.inputs.copy(), data.labels.copy())
+            data_set.inputs[0], data_set.labels[0] = row, label
+            data_sets.append(data_set)
         asked = context.query(term, x, y, rate)
         with np.errstate(all="ignore"):
-            worst = max(worst, furthest(context, asked, worlds) / context.sensitivity_of(asked))
+            worst = max(worst, furthest(context, asked, data_sets) / context.sensitivity_of(asked))
     return worst
 
 
