@@ -169,7 +169,7 @@ def test_a_poisson_sample_is_rounded_twice(width: int) -> None:
 
 def test_a_longer_run_that_would_have_released_otherwise_is_refused() -> None:
     job = gossip()
-    found: Any = SimpleNamespace(extended=None, leased=2)
+    found: Any = SimpleNamespace(extended_rounds=None, leased_rounds=2)
 
     def build(**changes: Any) -> Any:
         def made(scenario: Any) -> Any:

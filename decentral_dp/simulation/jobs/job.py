@@ -463,7 +463,7 @@ class CoordinatorBilevelJob(_Coordinated):
             return Unscored()
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
-        named |= {"hypergradient": self.tunes_x and not self.unmeasured, "wanted": self.scenario.run.measures}
+        named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
         return Evaluator(self.problem, [self._pooled_records()], self.test, label_unit=self.shards.label_unit, **named)
 
 
