@@ -27,7 +27,7 @@ def _main_job() -> Job:
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "limit"), [(_fifty, (50, 20, 10), 6.5), (_main_job, (10, 22, 30), 10.0)], ids=["50", "main job"]
+    ("make", "shape", "limit"), [(_fifty, (50, 20, 10), 5.0), (_main_job, (10, 22, 30), 8.0)], ids=["50", "main job"]
 )
 def test_a_round_of_a_small_network(make: Any, shape: tuple[int, int, int], limit: float, benchmark: Any) -> None:
     once = arithmetic(*shape)
