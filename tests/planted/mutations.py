@@ -1486,6 +1486,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "dataset.neighbour_weight * s.y)",
         (f"{_CORRECTED}::test_what_is_released_is_what_is_planned",),
     ),
+    Mutation(
+        "the price of the victim with most records for all that look alike",
+        "adversaries/network/training.py",
+        "bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])",
+        "bound = mu.ravel()[low]",
+        ("tests/adversaries/network/test_training.py::test_pairs_that_look_alike_have_one_price",),
+    ),
     # What scripts of papers do --------------------------------------------------------------------------------------
     Mutation(
         "a deviation passed as a variance",

@@ -13,8 +13,9 @@ and R are those of what arrives in a round. The message that a round leads to tr
 one that is lost there may be overheard: the observer sees it. All graphs and losses are known before anything is sent
 (public coins, or a function that is asked beforehand): nobody can choose whom to hear by what it heard.
 
-Pairs that a symmetry of the network takes to each other have one price: on a ring or a hypercube of equal agents, one
-for each distance.
+Pairs that a symmetry of the network takes to each other have one price: on a ring or a hypercube of equal noise, one
+for each distance. Where their numbers of records differ it lies between those of the victims with most and fewest: it
+is convex in how far the record moves a message.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     )
     moved = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
-    rounding = _rounding(mixed, factors, step, noise, averaged.astype(np.float64), problem, length, job.clip.y, start)
+    most = averaged.max(axis=1).astype(np.float64)
+    rounding = _rounding(mixed, factors, step, noise, most, problem, length, job.clip.y, start)
     return Steps(mixed, visible, factors, moved, noise, rounding)
 
 
@@ -158,14 +160,15 @@ def _rounding(
 
 
 def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
-    """Find which pairs have one price, by symmetries of all that is public.
+    """Find which pairs' prices give those of others, by symmetries of all that is public but numbers of records.
 
     Args:
         steps: of the job.
         observers: sets of agents.
 
     Returns:
-        (o, m) row · m + victim of the first pair that a symmetry takes it to; −1 where the victim is an observer.
+        (2, o, m) row · m + victim of two pairs that a symmetry takes it to: of these the records of one move a message
+        least, those of the other most; −1 where the victim is an observer.
     """
     rounds, m = steps.noise.shape
     own = np.arange(len(observers) * m).reshape(-1, m)
@@ -173,9 +176,11 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     for row, members in enumerate(observers):
         marks[row, list(members)] = 1
     if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
-        return np.where(marks, -1, own)
+        return np.where(marks, -1, np.stack([own, own]))
+    # When records are read, not how far they move a message.
+    read = np.round(steps.movement / np.maximum(steps.movement.max(axis=0), np.finfo(np.float64).tiny), 9)
     graph = colour(
-        [*steps.movement, *steps.noise, *steps.rounding],
+        [*read, *steps.noise, *steps.rounding],
         [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
@@ -198,7 +203,13 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
                     if other != victim and symmetry(graph, *marked) is not None:
                         first[row, victim] = own[row, other]
                         break
-    return first
+    pairs, moved = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
+    order = np.lexsort((moved, pairs))
+    _, least, group, sizes = np.unique(pairs[order], return_index=True, return_inverse=True, return_counts=True)
+    ends = np.empty((2, pairs.size), dtype=np.int64)
+    ends[:, order] = order[np.stack([least, least + sizes - 1])][:, group]
+    ends[1] = np.where(moved[ends[0]] == moved[ends[1]], *ends)
+    return np.where(first < 0, -1, ends.reshape(2, *first.shape))
 
 
 def price(
@@ -218,7 +229,7 @@ def price(
     m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
-        victims = np.flatnonzero(first[row] == row * m + np.arange(m))
+        victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
         seen = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
@@ -227,7 +238,18 @@ def price(
             mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:
             progress(row + 1, len(observers))
-    return np.where(first < 0, np.nan, mu.ravel()[first])
+    found = np.full(mu.shape, np.nan)
+    for row, (low, high) in enumerate(first.transpose(1, 0, 2)):
+        least, most = steps.movement[:, low % m], steps.movement[:, high % m]
+        span = (most - least).max(axis=0)
+        share = np.divide((steps.movement - least).max(axis=0), span, out=np.zeros(m), where=span > 0.0)
+        between = (1.0 - share) * least + share * most
+        # Records are read at the same times up to rounding.
+        more = np.divide(steps.movement, between, out=np.ones(between.shape), where=between > 0.0).max(axis=0)
+        bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])
+        exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
+        found[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
+    return found
 
 
 def duration(pairs: int, agents: int, rounds: int) -> float:
