@@ -842,8 +842,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a grid that is charged once, though what is rounded to it goes on",
         "privacy/mechanisms/time_factors.py",
-        "np.maximum(rows * (1.0 + 2.0**-8) - 1.0, 0.0)",
-        "np.maximum(0.0 * rows, 0.0)",
+        "np.maximum(rounded * (1.0 + 2.0**-8) - 1.0, 0.0)",
+        "np.maximum(0.0 * rounded, 0.0)",
+        (f"{_IN_TIME}::test_the_grid_is_charged_as_often_as_it_is_rounded_to",),
+    ),
+    Mutation(
+        "a grid that is charged in rounds that read a record alone",
+        "privacy/mechanisms/time_factors.py",
+        "for sums in (factor.row_sums, factor.rounded_sums))",
+        "for sums in (factor.row_sums, factor.row_sums))",
         (f"{_IN_TIME}::test_the_grid_is_charged_as_often_as_it_is_rounded_to",),
     ),
     Mutation(

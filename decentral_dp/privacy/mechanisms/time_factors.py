@@ -41,6 +41,7 @@ class TimeFactor(NamedTuple):
         weights, decays: ω and λ, (r,).
         row_sums: (T,), of |C|: what the charge of each round is multiplied by, in the unit of a round of fresh noise.
             Every round has the same sensitivity and scale.
+        rounded_sums: (T,), of |C| over all rounds, whether they read a record or not: all of them round.
         growth: the largest row sum of |C⁻¹|, rounded up: how many times as large as a draw noise can be.
         error: bound on what float64 errs in a coordinate of `carried_noise`, in the unit of the largest draw.
     """
@@ -50,6 +51,7 @@ class TimeFactor(NamedTuple):
     weights: Array
     decays: Array
     row_sums: Array
+    rounded_sums: Array
     growth: float
     error: float
 
@@ -135,8 +137,8 @@ def charged_sensitivity(
 ) -> Array:
     """Compute the sensitivity that releases are charged at, beside the √d g of a release in fresh noise.
 
-    Round k costs Σ_s |C_ks| (Δ + √d g (1 + 2φ)) in all, φ = 2⁻⁹ more than float64 makes wrong in a coordinate, in cells
-    of g.
+    Round k costs Σ_s |C_ks| Δ, s the reads, and Σ_s |C_ks| √d g (1 + 2φ), s all rounds, φ = 2⁻⁹ more than float64 makes
+    wrong in a coordinate, in cells of g.
 
     Args:
         factor: as of all rounds.
@@ -148,9 +150,9 @@ def charged_sensitivity(
     Returns:
         (R, b).
     """
-    rows = factor.row_sums[index - 1][:, None]
+    rows, rounded = (sums[index - 1][:, None] for sums in (factor.row_sums, factor.rounded_sums))
     # Where nothing goes on, a release is that of fresh noise.
-    again: Array = np.maximum(rows * (1.0 + 2.0**-8) - 1.0, 0.0) * (factor.growth > 1.0)
+    again: Array = np.maximum(rounded * (1.0 + 2.0**-8) - 1.0, 0.0) * (factor.growth > 1.0)
     return np.asarray(rows * sensitivity + again * np.sqrt(width) * grid)
 
 
@@ -233,7 +235,9 @@ def factor_of(inverse: Array) -> TimeFactor:
     lags = np.arange(rounds)[:, None] - np.arange(1, max(rounds, 2))[None, :]
     drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
     growth = float(np.abs(inverse).sum(axis=1).max()) * (1.0 + rounds * _UNIT)
-    return TimeFactor(drawn, _NONE, _NONE, _NONE, sums, growth, _error(drawn, _NONE, _NONE, _NONE, growth, rounds))
+    return TimeFactor(
+        drawn, _NONE, _NONE, _NONE, sums, sums, growth, _error(drawn, _NONE, _NONE, _NONE, growth, rounds)
+    )
 
 
 def _toeplitz(
@@ -258,7 +262,8 @@ def _toeplitz(
     # round costs does not depend on how many follow.
     upwards = 1.0 + np.arange(1.0, rounds + 1.0) * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
     # C⁻¹ is Toeplitz as well: its last row is its first column backwards.
-    made = TimeFactor(drawn[None], kept, weights, decays, sums * upwards, 1.0, 0.0)
+    rounded = np.cumsum(np.abs(series)) * upwards
+    made = TimeFactor(drawn[None], kept, weights, decays, sums * upwards, rounded, 1.0, 0.0)
     past, growth = empty_past(made, ()), 0.0
     for t in range(rounds if drawn.any() or kept.any() or weights.any() else 1):
         draw = np.array(float(t == 0))
