@@ -49,7 +49,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.protocol import Planned as PlannedSteps
 from decentral_dp.simulation.jobs.agent_records import records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
-from decentral_dp.simulation.jobs.settings import centred, settings_note, with_heavy_ball, with_settings
+from decentral_dp.simulation.jobs.settings import settings_note, with_centring, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime, off_diagonal
@@ -939,7 +939,7 @@ def gossip_job(c: Components) -> GossipJob:
     _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedSteps) and problem.p:
-        algorithm = centred(s, algorithm, problem, shards, topology, averaged)
+        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     if algorithm.central:

@@ -242,7 +242,7 @@ def share_of_centre(features: int, noise: float) -> float:
     return share if features and borne else 0.0
 
 
-def centred(s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology: Topology, averaged: int) -> Any:
+def with_centring(s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology: Topology, averaged: int) -> Any:
     """The algorithm that sends means of features for as many rounds as it takes agents to agree about their mean.
 
     averaged: how many agents' noise is averaged.
