@@ -940,8 +940,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents of other noise taken for alike",
         "adversaries/network/training.py",
-        "[*steps.movement, *steps.noise, *steps.rounding]",
-        "[*steps.movement, *steps.rounding]",
+        "[*read, *steps.noise, *steps.rounding]",
+        "[*read, *steps.rounding]",
         (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
     ),
     Mutation(
