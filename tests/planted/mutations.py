@@ -721,6 +721,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_TRAPS}::test_a_start_from_data_is_not_free",),
     ),
     Mutation(
+        "multiples that are listed as what they are multiples of",
+        "privacy/recorder.py",
+        "times, once = np.abs(factors), np.ones(len(factors))",
+        "times = once = np.ones(len(factors))",
+        ("tests/privacy/test_ledger.py::test_releases_that_are_looked_at_together_are_listed_as_one_by_one",),
+    ),
+    Mutation(
+        "a fresh batch that is taken for what was there before",
+        "privacy/recorder.py",
+        "            if sensitivity.batch is not None:\n                return False\n",
+        "            if sensitivity.batch == MIXED:\n                return False\n",
+        (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
+    ),
+    Mutation(
         "a kind of record that joins later, free for ever",
         "privacy/recorder.py",
         "moved = 0.0 if sensitivity is None else",

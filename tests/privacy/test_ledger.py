@@ -231,10 +231,10 @@ def test_what_would_be_charged_too_little_is_refused(case: str) -> None:
     releases, message = REFUSED[case]
     recorder = Recorder(1)
     for index, channel, value in releases[:-1]:
-        recorder.charge(index, channel, "gaussian", np.ones(1), value)
+        recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
     index, channel, value = releases[-1]
     with pytest.raises(ValueError, match=f"^{message}$"):
-        recorder.charge(index, channel, "gaussian", np.ones(1), value)
+        recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
 
 
 def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
@@ -246,7 +246,7 @@ def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
         (2, "z", fresh(9, split="validation")),
         (3, "y", fresh(7, split="validation")),
     ):
-        recorder.charge(index, channel, "gaussian", np.ones(1), value)
+        recorder.charge(index, channel, mechanism_of("gaussian"), np.ones(1), value)
     [y, z] = assemble([(np.zeros(1, dtype=np.int64), recorder)], 1).channels
     assert y.rate["train"].ravel().tolist() == [0.25, 0.25, 1.0]
     assert z.rate["validation"].ravel().tolist() == [1.0, 0.25]
