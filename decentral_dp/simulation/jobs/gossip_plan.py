@@ -423,8 +423,8 @@ def check_correlation(c: Components, algorithm: Algorithm, network: Network, str
         raise InputError(
             refused(
                 "the price supposes that whatever a query goes on from was released, and that is not so or not known "
-                f"of {kind}.",
-                f"take one of {_stating('memoryless')}, or your own",
+                f"of {kind} with {algorithm.protocol} states.",
+                f"take released states of one of {_stating('memoryless')}, or your own",
             )
         )
     if given.in_time is not None:
