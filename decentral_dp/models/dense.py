@@ -100,17 +100,28 @@ class DenseLayers:
         return out
 
     def clipped_sums(
-        self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm, whole: float = 0.0
+        self,
+        weights: Array,
+        inputs: Array,
+        cotangents: Cotangents,
+        bound: float,
+        norm: Norm,
+        whole: float = 0.0,
+        centre: Array | None = None,
     ) -> Array:
-        """As of `Learner`. whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it.
+        """As of `Learner`, with shapes as there.
 
-        Shapes as there.
+        Args:
+            weights, inputs, cotangents, bound, norm: as there.
+            whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it.
+            centre: (g, d), what is taken off every record of an agent, in the unit of inputs.
         """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
-                seen = self._activations(layers, inputs[agents, part])
+                away = None if centre is None else centre[agents, None]
+                seen = self._activations(layers, inputs[agents, part], away)
                 slopes = self._slopes(layers, seen, cotangents(agents, part, seen[-1]))
                 norms = self._norms(slopes, seen, norm)
                 if whole:
@@ -140,9 +151,16 @@ class DenseLayers:
             done = end + o
         return out
 
-    def _activations(self, layers: list[tuple[Array, Array]], inputs: Array) -> list[Array]:
-        """a_0, …, a_L, each (g, n, width)."""
-        seen = [inputs if self.gain == 1.0 else inputs * self.gain]
+    def _activations(
+        self, layers: list[tuple[Array, Array]], inputs: Array, centre: Array | None = None
+    ) -> list[Array]:
+        """a_0, …, a_L, each (g, n, width). centre: (g, 1, width) that is taken off the inputs."""
+        if centre is not None:
+            # One new array and not two: in rounds of linear models arrays of records take most of the time.
+            away = inputs - centre
+            seen = [np.multiply(away, self.gain, out=away)]
+        else:
+            seen = [inputs if self.gain == 1.0 else inputs * self.gain]
         for k, (by_rows, bias) in enumerate(layers):
             h = np.matmul(seen[-1], by_rows.swapaxes(1, 2))
             h += self.bias * bias[:, None]

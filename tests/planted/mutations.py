@@ -1349,8 +1349,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a centre that is taken off gradients after they were clipped",
         "problems/training/problem.py",
-        "        features = self._from_centre(x[:, None], records.features)\n",
-        "        features = records.features\n",
+        "0.0, x / self._gain if self.p else None",
+        "0.0, None",
         ("tests/problems/training/test_problem.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
     ),
     Mutation(

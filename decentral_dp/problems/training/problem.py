@@ -176,15 +176,15 @@ class Training(StackedProblem):
     ) -> Terms:
         if "lower_grad_y" not in wanted:
             return Terms()
-        features = self._from_centre(x[:, None], records.features)
 
         def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
             return self.loss.slopes(outputs, records.label[agents, part])
 
-        if (model := self._in_proportion) is not None:
-            total = model.clipped_sums(y, features, cotangents, clip.y, clip.norm, whole=_WHOLE)
+        if isinstance(model := self.model, DenseLayers):
+            whole, centre = _WHOLE if self._in_proportion else 0.0, x / self._gain if self.p else None
+            total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm, whole, centre)
         else:
-            total = self.model.clipped_sums(y, features, cotangents, clip.y, clip.norm)
+            total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
         total /= max(records.label.shape[1], 1)
         return Terms(lower_grad_y=total)
 
@@ -326,10 +326,6 @@ class Training(StackedProblem):
     def _gain(self) -> float:
         return self.model.gain if isinstance(self.model, DenseLayers) else 1.0
 
-    def _from_centre(self, x: Array, features: Array) -> Array:
-        """a − x, in the unit of features."""
-        return features - x / self._gain if self.p else features
-
     def _outputs(self, weights: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
         """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time.
 
@@ -343,7 +339,7 @@ class Training(StackedProblem):
                 rows = slice(row, row + 1)
                 outputs = self.model.outputs_of(y[rows], features[part])
                 if model is not None:
-                    read = self._from_centre(x[rows], features[part])
+                    read = features[part] - x[rows] / self._gain if self.p else features[part]
                     share = self.clip.y / model.unit_norms(y[rows], read, self.clip.norm)[..., None]
                     far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _WHOLE, 1.0))
                     outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
