@@ -107,12 +107,14 @@ class Bounded:
 
     def __add__(self, other: Array | Bounded) -> Bounded:
         if isinstance(other, Bounded):
-            return Bounded(self.public + other.public, self.private + other.private, self._added(other), self.norm)
+            return Bounded(
+                self.public + other.public, self.private + other.private, self._sum_sensitivities(other), self.norm
+            )
         return Bounded(self.public + other, self.private, self.sensitivities, self.norm)
 
     __radd__ = __add__
 
-    def _added(self, other: Bounded) -> dict[Split, Sensitivity]:
+    def _sum_sensitivities(self, other: Bounded) -> dict[Split, Sensitivity]:
         """The sensitivities of the sum, and of the difference."""
         if other.norm != self.norm:
             raise ValueError(f"a value bounded in {self.norm} cannot be added to one bounded in {other.norm}")
@@ -138,7 +140,7 @@ class Bounded:
     def __sub__(self, other: Array | Bounded) -> Bounded:
         if isinstance(other, Bounded):
             public = self.public if other.public is nothing(other.shape) else self.public - other.public
-            return Bounded(public, self.private - other.private, self._added(other), self.norm)
+            return Bounded(public, self.private - other.private, self._sum_sensitivities(other), self.norm)
         return Bounded(self.public - other, self.private, self.sensitivities, self.norm)
 
     def __rsub__(self, other: Array) -> Bounded:
@@ -215,7 +217,7 @@ class Scaled(Mapping[Split, Sensitivity]):
 
     def __getitem__(self, split: Split) -> Sensitivity:
         if split not in self._made:
-            self._made[split] = _scaled(self.of[split], self.factor)
+            self._made[split] = _scale_sensitivity(self.of[split], self.factor)
         return self._made[split]
 
     def __iter__(self) -> Iterator[Split]:
@@ -228,10 +230,10 @@ class Scaled(Mapping[Split, Sensitivity]):
 def _multiples(moved: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
     if isinstance(factor, float) and factor != 0.0 and not isinstance(moved, Scaled):
         return Scaled(moved, factor)
-    return {k: _scaled(s, factor) for k, s in moved.items()}
+    return {k: _scale_sensitivity(s, factor) for k, s in moved.items()}
 
 
-def _scaled(s: Sensitivity, factor: float | Array) -> Sensitivity:
+def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:
     """The sensitivity of a multiple: by a public number, or by one per agent, (b, 1)."""
     if isinstance(factor, float) and factor != 0.0:
         return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)
@@ -342,7 +344,7 @@ class LipschitzConstants:
     label: str = "analytic"
 
 
-def transposed(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
+def transpose(value: Array | Bounded, rows: int, columns: int) -> Array | Bounded:
     """Transpose matrices that are laid out flat: (b, rows·columns) → (b, columns·rows).
 
     Args:
@@ -354,7 +356,7 @@ def transposed(value: Array | Bounded, rows: int, columns: int) -> Array | Bound
         The same: entries only change places, so no entrywise norm changes.
 
     Example:
-        >>> transposed(np.arange(6.0)[None], rows=2, columns=3).tolist()
+        >>> transpose(np.arange(6.0)[None], rows=2, columns=3).tolist()
         [[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]]
     """
     if isinstance(value, Bounded):

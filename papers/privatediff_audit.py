@@ -140,7 +140,7 @@ class Audit(NamedTuple):
         def ask(values: Mapping[str, ClippedQuery]) -> Any:
             nonlocal number, asked
             number, asked = number + 1, values
-            return context.combined(number, asked, client_block.answer(number, asked))
+            return context.combine(number, asked, client_block.answer(number, asked))
 
         def release(values: Mapping[str, Any]) -> Released:
             nonlocal index

@@ -117,7 +117,7 @@ def walk(
 
     def ask(asked: Mapping[str, Any]) -> Any:
         sums = problem.sums(records, list(asked.values()))
-        return context.combined(0, asked, {k: v[None] for k, v in zip(asked, sums, strict=True)})
+        return context.combine(0, asked, {k: v[None] for k, v in zip(asked, sums, strict=True)})
 
     def release(values: Mapping[str, Any]) -> Released:
         nonlocal index

@@ -119,8 +119,8 @@ class Host:
         self._last: dict[str, Array] = {}
         # The start of some programs knows the weights of the first round.
         if node.over_time is not None:
-            self._enter(0, node.over_time)
-        self._state: Any = _within(node.domain, node.program.init(self._dataset))
+            self._load_weights(0, node.over_time)
+        self._state: Any = _project_state(node.domain, node.program.init(self._dataset))
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
         self._own: Bundle | None = None
@@ -150,7 +150,7 @@ class Host:
         with np.errstate(all="ignore"):
             try:
                 values = self._next_round() if self._own is None else self._reply(messages)
-                self._own, message = self._released(values)
+                self._own, message = self._release(values)
             except USER_ERRORS as error:
                 raise error_of_round(error, self._round + 1) from error
             # A sum of squares that is finite has finite terms, and is quicker than a look at each.
@@ -165,21 +165,21 @@ class Host:
             if channel in self._latest:
                 self._latest[channel] = value
         if self._index % self._per_round == 0:
-            self._recent.append(self._solved(self._latest))
+            self._recent.append(self._with_solution(self._latest))
         self._index += 1
         return message
 
-    def _solved(self, values: Mapping[str, Array]) -> dict[str, Array]:
+    def _with_solution(self, values: Mapping[str, Array]) -> dict[str, Array]:
         return dict(values) if self._solution is None else {**values, **self._solution(values)}
 
-    def _released(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
+    def _release(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
         """What the agents have released with these values, and their message, zeros where an agent does not send."""
         if self._senders is None:
-            own = _projected(self._node.domain, self._releaser.release(self._index, values))
+            own = _project(self._node.domain, self._releaser.release(self._index, values))
             compression = self._node.compression
-            return own, own.concatenate() if compression is None else self._replicated(own, compression)
+            return own, own.concatenate() if compression is None else self._update_replicas(own, compression)
         sends = self._senders.at(self._round_of(self._index))[self._node.agents]
-        sent = _projected(self._node.domain, self._releaser.release(self._index, values, sends))
+        sent = _project(self._node.domain, self._releaser.release(self._index, values, sends))
         for channel, value in sent.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
             self._last[channel] = np.where(sends[:, None], value, before)
@@ -190,7 +190,7 @@ class Host:
     def _replica(self, own: Bundle) -> Array:
         return np.concatenate([self._replicas[channel] for channel in own], axis=1)
 
-    def _replicated(self, own: Bundle, compression: Compression) -> Array:
+    def _update_replicas(self, own: Bundle, compression: Compression) -> Array:
         """What neighbours make of a compressed message: the replicas of all its channels, (b, D)."""
         self._earlier = dict(self._replicas)
         for channel, value in own.items():
@@ -208,11 +208,11 @@ class Host:
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
         if self._node.over_time is not None:
-            self._enter(self._round, self._node.over_time)
+            self._load_weights(self._round, self._node.over_time)
         self._running = self._node.program.step(self._round, self._dataset, self._state)
-        return self._opened(next(self._running))
+        return self._open_exchange(next(self._running))
 
-    def _enter(self, t: int, over_time: OverTime) -> None:
+    def _load_weights(self, t: int, over_time: OverTime) -> None:
         """Take the weights of a round; everybody knows them."""
         agents, columns = self._node.agents, self._node.columns
         self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
@@ -227,7 +227,7 @@ class Host:
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
-    def _arrived(self, stacked: Array, late: deque[Array]) -> Array:
+    def _delayed_messages(self, stacked: Array, late: deque[Array]) -> Array:
         """What arrives in this exchange: the messages of as many rounds before as they are late."""
         late.append(stacked)
         # Before anything has arrived, what was sent first: the same exchange of the first round.
@@ -240,7 +240,7 @@ class Host:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
         if self._late is not None:
-            stacked = self._arrived(stacked, self._late)
+            stacked = self._delayed_messages(stacked, self._late)
         mixed = self._mix(stacked)
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
@@ -260,13 +260,13 @@ class Host:
             made = self._index - self._round * self._per_round
             if made != self._per_round:
                 wrong_exchanges(self._node.program, self._round + 1, "makes", _exchanges(made))
-            self._state = _within(self._node.domain, done.value)
+            self._state = _project_state(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
         made = self._index - self._round * self._per_round
         if made == self._per_round:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
-        return self._opened(exchange)
+        return self._open_exchange(exchange)
 
     def _neighbours(self, stacked: Array, released: Bundle) -> Neighbours:
         """What every neighbour sent, in the order of the sums."""
@@ -290,7 +290,7 @@ class Host:
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
         return heard.some(self._arriving.at(max(0, self._round - delay))[agents])
 
-    def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
+    def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
         if isinstance(exchange, Ask) != self._central:
             raise RuntimeError("a program makes Gossip or Ask, all of one kind, as its `central` states")
         self._open = exchange
@@ -324,7 +324,7 @@ class Host:
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
             parts = {c: getattr(self._state, c) for c in self._node.program.channels}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items() if self._node.read is None}
-        return View(released, published, self._solved(state) if state else state, self._divergence)
+        return View(released, published, self._with_solution(state) if state else state, self._divergence)
 
     def score(self, values: Mapping[str, Array]) -> Any:
         """Return what the agents' own records make of values, channel → (m, d); None where agents send no scores."""
@@ -411,25 +411,25 @@ class Host:
         self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])
 
 
-def _projected(domain: protocol.Domain, released: Bundle) -> Bundle:
+def _project(domain: protocol.Domain, released: Bundle) -> Bundle:
     """What was released, brought into its domain: a function of public values, which costs nothing."""
     if not domain or domain.keys().isdisjoint(released):
         return released
-    return Bundle({c: _clipped(v, domain.get(c)) for c, v in released.items()})
+    return Bundle({c: _clip(v, domain.get(c)) for c, v in released.items()})
 
 
-def _within(domain: protocol.Domain, state: Any) -> Any:
+def _project_state(domain: protocol.Domain, state: Any) -> Any:
     """A state whose public parts are in their domain. What reads records is brought there once it is released."""
     if not domain:
         return state
     found = {c: (getattr(state, c, None), limits) for c, limits in domain.items()}
-    parts = {c: _clipped(v, limits) for c, (v, limits) in found.items() if isinstance(v, np.ndarray)}
+    parts = {c: _clip(v, limits) for c, (v, limits) in found.items() if isinstance(v, np.ndarray)}
     if not parts:
         return state
     return state._replace(**parts) if hasattr(state, "_replace") else replace(state, **parts)
 
 
-def _clipped(value: Array, limits: tuple[float, float] | None) -> Array:
+def _clip(value: Array, limits: tuple[float, float] | None) -> Array:
     return value if limits is None else np.clip(value, *limits)
 
 
@@ -514,17 +514,17 @@ class _Coordinator:
                         wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
                     index += 1
                     reply = self.releaser.release(index, request.values)
-                    self._look_at(t + 1, reply.released)
+                    self._check_finite(t + 1, reply.released)
                     if self._keeps_releases:
                         self._kept.append(protocol.ReleasedValues(index, dict(reply.released)))
                 elif isinstance(request, Ask):
                     reply = self._ask(request)
                 elif isinstance(request, Pool):
-                    reply = self._pooled()
+                    reply = self._pool_records()
                 else:
                     raise RuntimeError("a coordinator's program makes Ask, Pool and Publish, and nothing else")
         # What follows from releases may overflow where they do not.
-        self._look_at(t + 1, program.published(self._state))
+        self._check_finite(t + 1, program.published(self._state))
         if index != end:
             made = index - t * program.releases_per_round
             wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
@@ -536,15 +536,15 @@ class _Coordinator:
         self._asked += 1
         blocks = self._everywhere("answer", self._asked, questions)
         answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
-        return self._coordinator_node.context.combined(self._asked, questions, answers)
+        return self._coordinator_node.context.combine(self._asked, questions, answers)
 
-    def _pooled(self) -> Any:
+    def _pool_records(self) -> Any:
         if self._pool is None:
             handed = [records for block in self._everywhere("hand_over") for records in block]
-            self._pool = self._coordinator_node.context.pooled(handed)
+            self._pool = self._coordinator_node.context.pool(handed)
         return self._pool
 
-    def _look_at(self, t: int, values: Any) -> None:
+    def _check_finite(self, t: int, values: Any) -> None:
         if self._divergence is None:
             bad = next((c for c, v in values.items() if not np.isfinite(v).all()), None)
             self._divergence = None if bad is None else protocol.Divergence(t, bad)

@@ -143,7 +143,7 @@ class CoordinatorNode(NamedTuple):
 
     Args:
         program: what the coordinator runs.
-        context: what it knows beforehand; reads the agents' answers (`combined`, `pooled`).
+        context: what it knows beforehand; reads the agents' answers (`combine`, `pool`).
         make_releaser: builds the mechanism.
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
         n_agents: their number.

@@ -265,7 +265,7 @@ class LocalDataset:
         """Whether any term that feeds this channel reads records."""
         return any(CLIP_OF_TERM[term] == channel for term in self._reads)
 
-    def untouched(self, value: Array) -> Bounded:
+    def constant_state(self, value: Array) -> Bounded:
         """A private state (b, …) that has met no record yet: its sensitivity is 0."""
         zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
         return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
@@ -311,7 +311,7 @@ class LocalDataset:
         at = y
         with np.errstate(all="ignore"):
             for k in range(number):
-                at = at - step * _opened(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, at))
+                at = at - step * _plain_value(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, at))
             moved = at - y
             if split is None:
                 return moved
@@ -330,10 +330,10 @@ class LocalDataset:
         return self._batch_of(t, draw, kept, self._clip)
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
-        used = self._used(t)
+        used = self._averaged_counts(t)
 
         def seen(split: Split, row: int) -> tuple[Any, float]:
-            return self._seen(t, row, split, int(used[split][row]), draw)
+            return self._records_of_round(t, row, split, int(used[split][row]), draw)
 
         fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
         drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
@@ -357,7 +357,7 @@ class LocalDataset:
         if self._stream.kind == "poisson":
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
-        at = self._boxed([v.value if isinstance(v, Bounded) else v for v in (x, y, z)])
+        at = self._project_to_box([v.value if isinstance(v, Bounded) else v for v in (x, y, z)])
         # As in `TERMS`: of the lower level, then of the upper one.
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
@@ -380,7 +380,7 @@ class LocalDataset:
         """Coordinates of a term."""
         return self.p if CLIP_OF_TERM[term] == "x" else self.q
 
-    def _boxed(self, points: list[Array]) -> list[Array]:
+    def _project_to_box(self, points: list[Array]) -> list[Array]:
         if not self._box:
             return points
         x, y, z = points
@@ -392,7 +392,7 @@ class LocalDataset:
     ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
         """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
         means: dict[str, Array] = {}
-        used, fresh = self._used(t), self._stream.kind == "minibatch"
+        used, fresh = self._averaged_counts(t), self._stream.kind == "minibatch"
         rates = {k: np.ones(self.agents.size) for k in SPLITS} if fresh else self._all_of_pool
         if self._stackable is not None:
             for split, wanted in self._terms_of.items():
@@ -414,7 +414,7 @@ class LocalDataset:
         for row in range(self.agents.size):
             seen = {}
             for split in SPLITS:
-                seen[split], rate = self._seen(t, row, split, int(used[split][row]))
+                seen[split], rate = self._records_of_round(t, row, split, int(used[split][row]))
                 if fresh:
                     rates[split][row] = rate
             terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], self._clip)
@@ -424,7 +424,7 @@ class LocalDataset:
 
     def _groups(self, t: int, split: Split, draw: int = 0) -> list[Group]:
         """The records of this round, agents with equally many of them together."""
-        used = self._used(t)[split]
+        used = self._averaged_counts(t)[split]
         known, groups = self._groups_of.get(split, (None, []))
         if known is used and not self._picks:
             return groups
@@ -437,7 +437,7 @@ class LocalDataset:
         self._groups_of[split] = used, groups
         return groups
 
-    def _used(self, t: int) -> dict[Split, NDArray[np.int64]]:
+    def _averaged_counts(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """How many records each agent averages at round t; the arrays of the round before where nothing changed."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
             # Of a problem of one level nobody has validation records.
@@ -460,7 +460,7 @@ class LocalDataset:
         each = np.arange(members.size)[:, None]
         return type(records)(*(a[each, chosen] for a in records)), np.array([draw.rate for draw in draws])
 
-    def _seen(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
+    def _records_of_round(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
         """The records of this round, and the rate that what drew them states."""
         records = self._records[split][row]
         if self._picks:
@@ -488,7 +488,7 @@ class LocalDataset:
         generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
         return self._draw(split, int(self.counts[split][row]), n, generator)
 
-    def drawn_by(self, draw: DrawBatch) -> LocalDataset:
+    def with_sampler(self, draw: DrawBatch) -> LocalDataset:
         """The same records, with minibatches drawn by this function: for those who try what a draw reveals."""
         other = copy(self)
         other._draw = draw
@@ -652,9 +652,9 @@ class Batch:
             self._check_times(times)
         split: Split | None = problem.reads_records.get(term)
         hidden = any(isinstance(v, Bounded) for v in (x, y, along))
-        at = [_opened(v) for v in (x, y)]
+        at = [_plain_value(v) for v in (x, y)]
         # Any vector will do where no product with one is wanted.
-        z = at[1] if along is None else _opened(along)
+        z = at[1] if along is None else _plain_value(along)
         public = public_part(problem, term, at[0], at[1], z)
         base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape) if public is None else public
         groups = self._equally_clipped(split, times) if split is not None and self._make_groups is not None else []
@@ -704,8 +704,8 @@ class Batch:
             raise ValueError("no matrix is taken over a Poisson sample")
         problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
         hidden = any(isinstance(v, Bounded) for v in (x, y, matrix))
-        at = [_opened(v) for v in (x, y)]
-        z = None if matrix is None else _opened(matrix).reshape(self._rows, problem.q, problem.p)
+        at = [_plain_value(v) for v in (x, y)]
+        z = None if matrix is None else _plain_value(matrix).reshape(self._rows, problem.q, problem.p)
         exact = getattr(
             regulariser_matrices(problem, at[0], at[1], z), name.removeprefix("lower_hessian_").removeprefix("lower_")
         )
@@ -790,5 +790,5 @@ def _of_row(times: float | Array, row: int) -> float:
     return times if isinstance(times, float) else float(np.asarray(times).reshape(-1)[row if np.size(times) > 1 else 0])
 
 
-def _opened(value: Value) -> Array:
+def _plain_value(value: Value) -> Array:
     return value.value if isinstance(value, Bounded) else value

@@ -464,7 +464,7 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
         return not float(np.linalg.norm(residual)) > s.goal
 
     with np.errstate(all="ignore"):
-        v = _corrected(product, correction, target, mu, smooth, enough)
+        v = _refine(product, correction, target, mu, smooth, enough)
     return project_to_ball(v, np.zeros_like(v), s.target / mu)
 
 
@@ -488,7 +488,7 @@ def _direction(objective: Objective, f: Facts, y: Array, gradient: Array) -> tup
     def enough(v: Array, residual: Array) -> bool:
         return not 16.0 * float(np.linalg.norm(residual)) > math.sqrt(f.mu * max(0.0, float(v @ (gradient - residual))))
 
-    step = _corrected(product, correction, gradient, f.mu, f.smooth, enough)
+    step = _refine(product, correction, gradient, f.mu, f.smooth, enough)
     return step, math.sqrt(max(0.0, float(step @ gradient)))
 
 
@@ -529,7 +529,7 @@ def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     return np.asarray(found)
 
 
-def _corrected(
+def _refine(
     product: Product,
     correction: Product,
     target: Array,
@@ -576,11 +576,11 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     Limits:
         Nothing is amplified by sampling: that holds for sums, which this is not.
     """
-    parts = [_Part.of(v) for v in (a, b, jacobian, hessian)]
+    parts = [_Part.from_value(v) for v in (a, b, jacobian, hessian)]
     (p, q), sensitivity = (parts[0].public.size, parts[1].public.size), [part.sensitivity for part in parts]
     ridge, mixed = parts[3].public.reshape(q, q), parts[2].public.reshape(p, q)
     eigenvalues = np.linalg.eigvalsh(0.5 * (ridge + ridge.T))
-    target, matrix = parts[1].cut(clip.z), parts[3].cut(np.inf).reshape(q, q)
+    target, matrix = parts[1].projected_value(clip.z), parts[3].projected_value(np.inf).reshape(q, q)
     matrix = 0.5 * (matrix + matrix.T)
     top = float(eigenvalues[-1]) + (clip.z / parts[3].rate if parts[3].sensitivities else 0.0)
     size = float(np.linalg.norm(parts[1].public)) + (clip.z if parts[1].sensitivities else 0.0)
@@ -602,7 +602,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), mixed.T)
         through = min(through, up(float(np.linalg.norm(root, 2))) / floor**0.5)
     if not positive:
-        matrix = _raised(matrix, float(eigenvalues[0]), top)
+        matrix = _project_spectrum(matrix, float(eigenvalues[0]), top)
     certificate = dense_certificate(q, size, floor, top)
     sensitivities: dict[Split, Sensitivity] = {}
     for split in [k for k in SPLITS if any(k in part.sensitivities for part in parts)]:
@@ -623,7 +623,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
             np.array([up(total) if priced else np.inf]), np.ones(1), None if unsampled else MIXED
         )
     v = solve(lambda d: np.asarray(matrix @ d), cholesky_solver(matrix), target, floor, top, certificate)
-    private = parts[0].cut(np.inf) - parts[2].cut(clip.x).reshape(p, q) @ v
+    private = parts[0].projected_value(np.inf) - parts[2].projected_value(clip.x).reshape(p, q) @ v
     return Bounded(np.zeros((1, p)), private[None], sensitivities, "l2")
 
 
@@ -635,7 +635,7 @@ class _Part(NamedTuple):
     sensitivities: dict[Split, Sensitivity]
 
     @classmethod
-    def of(cls, value: Value) -> _Part:
+    def from_value(cls, value: Value) -> _Part:
         if isinstance(value, Bounded):
             if value.norm != "l2":
                 raise ValueError(f"the implicit gradient is bounded in l2, and one of its means in {value.norm}")
@@ -652,7 +652,7 @@ class _Part(NamedTuple):
         """The smallest share of a Poisson sample: a mean over one may have 1/rate of a record's bound."""
         return min((float(s.rate[0]) for s in self.sensitivities.values()), default=1.0)
 
-    def cut(self, bound: float) -> Array:
+    def projected_value(self, bound: float) -> Array:
         """The mean, its private part cut to the bound: 1-Lipschitz in l2."""
         return self.public + project_to_ball(self.private, np.zeros_like(self.private), bound)
 
@@ -666,7 +666,7 @@ def _excess(sensitivity: float, clip: float, rate: float, q: int) -> float:
     return 4.4 * n * (n + q * q + 8.0) * 2.0**-53
 
 
-def _raised(matrix: Array, floor: float, top: float) -> Array:
+def _project_spectrum(matrix: Array, floor: float, top: float) -> Array:
     """The nearest symmetric matrix in the Frobenius norm whose eigenvalues lie in [floor, top]."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.clip(values, floor, top)) @ vectors.T)

@@ -211,7 +211,7 @@ class CoordinatorContext:
             change, sensitivities={split: change.sensitivities[split]._replace(sensitivity=np.array([oscillation]))}
         )
 
-    def combined(self, number: int, questions: Mapping[str, ClippedSum], answers: Mapping[str, Array]) -> Bundle:
+    def combine(self, number: int, questions: Mapping[str, ClippedSum], answers: Mapping[str, Array]) -> Bundle:
         """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
 
         answers: the sums of all agents in their order, (m, …). Matrices come row by row in one row.
@@ -227,7 +227,7 @@ class CoordinatorContext:
             )
         return Bundle(out)
 
-    def pooled(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:
+    def pool(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:
         """The door to all agents' records."""
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
@@ -403,7 +403,7 @@ class MinimaxContext:
         # Rounding errors are as large as what is added up, however close contributions are to each other.
         return whole - (2.0 * query.bound - diameter) / (query.rate * self.n) if diameter < 2.0 * query.bound else whole
 
-    def combined(self, number: int, questions: Mapping[str, ClippedQuery], answers: Mapping[str, Array]) -> Bundle:
+    def combine(self, number: int, questions: Mapping[str, ClippedQuery], answers: Mapping[str, Array]) -> Bundle:
         """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
 
         answers: the sums of all agents in their order, (m, width). The number of records drawn plays no part.
@@ -439,5 +439,5 @@ class MinimaxContext:
         """How far one replaced record moves a mean that is cut to a ball of radius 1."""
         return 2.0 * float(summation_slack(1, width))
 
-    def pooled(self, handed: Sequence[Any]) -> NoReturn:
+    def pool(self, handed: Sequence[Any]) -> NoReturn:
         raise ValueError("no program of a minimax problem needs the records themselves")

@@ -162,15 +162,15 @@ class Streams:
     def __init__(self, root: Root, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
         each = [(purpose.encode(), int(a).to_bytes(8, "little")) for a in agents]
         if isinstance(root, SecretRoot):
-            self._bind([_digest(*of_one, key=root.key) for of_one in each], True)
+            self._set_keys([_digest(*of_one, key=root.key) for of_one in each], True)
         else:
-            self._bind([_digest(root, *of_one)[:16] for of_one in each], False)
+            self._set_keys([_digest(root, *of_one)[:16] for of_one in each], False)
 
-    def _bind(self, keys: list[bytes], secret: bool) -> None:
+    def _set_keys(self, keys: list[bytes], secret: bool) -> None:
         self._keys = keys
         self.source = Keystreams(keys) if secret else Philox(np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2))
 
-    def mixed(self, secrets: Sequence[bytes]) -> Streams:
+    def with_agent_secrets(self, secrets: Sequence[bytes]) -> Streams:
         """The same streams under keys that need a secret of each agent as well as the root.
 
         Args:
@@ -179,10 +179,10 @@ class Streams:
         each, secret = list(zip(self._keys, secrets, strict=True)), isinstance(self.source, Keystreams)
         other = Streams.__new__(Streams)
         if secret:
-            other._bind([_digest(b"agent", own, key=key) if own else key for key, own in each], secret)
+            other._set_keys([_digest(b"agent", own, key=key) if own else key for key, own in each], secret)
         else:
             # Of a run that was begun when secret noise came from Philox.
-            other._bind([_digest(b"agent", key, own)[:16] if own else key for key, own in each], secret)
+            other._set_keys([_digest(b"agent", key, own)[:16] if own else key for key, own in each], secret)
         return other
 
     def at(self, row: int, index: int, tag: int) -> np.random.Generator:
@@ -203,7 +203,7 @@ class Streams:
 
     def __setstate__(self, state: tuple[list[bytes], bool]) -> None:
         # A copy must own its generator: numpy's pickles would part the generator from the bits it is positioned by.
-        self._bind(*state)
+        self._set_keys(*state)
 
     def __len__(self) -> int:
         return len(self._keys)

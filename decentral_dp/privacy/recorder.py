@@ -41,7 +41,7 @@ class Series:
         >>> series = Series([0.5, 0.5, 0.5, 2.0])
         >>> len(series), series.dense().tolist(), series.dense(2).tolist()
         (4, [0.5, 0.5, 0.5, 2.0], [0.5, 0.5])
-        >>> Series.unpacked(series.packed(3)).dense().tolist()
+        >>> Series.from_arrays(series.to_arrays(3)).dense().tolist()
         [0.5, 0.5, 0.5]
     """
 
@@ -126,14 +126,14 @@ class Series:
             return np.broadcast_to(values[0], (int(counts[0]), *values.shape[1:]))
         return values if (counts == 1).all() else np.repeat(values, counts, axis=0)
 
-    def packed(self, n: int) -> dict[str, Any]:
-        """The first n entries as plain arrays, which `unpacked` reads back: values, and how often each is there."""
+    def to_arrays(self, n: int) -> dict[str, Any]:
+        """The first n entries as plain arrays, which `from_arrays` reads back: values, and how often each is there."""
         values, counts = self._runs(n)
         return {"values": values, "counts": np.empty(0, dtype=np.int64) if (counts == 1).all() else counts}
 
     @classmethod
-    def unpacked(cls, packed: dict[str, Any]) -> Series:
-        """The row of which `packed` made plain arrays."""
+    def from_arrays(cls, packed: dict[str, Any]) -> Series:
+        """The row of which `to_arrays` made plain arrays."""
         series, values = cls(), packed["values"]
         if len(values):
             series.extend(values)
@@ -322,7 +322,7 @@ class Recorder:
             column.sensitivity[split].repeat(0.0, len(column.gaps))
             column.rate[split].repeat(1.0, len(column.gaps))
         column.add(index)
-        column.scale.append(_sent(scale, sends, np.inf))
+        column.scale.append(_mask_unsent(scale, sends, np.inf))
         for name, drawn_for_it in shared.items():
             column.shared.setdefault(name, Series()).append(drawn_for_it)
         column.distortion = max(column.distortion, distortion)
@@ -334,9 +334,9 @@ class Recorder:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None:
                 self._check_amplification(index, channel, split, sensitivity)
-            moved = 0.0 if sensitivity is None else _sent(sensitivity.sensitivity, sends, 0.0)
+            moved = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
             column.sensitivity[split].append(moved)
-            column.rate[split].append(1.0 if sensitivity is None else _sent(sensitivity.rate, sends, 1.0))
+            column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
         """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
@@ -389,7 +389,7 @@ class Recorder:
             before: releases of lower index only; by default all.
         """
         end = math.inf if before is None else before
-        columns = {name: _packed(c, end) for name, c in self.columns.items()}
+        columns = {name: _pack(c, end) for name, c in self.columns.items()}
         return {
             "columns": {name: c for name, c in columns.items() if len(c["gaps"]["values"])},
             "amplified": [[split, batch, index] for (split, batch), index in self._amplified.items() if index < end],
@@ -405,47 +405,47 @@ class Recorder:
             known: mechanisms by which this block releases, for those that are not of this package.
         """
         mechanisms = {m.name: m for m in known}
-        self._columns = {name: _unpacked(c, mechanisms) for name, c in lines["columns"].items()}
+        self._columns = {name: _unpack(c, mechanisms) for name, c in lines["columns"].items()}
         self._amplified = {(split, batch): index for split, batch, index in lines["amplified"]}
         self._drawn = {(split, index): batch for split, index, batch in lines["drawn"]}
         self._mixed = set(lines["mixed"])
 
 
-def _packed(c: _Column, end: float) -> dict[str, Any]:
+def _pack(c: _Column, end: float) -> dict[str, Any]:
     n = int(np.searchsorted(c.indices(), end)) if c.last >= end else len(c.gaps)
     return {
         "mechanism": c.mechanism.name,
         "dimension": c.dimension,
         "reason": c.reason,
-        "gaps": c.gaps.packed(n),
-        "scale": c.scale.packed(n),
-        "sensitivity": {k: v.packed(n) for k, v in c.sensitivity.items()},
-        "rate": {k: v.packed(n) for k, v in c.rate.items()},
-        "shared": {k: v.packed(n) for k, v in c.shared.items()},
+        "gaps": c.gaps.to_arrays(n),
+        "scale": c.scale.to_arrays(n),
+        "sensitivity": {k: v.to_arrays(n) for k, v in c.sensitivity.items()},
+        "rate": {k: v.to_arrays(n) for k, v in c.rate.items()},
+        "shared": {k: v.to_arrays(n) for k, v in c.shared.items()},
         "sampling": sorted(c.sampling),
         "distortion": c.distortion,
     }
 
 
-def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Column:
-    gaps = Series.unpacked(c["gaps"])
+def _unpack(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Column:
+    gaps = Series.from_arrays(c["gaps"])
     return _Column(
         mechanism=mechanisms.get(c["mechanism"]) or mechanism_of(c["mechanism"]),
         dimension=c["dimension"],
         reason=c["reason"],
         gaps=gaps,
         last=int(gaps.dense().sum()),
-        scale=Series.unpacked(c["scale"]),
-        sensitivity={k: Series.unpacked(v) for k, v in c["sensitivity"].items()},
-        rate={k: Series.unpacked(v) for k, v in c["rate"].items()},
+        scale=Series.from_arrays(c["scale"]),
+        sensitivity={k: Series.from_arrays(v) for k, v in c["sensitivity"].items()},
+        rate={k: Series.from_arrays(v) for k, v in c["rate"].items()},
         # A state of before there was any has none.
-        shared={k: Series.unpacked(v) for k, v in c.get("shared", {}).items()},
+        shared={k: Series.from_arrays(v) for k, v in c.get("shared", {}).items()},
         sampling=set(c["sampling"]),
         distortion=c["distortion"],
     )
 
 
-def _sent(values: Array, sends: NDArray[np.bool_] | None, else_: float) -> Array:
+def _mask_unsent(values: Array, sends: NDArray[np.bool_] | None, else_: float) -> Array:
     return values if sends is None else np.where(sends, values, else_)
 
 

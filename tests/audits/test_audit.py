@@ -136,8 +136,8 @@ class Quieter(ScheduledReleaser):
         super().__init__(kind, schedules, streams)
         self._factor = factor
 
-    def _noised(self, index: int, bounded: Any, widths: Any, noise: Any) -> tuple[dict[str, np.ndarray], Any]:
-        return super()._noised(index, bounded, widths, noise._replace(ratio=noise.ratio * self._factor))
+    def _add_noise(self, index: int, bounded: Any, widths: Any, noise: Any) -> tuple[dict[str, np.ndarray], Any]:
+        return super()._add_noise(index, bounded, widths, noise._replace(ratio=noise.ratio * self._factor))
 
 
 def setting(

@@ -142,7 +142,9 @@ def wanted(algorithm: Any, kernel: str, kind: Split, sign: float) -> list[dict[s
     dataset = LocalDataset(agents, problem, records, weights, stream, clip, rows)  # type: ignore[arg-type]
     widths = {c: channel.width for c, channel in algorithm.releases(problem.p, problem.q).items()}
     script = Script(Ones(widths))  # type: ignore[arg-type]
-    node = AgentNode(agents, algorithm, dataset.drawn_by(draw), lambda: script, (0,), sp.csr_array(weights[:, None]))
+    node = AgentNode(
+        agents, algorithm, dataset.with_sampler(draw), lambda: script, (0,), sp.csr_array(weights[:, None])
+    )
     host = Host(node, ROUNDS)
     said = host.advance()
     for _ in range(ROUNDS * algorithm.releases_per_round):
@@ -210,7 +212,7 @@ def test_a_job_shows_no_more_than_it_states(name: str) -> None:
         node = replace(job, records={**job.records, "train": train}).nodes([1, 1])[0]
         law = []
         for batch in batches():
-            drawn = node.dataset.drawn_by(lambda split, n, b, rng, batch=batch: Draw(np.array(batch), b / n))
+            drawn = node.dataset.with_sampler(lambda split, n, b, rng, batch=batch: Draw(np.array(batch), b / n))
             script = Script([{"x": np.ones((1, D)), "y": np.ones((1, D)), "z": np.zeros((1, D))}] * 2)
             host = Host(node._replace(dataset=drawn, make_releaser=lambda script=script: script), 1)
             host.advance(np.ones_like(host.advance()))

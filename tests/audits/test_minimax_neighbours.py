@@ -101,7 +101,7 @@ def told(s: Setting, first: Any, asked: ClippedQuery, number: int) -> Array:
     client_block = MinimaxClientBlock(
         np.zeros(1, dtype=np.int64), s.problem, [records], Streams(b"n" * 32, "coins", [0])
     )
-    answer = s.context.combined(number, {"g": asked}, client_block.answer(number, {"g": asked}))["g"]
+    answer = s.context.combine(number, {"g": asked}, client_block.answer(number, {"g": asked}))["g"]
     assert answer.sensitivities["train"].sensitivity[0] == s.context.sensitivity_of(asked)
     return np.asarray(answer.private[0])
 

@@ -43,7 +43,7 @@ def test_ask_ratio(benchmark, kind, n, d):
     left = [rng.normal(size=n // agents) for _ in parts]
 
     def ask():
-        return context.combined(1, question, client_block.answer(1, question))
+        return context.combine(1, question, client_block.answer(1, question))
 
     def products():
         return [a @ y for a in rows], [r @ a for r, a in zip(left, rows, strict=True)]

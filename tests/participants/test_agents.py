@@ -147,7 +147,7 @@ def test_at_a_private_point_nothing_is_proven(name: str) -> None:
     inputs = {"x": at["x"], "y": at["y"], "z": width}
     reads = "xyz" if name in ("lower_hvp", "lower_jvp", "lower_hessian_product") else "xy"
     for hidden in reads:
-        mixed = [one.untouched(v) if c == hidden else v for c, v in inputs.items() if c in reads]
+        mixed = [one.constant_state(v) if c == hidden else v for c, v in inputs.items() if c in reads]
         got = getattr(one.batch(0), name)(*mixed)
         assert isinstance(got, Bounded)
         assert (got.public == 0.0).all()
@@ -156,7 +156,7 @@ def test_at_a_private_point_nothing_is_proven(name: str) -> None:
         assert set(got.sensitivities) == {"train", "validation"}
     # Even where the term reads no record itself: its argument has met some.
     free = dataset(rows(), problem=LogisticHyperparameter(D))
-    got = free.batch(0).lower_jvp(at["x"], free.untouched(at["y"]), at["z"])
+    got = free.batch(0).lower_jvp(at["x"], free.constant_state(at["y"]), at["z"])
     assert isinstance(got, Bounded)
     assert np.isinf(got.sensitivities["train"].sensitivity).all()
 

@@ -224,7 +224,7 @@ def test_one_record_moves_an_answer_by_what_it_carries_and_no_more() -> None:
         client_block = ClientBlock(
             np.arange(3), problem, {**made, "train": train}, clip, Streams(ROOT, "coins", range(3))
         )
-        answer: Bounded = context.combined(1, question, client_block.answer(1, question)).g
+        answer: Bounded = context.combine(1, question, client_block.answer(1, question)).g
         return answer
 
     worst = 0.0

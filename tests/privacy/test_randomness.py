@@ -237,7 +237,7 @@ def test_placement_copies_and_retries_do_not_matter(way: str) -> None:
 
 def test_a_secret_of_the_agents_own_is_part_of_its_key(way: str) -> None:
     secrets = [b"first" * 6, b"", b"third" * 6]
-    mixed = Streams(ROOT, "noise", AGENTS).mixed(secrets)
+    mixed = Streams(ROOT, "noise", AGENTS).with_agent_secrets(secrets)
     for row, (agent, secret) in enumerate(zip(AGENTS, secrets, strict=True)):
         numbers = _numbers("noise", agent, 3, "y", 5, secret)
         np.testing.assert_array_equal(mixed.at(row, 3, tag("y")).integers(2**64, size=5, dtype=np.uint64), numbers)

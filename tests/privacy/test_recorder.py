@@ -32,7 +32,7 @@ def test_a_series_is_the_list_of_its_entries(runs: list[tuple[Any, int]], n: int
     assert series.single == (not any(isinstance(e, np.ndarray) for e in entries))
     n = min(n, len(entries))
     wanted = plain(entries)[:n]
-    again = Series.unpacked(series.packed(n))
+    again = Series.from_arrays(series.to_arrays(n))
     assert len(again) == n
     for found in (series.dense(n), again.dense()):
         if n and found.ndim < plain(entries[:n]).ndim:

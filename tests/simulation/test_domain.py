@@ -72,7 +72,7 @@ def test_no_neighbour_shows_more_than_is_certified_in_a_domain() -> None:
 
 
 def test_without_the_projection_of_releases_noise_leads_out_of_the_domain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_projected", lambda domain, released: released)
+    monkeypatch.setattr(host, "_project", lambda domain, released: released)
     kept = decentral_dp.run(_shortened("ring_breast_cancer", "privacy.box.y=0.05"))
     assert np.abs(kept.released["y"]).max() > 0.05
 

@@ -86,8 +86,8 @@ class Heard:
 class Quieter(ScheduledReleaser):
     """Writes the ledger lines of the stated noise, and draws a third of it."""
 
-    def _noised(self, index: int, bounded: Any, widths: Any, noise: Any) -> tuple[dict[str, np.ndarray], Any]:
-        return super()._noised(index, bounded, widths, noise._replace(ratio=noise.ratio / 3))
+    def _add_noise(self, index: int, bounded: Any, widths: Any, noise: Any) -> tuple[dict[str, np.ndarray], Any]:
+        return super()._add_noise(index, bounded, widths, noise._replace(ratio=noise.ratio / 3))
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
             return found
         return replace(found, index=np.where(members == 0, partner, np.where(members == partner, 0, members)))
 
-    return node._replace(dataset=node.dataset.drawn_by(draw))
+    return node._replace(dataset=node.dataset.with_sampler(draw))
 
 
 def prescribed_coordinator(node: CoordinatorNode, victim: int, membership: Membership) -> CoordinatorNode:

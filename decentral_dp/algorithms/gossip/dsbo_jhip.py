@@ -61,7 +61,7 @@ import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.bounded import transposed, unproven
+from decentral_dp.bounded import transpose, unproven
 
 
 class State(NamedTuple):
@@ -118,7 +118,7 @@ class DsboJhip(NestedLoops):
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
         z: dp.Value = dataset.public(0.0, q * p)
-        d = -transposed(at.lower_jacobian(x, y), p, q)
+        d = -transpose(at.lower_jacobian(x, y), p, q)
         for k in range(self.inverse):
             if k == 0:
                 released, neighbour_sum = yield dp.Gossip(Z=z, D=d, h=upper)

@@ -78,7 +78,7 @@ class LdpDsbo(dp.Algorithm):
             return State(*values)
         # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
         hidden = [dataset.reads_records(c) for c in dp.CHANNELS]
-        return State(*(dataset.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
+        return State(*(dataset.constant_state(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)

@@ -84,7 +84,9 @@ class MaDsbo(NestedLoops):
     def init(self, dataset: dp.LocalDataset) -> State:
         x, y = self.starts(dataset)
         z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
-        return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), self.first_sum(dataset))
+        return State(
+            x, y, z, r if not dataset.reads_records("x") else dataset.constant_state(r), self.first_sum(dataset)
+        )
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         a = 1.0 - dataset.neighbour_weight

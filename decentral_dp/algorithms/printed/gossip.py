@@ -113,7 +113,7 @@ from decentral_dp.algorithms.gossip import (
     vrdsbo,
 )
 from decentral_dp.algorithms.printed.protocol import PrintedGossip
-from decentral_dp.bounded import transposed
+from decentral_dp.bounded import transpose
 from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
@@ -191,7 +191,7 @@ class PrintedLdpDsbo(dp.Algorithm):
 
     def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.State:
         # A private state remembers every batch it met, so it is bounded from the start.
-        return ldp_dsbo.State(*(dataset.untouched(dataset.start(c, self.start)) for c in dp.CHANNELS))
+        return ldp_dsbo.State(*(dataset.constant_state(dataset.start(c, self.start)) for c in dp.CHANNELS))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.State) -> dp.GossipSteps[ldp_dsbo.State]:
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
@@ -244,7 +244,7 @@ class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised."""
 
     def init(self, dataset: dp.LocalDataset) -> ma_dsbo.State:
-        return super().init(dataset)._replace(r=dataset.untouched(dataset.public(0.0, dataset.p)))
+        return super().init(dataset)._replace(r=dataset.constant_state(dataset.public(0.0, dataset.p)))
 
     def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         first = -dataset.batch(t, self.inner, kept=True).upper_grad_y(x, y)
@@ -289,11 +289,11 @@ class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
     ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
         p, q, at = dataset.p, dataset.q, dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
-        first = -transposed(at.lower_jacobian(x, y), p, q)
+        first = -transpose(at.lower_jacobian(x, y), p, q)
 
         def residual(k: int, z: dp.Value) -> dp.Value:
             at = dataset.batch(t, self.inner + k, kept=True)
-            return at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
+            return at.lower_hessian_product(x, y, z) - transpose(at.lower_jacobian(x, y), p, q)
 
         a, start = 1.0 - dataset.neighbour_weight, dataset.public(0.0, q * p)
         return (yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)), upper
@@ -332,7 +332,9 @@ class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
     def init(self, dataset: dp.LocalDataset) -> gbdsbo.State:
         x, y = self.starts(dataset)
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
-        return gbdsbo.State(x, y, {c: dataset.untouched(dataset.public(0.0, width)) for c, width in widths.items()})
+        return gbdsbo.State(
+            x, y, {c: dataset.constant_state(dataset.public(0.0, width)) for c, width in widths.items()}
+        )
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         sent = super().releases(p, q)
@@ -354,7 +356,9 @@ class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
 
 
 def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.State:
-    return single_level.State(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
+    return single_level.State(
+        dataset.start("x", program.start), dataset.constant_state(dataset.start("y", program.start))
+    )
 
 
 def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:

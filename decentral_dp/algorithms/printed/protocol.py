@@ -31,7 +31,9 @@ class PrintedGossip(dp.Algorithm, Protocol):
     protocol: str = "printed"
 
     def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
-        return dataset.untouched(dataset.start("x", self.start)), dataset.untouched(dataset.start("y", self.start))
+        return dataset.constant_state(dataset.start("x", self.start)), dataset.constant_state(
+            dataset.start("y", self.start)
+        )
 
     def own(self, released: dp.Value, mine: dp.Value) -> dp.Value:
         return mine

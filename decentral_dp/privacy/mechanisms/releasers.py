@@ -132,12 +132,12 @@ class ScheduledReleaser:
         if self.mechanism.adds_noise and bounded:
             widths = tuple([v.private.shape[1] for v in bounded.values()])
             noise = self._noise(index, tuple(bounded), widths)
-            released, whole = self._noised(index, bounded, widths, noise)
+            released, whole = self._add_noise(index, bounded, widths, noise)
             scales = noise.scale
         else:
             released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
-            charged, shared = (scale, {}) if self.pairs is None else self._charged(index, scale, self.pairs)
+            charged, shared = (scale, {}) if self.pairs is None else self._charged_scale(index, scale, self.pairs)
             if self.factor is not None and index:
                 noised = self._in_time(index, noised, scale)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
@@ -161,7 +161,7 @@ class ScheduledReleaser:
         noise = self._noise(index, tuple(widths), tuple(widths.values()))
         return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
 
-    def _charged(self, index: int, scale: Array, pairs: PairDraws) -> tuple[Array, dict[str, Array]]:
+    def _charged_scale(self, index: int, scale: Array, pairs: PairDraws) -> tuple[Array, dict[str, Array]]:
         """The scale that a release is charged at, (b,) or (1,), and what was drawn of noise that neighbours share."""
         rounds = np.array([index // self.releases_per_round])
         charged, shared = pairs.noise.charged(scale[None], rounds, pairs.agents)
@@ -210,7 +210,7 @@ class ScheduledReleaser:
             self._stacked[channels] = NoiseSchedule(scale.reshape(-1), decay.reshape(-1))
         return self._stacked[channels]
 
-    def _noised(
+    def _add_noise(
         self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
     ) -> tuple[dict[str, Array], Array | None]:
         """The released values by channel, and the array whose columns they are."""
@@ -240,7 +240,7 @@ class ScheduledReleaser:
             part = slice(first, first + rows)
             g_part = noise.grid if len(noise.grid) == 1 else noise.grid[part]
             ratio_part = ratio if len(ratio) == 1 else ratio[part]
-            query = _concatenated([q[part] for q in queries])
+            query = _concatenate([q[part] for q in queries])
             if factor is not None:
                 query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tagged, part)
@@ -266,7 +266,7 @@ class ScheduledReleaser:
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, empty_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
-                self._noised(before, none, widths, self._noise(before, tuple(none), widths))
+                self._add_noise(before, none, widths, self._noise(before, tuple(none), widths))
         return self._past[1]
 
     def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
@@ -287,7 +287,7 @@ def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> di
     return columns
 
 
-def _concatenated(parts: Sequence[Array]) -> Array:
+def _concatenate(parts: Sequence[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
@@ -327,13 +327,13 @@ class PlannedReleaser:
             if isinstance(value, Bounded):
                 # What no record can move is no secret, and there is no scale for its noise to have.
                 still = not any(bounds.values())
-                out[channel] = value.value if still else self._noised(index, channel, value, scale)
+                out[channel] = value.value if still else self._add_noise(index, channel, value, scale)
             else:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
             self._charge(index, channel, value, bounds, scale)
         return Released(Bundle(out), scales)
 
-    def _noised(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
+    def _add_noise(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
         released_by = self._channels[channel].mechanism
         if not released_by.proven:
             # As a paper prints it: what nothing is proven of may leave as it is, at an infinite price.

@@ -218,7 +218,7 @@ def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
 
 
 def _with_secrets(streams: Streams, shards: AgentShards, agents: NDArray[np.int64]) -> Streams:
-    return streams.mixed([shards.secret(int(agent)) for agent in agents])
+    return streams.with_agent_secrets([shards.secret(int(agent)) for agent in agents])
 
 
 def _read_records(

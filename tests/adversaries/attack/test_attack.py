@@ -288,7 +288,7 @@ def test_forgotten_noise_breaks_the_ceiling(tmp_path: Path, monkeypatch: pytest.
     """The same certified scenario with its noise is within, and without it above."""
     left(CERTIFIED, tmp_path / "right")
     assert command(tmp_path / "right", "--runs", 3).exit_code == 0
-    monkeypatch.setattr(PlannedReleaser, "_noised", lambda _self, _index, _channel, value, _scale: value.value)
+    monkeypatch.setattr(PlannedReleaser, "_add_noise", lambda _self, _index, _channel, value, _scale: value.value)
     left(CERTIFIED, tmp_path / "wrong")
     said = command(tmp_path / "wrong", "--runs", 4, "--out", tmp_path / "attack.json")
     text = said.output.replace("\n", " ")

@@ -119,12 +119,12 @@ def test_a_weak_budget_is_seen_from_elsewhere_too(vantage: str) -> None:
 
 
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = ScheduledReleaser._noised
+    whole = ScheduledReleaser._add_noise
 
     def less(self: Any, index: int, bounded: Any, widths: Any, noise: Any) -> Any:
         return whole(self, index, bounded, widths, noise._replace(ratio=noise.ratio / 2))
 
-    monkeypatch.setattr(ScheduledReleaser, "_noised", less)
+    monkeypatch.setattr(ScheduledReleaser, "_add_noise", less)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
         def __init__(self) -> None:
             self.dataset = self
 
-        def drawn_by(self, draw: Any) -> Any:
+        def with_sampler(self, draw: Any) -> Any:
             self.draw = draw
             return self
 

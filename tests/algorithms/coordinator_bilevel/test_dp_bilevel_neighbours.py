@@ -131,7 +131,7 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     for rate, clip, tighter in ((1.0, 50.0, True), (0.5, 50.0, False), (1.0, 1e-3, False)):
         context = replace(job.context, clip=Clip("l2", x=clip))
         asked = ClippedSum(CHANGE, x, y, other, rate, times=3.0)
-        answer = context.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
+        answer = context.combine(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
         sensitivity = context.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
         assert (sensitivity < answer.sensitivities["train"].sensitivity[0]) == tighter
     # σ'(0) = ¼, two records of length 1 in two classes each: D_hxy = 2 · ¼ · ‖s − e_b‖.
@@ -139,7 +139,7 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     assert 0.5 * 1.0 < d < 0.5 * math.sqrt(2.0)
     wide = replace(job.context, clip=Clip("l2", x=50.0))
     asked = ClippedSum(CHANGE, x, y, other, times=3.0)
-    answer = wide.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
+    answer = wide.combine(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
     sensitivity = wide.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
     assert sensitivity == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.context.counts["train"])
 
@@ -151,7 +151,7 @@ def test_a_distance_of_zero_leaves_what_rounding_moves() -> None:
     for clip in (50.0, 1e9):
         context = replace(job.context, clip=Clip("l2", x=clip))
         asked = ClippedSum(CHANGE, x, y, y, times=3.0)
-        answer = context.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
+        answer = context.combine(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
         summed = float(answer.sensitivities["train"].sensitivity[0]) - 2.0 * clip / n
         # A loss of two classes or more is log 2 at least, and so is what cancels in a difference of two.
         cancelled = 3.0 * math.log(2.0) * 2.0**-46 / n
@@ -260,8 +260,8 @@ class Forgetful(CoordinatorContext):
 class Uncharged(CoordinatorContext):
     """Hands out answers that claim to move with no record."""
 
-    def combined(self, number: int, questions: Any, answers: Any) -> Any:
-        out = super().combined(number, questions, answers)
+    def combine(self, number: int, questions: Any, answers: Any) -> Any:
+        out = super().combine(number, questions, answers)
         return type(out)({k: replace(v, sensitivities={}) for k, v in out.items()})
 
 

@@ -78,7 +78,7 @@ def value(train: Array, validation: Array, x: float) -> float:
 
 def pool_of(job: Job) -> Pooled:
     assert job.context is not None
-    return job.context.pooled(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    return job.context.pool(list(zip(job.records["train"], job.records["validation"], strict=True)))
 
 
 def published(job: Job, pool: Any, root: bytes) -> tuple[Array, PlannedReleaser]:

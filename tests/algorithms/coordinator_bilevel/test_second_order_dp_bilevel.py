@@ -120,7 +120,7 @@ def test_neighbours_move_the_estimate_less_than_is_charged(content: Make) -> Non
     )
     assert job.context is not None
     family, counts = job.context.family, job.context.counts
-    pool = job.context.pooled(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    pool = job.context.pool(list(zip(job.records["train"], job.records["validation"], strict=True)))
     x = np.array([-1.0])
     carried = pool.hypergradient(x).sensitivities
     train, validation = raw(job)

@@ -128,7 +128,7 @@ def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
             if isinstance(request, Ask):
                 asked += request.values.values()
                 zero = {c: np.zeros((3, job.problem.width(q.term))) for c, q in request.values.items()}
-                reply = job.context.combined(1, request.values, zero)
+                reply = job.context.combine(1, request.values, zero)
             else:
                 told = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
                 reply = Released(Bundle(told), dict.fromkeys(told, 1.0))

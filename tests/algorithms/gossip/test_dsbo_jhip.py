@@ -16,7 +16,7 @@ from decentral_dp.algorithms.gossip import dsbo_jhip
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.printed.gossip import PrintedDsboJhip
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.bounded import Bounded, Sensitivity, transposed, unproven
+from decentral_dp.bounded import Bounded, Sensitivity, transpose, unproven
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import Shares, Told, halved
@@ -332,7 +332,7 @@ def test_the_plan_is_the_hand_made_one() -> None:
 
 def test_a_layout_that_is_not_transposed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The naive loops can tell (p, q) from (q, p)."""
-    monkeypatch.setattr(dsbo_jhip, "transposed", lambda value, rows, columns: value)
+    monkeypatch.setattr(dsbo_jhip, "transpose", lambda value, rows, columns: value)
     job = made("all", base("none"))
     with pytest.raises(AssertionError, match="D at"):
         agree(job, quiet, naive(job, "all", quiet, UNCLIPPED))
@@ -344,13 +344,13 @@ def test_a_layout_that_is_not_transposed_is_caught(monkeypatch: pytest.MonkeyPat
 def test_a_transposed_value_keeps_its_sensitivity() -> None:
     flat = np.arange(12.0).reshape(2, 6)
     spread = {"train": Sensitivity(np.array([1.0, 2.0]), np.ones(2), None)}
-    value = transposed(Bounded(flat, 2 * flat, spread, "l1"), 3, 2)
+    value = transpose(Bounded(flat, 2 * flat, spread, "l1"), 3, 2)
     assert isinstance(value, Bounded)
     for row in range(2):
         assert np.array_equal(value.public[row].reshape(2, 3), flat[row].reshape(3, 2).T)
     assert np.array_equal(value.private, 2 * value.public)
     assert value.sensitivities is spread
-    assert np.array_equal(transposed(flat, 3, 2), value.public)
+    assert np.array_equal(transpose(flat, 3, 2), value.public)
 
 
 def test_what_is_unproven_is_infinite_for_the_kinds_and_rows_that_can_move_it() -> None:
