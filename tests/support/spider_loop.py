@@ -136,7 +136,7 @@ class Tilted(Robust):
         gap = self.cap - cross_entropy(x, a, label, self.cap)[0]
         return np.array([gap / float(y[0]) ** 2 * math.exp(-gap / float(y[0]))])
 
-    def ends(self, term: str, lam: float) -> tuple[float, float]:
+    def interval(self, term: str, lam: float) -> tuple[float, float]:
         """Where h, or ∂_λ h, lies whatever the record: u e^{−u}/λ with u up to B/λ."""
         if term == "inner":
             return math.exp(-self.cap / lam), 1.0
@@ -145,9 +145,9 @@ class Tilted(Robust):
 
     def gradients(self, y: np.ndarray, s: float, v: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """∇_xΨ, and −∂_λΨ."""
-        low, high = self.ends("inner", float(y[0]))
+        low, high = self.interval("inner", float(y[0]))
         s = min(max(s, low), high)
-        inside = float(np.clip(u[0], *self.ends("inner_y", float(y[0]))))
+        inside = float(np.clip(u[0], *self.interval("inner_y", float(y[0]))))
         return y[0] / s * v, np.array([-(y[0] / s * inside + math.log(s) + self.radius)])
 
     def inside_y(self, y: np.ndarray) -> np.ndarray:

@@ -114,7 +114,7 @@ class LossProblem:
     closed_form: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_captured": {}, "_stacks": {}}
+        return self.__dict__ | {"_captures": {}, "_stacks": {}}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""

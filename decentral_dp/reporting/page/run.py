@@ -187,10 +187,11 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     left_out = [str(name) for name in ran.get("left_out") or [] if name in steps or name in plain]
     stream = (scenario.get("problem") or {}).get("stream")
     clip = privacy.clip if "clip" in (result.get("privacy") or {}) else privacy_table.get("clip")
+    variables = _CENTRE if result.is_one_level else words.variables if result.tunes_x else _GIVEN_X
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), "y" if result.is_one_level else words.lower)),
-        ("Variables", (_CENTRE if result.is_one_level else words.variables) if problem.get("p") else ""),
+        ("Variables", variables if problem.get("p") else ""),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", capitalise(words.network) or network),
@@ -353,6 +354,7 @@ def _messages(ran: Json, privacy: PrivacyStatement) -> str:
 # Beyond so many coordinates x is drawn, not listed.
 LISTED_COORDINATES = 4
 _CENTRE = "x is the mean of the features, which agents released once, and which features are read from. y is the model."
+_GIVEN_X = "x stays as it is given. y is the model, which makes the loss small at that x."
 # Where x is not tuned there is no upper level, and agents never differ in x.
 _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 

@@ -53,7 +53,7 @@ def test_the_last_bits_of_scaled_records_do_not_matter(monkeypatch: pytest.Monke
         done = plain(*arguments, **named)
         return done._replace(features=np.nextafter(done.features, 2.0))
 
-    monkeypatch.setattr("decentral_dp.data.shards.normalise", elsewhere)
+    monkeypatch.setattr(scaling, "normalise", elsewhere)
     assert build(load(MAIN)).shards.features.max() > 0.0
     assert root(MAIN) == before
 
@@ -141,6 +141,6 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
 
 
 def test_it_is_the_same_in_another_process() -> None:
-    text = "import decentral_dp as d; print(d.build(d.load('ring_breast_cancer')).root.hex())"
+    text = "import decentral_dp as d; print(d.build(d.load('ring_breast_cancer')).simulation().root.hex())"
     out = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == root(MAIN).hex()
