@@ -129,7 +129,7 @@ class Bounded:
             shape = np.shape(factor)
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
-        public, moved = _multiple(self.public, factor), _multiples(self.sensitivities, factor)
+        public, moved = _multiple(self.public, factor), _scale_sensitivities(self.sensitivities, factor)
         return Bounded(public, self.private * factor, moved, self.norm)
 
     __rmul__ = __mul__
@@ -139,21 +139,21 @@ class Bounded:
 
     def __sub__(self, other: Array | Bounded) -> Bounded:
         if isinstance(other, Bounded):
-            public = self.public if other.public is nothing(other.shape) else self.public - other.public
+            public = self.public if other.public is shared_zeros(other.shape) else self.public - other.public
             return Bounded(public, self.private - other.private, self._sum_sensitivities(other), self.norm)
         return Bounded(self.public - other, self.private, self.sensitivities, self.norm)
 
     def __rsub__(self, other: Array) -> Bounded:
         return Bounded(other - self.public, -self.private, self.sensitivities, self.norm)
 
-    def beside(self, public: Array, factor: float) -> Bounded:
+    def with_public(self, public: Array, factor: float) -> Bounded:
         """Compute public + factor · private: a multiple of what depends on records, beside another public part.
 
         Args:
             public: (b, d).
             factor: a public number.
         """
-        return Bounded(public, self.private * factor, _multiples(self.sensitivities, factor), self.norm)
+        return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)
 
     def __float__(self) -> NoReturn:
         raise TypeError(_LINEAR)
@@ -185,7 +185,7 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 
 
 @lru_cache(maxsize=64)
-def nothing(shape: tuple[int, ...]) -> Array:
+def shared_zeros(shape: tuple[int, ...]) -> Array:
     """Return zeros of this shape, the public part of what has none; always the same array, not to be written to."""
     return np.broadcast_to(0.0, shape)
 
@@ -197,7 +197,7 @@ def _multiple(public: Array, factor: float | Array) -> Array:
     return np.asarray(public * factor)
 
 
-class Scaled(Mapping[Split, Sensitivity]):
+class ScaledSensitivities(Mapping[Split, Sensitivity]):
     """Sensitivities times a public factor, multiplied once somebody asks: who writes them down multiplies many at once.
 
     Args:
@@ -205,7 +205,8 @@ class Scaled(Mapping[Split, Sensitivity]):
         factor: not 0.
 
     Example:
-        >>> Scaled({"train": Sensitivity(np.array([2.0]), np.ones(1), None)}, -3.0)["train"].sensitivity.tolist()
+        >>> moved = {"train": Sensitivity(np.array([2.0]), np.ones(1), None)}
+        >>> ScaledSensitivities(moved, -3.0)["train"].sensitivity.tolist()
         [6.0]
     """
 
@@ -227,9 +228,9 @@ class Scaled(Mapping[Split, Sensitivity]):
         return len(self.of)
 
 
-def _multiples(moved: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
-    if isinstance(factor, float) and factor != 0.0 and not isinstance(moved, Scaled):
-        return Scaled(moved, factor)
+def _scale_sensitivities(moved: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
+    if isinstance(factor, float) and factor != 0.0 and not isinstance(moved, ScaledSensitivities):
+        return ScaledSensitivities(moved, factor)
     return {k: _scale_sensitivity(s, factor) for k, s in moved.items()}
 
 

@@ -39,7 +39,7 @@ from decentral_dp.bounded import (
     Sensitivity,
     Split,
     memory_slack,
-    nothing,
+    shared_zeros,
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
@@ -369,10 +369,10 @@ class LocalDataset:
             if hidden:
                 out.append(self._at_private(term, self._reads.get(term), mean, public, used, hidden))
             elif mean is None:
-                out.append(nothing((self.agents.size, self._width(term))) if public is None else public)
+                out.append(shared_zeros((self.agents.size, self._width(term))) if public is None else public)
             else:
                 out.append(
-                    Bounded(nothing(mean.shape) if public is None else public, mean, moved[term], self._clip.norm)
+                    Bounded(shared_zeros(mean.shape) if public is None else public, mean, moved[term], self._clip.norm)
                 )
         return Directions(*out)
 

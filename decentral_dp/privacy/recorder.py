@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import MIXED, Array, Bounded, Scaled, Sensitivity, Split
+from decentral_dp.bounded import MIXED, Array, Bounded, ScaledSensitivities, Sensitivity, Split
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
 
@@ -175,7 +175,7 @@ def _rows(entries: Sequence[Entry]) -> Array:
     return rows
 
 
-def _multiples(entries: Sequence[Array], factors: Array) -> Array:
+def _multiply_rows(entries: Sequence[Array], factors: Array) -> Array:
     """(k, b) of k arrays (b,), each times its factor of (k,)."""
     first = entries[0]
     if len(set(map(id, entries))) > 1:
@@ -227,8 +227,8 @@ class _Column:
             self.scale.extend(_rows(scales))
         times, once = np.abs(factors), np.ones(len(factors))
         for split in self.sensitivity:
-            self.sensitivity[split].extend(_multiples([m[split].sensitivity for m in moved], times))
-            self.rate[split].extend(_multiples([m[split].rate for m in moved], once))
+            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in moved], times))
+            self.rate[split].extend(_multiply_rows([m[split].rate for m in moved], once))
 
     def indices(self) -> IntArray:
         """(n,), ascending."""
@@ -300,7 +300,7 @@ class Recorder:
         column = self._columns.get(channel)
         if column is not None:
             bounds = value.sensitivities
-            bounds, factor = (bounds.of, bounds.factor) if isinstance(bounds, Scaled) else (bounds, 1.0)
+            bounds, factor = (bounds.of, bounds.factor) if isinstance(bounds, ScaledSensitivities) else (bounds, 1.0)
             if sends is None and not shared and column.repeats(mechanism, bounds, distortion):
                 column.late.append((index, scale, bounds, factor))
                 if len(column.late) >= self._kept_late:

@@ -136,7 +136,8 @@ def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: i
     both = of | {"validation": Sensitivity(0.3 * still, np.ones(agents), None)}
     indices, recorder = [1, 2, 3, 6, 7, 9, 10], Recorder(agents)
     for k, index in enumerate(indices):
-        value = Bounded(zeros, zeros, both if k >= 4 else of, "l1").beside(zeros, -0.5 / (k + 1) if k != 2 else 0.0)
+        factor = -0.5 / (k + 1) if k != 2 else 0.0
+        value = Bounded(zeros, zeros, both if k >= 4 else of, "l1").with_public(zeros, factor)
         recorder.charge(index, "y", mechanism_of("laplace"), np.full(agents, 1.0 + k), value)
         recorder.free(index, "x", 2, "touches no data")
         if k == 3:

@@ -138,7 +138,7 @@ def _step(a: dp.Array, own: dp.Value, near: dp.Array, size: float, direction: dp
     if isinstance(own, dp.Bounded):
         return a * own + near - size * direction
     if isinstance(direction, dp.Bounded):
-        return direction.beside(step(a, own, near, size, direction.public), -size)
+        return direction.with_public(step(a, own, near, size, direction.public), -size)
     return step(a, own, near, size, direction)
 
 
