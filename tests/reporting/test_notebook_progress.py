@@ -54,6 +54,7 @@ def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> 
             assert "array" not in repr(thing)
     assert repr(run.simulation().shards) == "<Shards 'breast_cancer': 569 records, 30 features, 10 agents>"
     assert repr(run.records) == "<Ledger: 10 agents; y × 10, z × 10, x × 10>"
+    assert repr(run.plot).startswith("<RunPlots: losses, accuracy, ")
 
 
 def test_a_run_that_diverged_says_so() -> None:

@@ -109,6 +109,9 @@ class RunPlots:
     def __init__(self, drawing: Drawing) -> None:
         self._drawing = drawing
 
+    def __repr__(self) -> str:
+        return f"<RunPlots: {', '.join(FIGURES)}>"
+
     def _picture(self, name: str) -> Picture:
         picture = self._draw(name)
         if picture is None:
