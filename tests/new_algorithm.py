@@ -18,6 +18,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import Setting
+from decentral_dp.algorithms.references import works
 from decentral_dp.config.loading import load, scenario_names
 from tests.golden import record, reference
 from tests.slow_tests import LIST
@@ -57,6 +58,12 @@ def missing(name: str) -> Iterator[str]:
     if not entry.citations:
         yield f'ENTRY of {name} cites nothing: add Citation("Algorithm", KEY), KEY of works.toml.'
     for citation in entry.citations:
+        if isinstance(citation.cited, str) and citation.cited not in works():
+            yield (
+                f"works.toml has no [{citation.cited}], which ENTRY of {name} cites: add authors, title and year, and "
+                "venue where there is one."
+            )
+            continue
         author = citation.work.authors.split(",")[0]
         if author not in described + entry.summary:
             yield f"{entry.module_name}: its docstring does not name {author}, whom it cites; add a line Reference."

@@ -18,13 +18,14 @@ FILE = '''"""Nothing yet."""
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.references import Citation
 
 
 class Mine(LdpDsbo):
     """Mine, all mine."""
 
 
-ENTRY = Entry("mine", Mine, ())
+ENTRY = Entry("mine", Mine, (Citation("Of", "nobody1900nothing"),))
 '''
 
 
@@ -51,7 +52,7 @@ def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.M
     said = list(new_algorithm.missing("mine"))
     assert [line.split(":")[0] for line in said] == [
         "decentral_dp.algorithms.gossip.mine",
-        "ENTRY of mine cites nothing",
+        "works.toml has no [nobody1900nothing], which ENTRY of mine cites",
         "scenarios/mine.toml is not there; start from `decentral-dp new --algorithm mine`.",
     ]
 
