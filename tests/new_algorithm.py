@@ -175,7 +175,7 @@ def main(names: Sequence[str]) -> int:
         f"recorded; look at what changed (git diff), then run\n"
         f"  decentral-dp check {name}\n"
         f"  python -m pytest -n 2 -k {name} --slow none {' '.join(f'tests/{folder}' for folder in FOLDERS)}\n"
-        f"  python -m pytest -n 2 tests/architecture tests/golden/test_outputs.py"
+        f"  python -m pytest -n 2 tests/architecture/test_reference.py tests/golden/test_outputs.py"
     )
     return 0
 
