@@ -145,10 +145,10 @@ class Job:
 
     def plan(self) -> Plan:
         """What it would cost each agent, and what the guarantee says."""
-        return plans.Plan.of(self.simulation())
+        return plans.Plan.from_job(self.simulation())
 
-    def sent(self, by: By = "link") -> pd.DataFrame:
-        """Messages, numbers and bits by "agent", "link", "round" or "message", as `Run.sent`."""
+    def messages(self, by: By = "link") -> pd.DataFrame:
+        """Messages, numbers and bits by "agent", "link", "round" or "message", as `Run.messages`."""
         return tabulate_sent(self.simulation(), by)
 
     def run(
@@ -382,7 +382,7 @@ def audit(
         >>> shown.shown <= shown.certified, shown.null_shown
         (True, 0.0)
     """
-    from decentral_dp.adversaries.audit.audit import play
+    from decentral_dp.adversaries.audit.audit import play_game
     from decentral_dp.adversaries.audit.runs import plan_audit
     from decentral_dp.tasks.parallel import Workers
 
@@ -396,7 +396,7 @@ def audit(
         text, _ = _split(options)
     asked = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _progress_shown(progress, "runs") as callback:
-        return play(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
+        return play_game(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
 
 
 def check(what: Any, **options: Any) -> CheckResult:

@@ -32,10 +32,10 @@ def printable(text: str, lines: bool = True) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if lines and c in "\n\t" else _written_out(c) for c in text)
+    return "".join(c if lines and c in "\n\t" else _escape(c) for c in text)
 
 
-def _written_out(c: str) -> str:
+def _escape(c: str) -> str:
     # Cc: control characters; Cs: halves of a pair; Zl, Zp: ends of lines.
     obeyed = unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(c) in _DIRECTIONS
     return c.encode("unicode_escape").decode("ascii") if obeyed else c
@@ -49,11 +49,11 @@ def readable(message: str, lines: bool = True) -> str:
         lines: whether ends of lines and tabulators stay.
     """
 
-    def cut(word: re.Match[str]) -> str:
+    def shorten_word(word: re.Match[str]) -> str:
         most = _PATH if "/" in word[0] else _WORD
         return word[0] if len(word[0]) <= most else f"{word[0][:76]} …"
 
-    short = re.sub(rf"\S{{{_WORD},}}", cut, printable(message, lines))
+    short = re.sub(rf"\S{{{_WORD},}}", shorten_word, printable(message, lines))
     return short if len(short) <= _LONGEST else f"{short[: _LONGEST - 2]} …"
 
 

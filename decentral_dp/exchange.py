@@ -181,25 +181,25 @@ class ClippedQuery(NamedTuple):
         x: (p,).
         y: (q,).
         bound: on the l2 norm of every record's vector less `centre`.
-        since: an earlier (x, y); the vector is then its change since there, clipped after subtracting.
+        earlier_point: an earlier (x, y); the vector is then its change since there, clipped after subtracting.
         centre: (width,), default 0.
         rate: as of `ClippedSum`.
-        given: public parameters of the objective.
+        parameters: public parameters of the objective.
     """
 
     term: str
     x: Array
     y: Array
     bound: float
-    since: tuple[Array, Array] | None = None
+    earlier_point: tuple[Array, Array] | None = None
     centre: Array | None = None
     rate: float = 1.0
-    given: Array | None = None
+    parameters: Array | None = None
 
     @property
     def payload(self) -> tuple[Any, ...]:
         """Everything that travels to the agents."""
-        return (self.x, self.y, *(self.since or ()), self.centre, self.given)
+        return (self.x, self.y, *(self.earlier_point or ()), self.centre, self.parameters)
 
 
 class Ask:
@@ -292,7 +292,7 @@ class Neighbours(NamedTuple):
 
     Example:
         >>> heard = Neighbours(np.array([0, 0, 1]), np.array([1, 2, 0]), np.full(3, 0.25), Bundle({"y": np.eye(3)}))
-        >>> one = heard.of(0)
+        >>> one = heard.of_agent(0)
         >>> one.agents.tolist(), one.values.y.tolist()
         ([1, 2], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     """
@@ -302,16 +302,16 @@ class Neighbours(NamedTuple):
     weights: Array
     values: Bundle
 
-    def of(self, row: int) -> Neighbours:
+    def of_agent(self, row: int) -> Neighbours:
         """Return what one agent of the block heard.
 
         Args:
             row: of the agent.
         """
         first, end = np.searchsorted(self.rows, (row, row + 1))
-        return self.some(slice(first, end))
+        return self.select(slice(first, end))
 
-    def some(self, chosen: Any) -> Neighbours:
+    def select(self, chosen: Any) -> Neighbours:
         """Return some of the messages.
 
         Args:
@@ -399,7 +399,7 @@ class Senders:
         >>> class Three:
         ...     n_agents = 3
         >>> senders = Senders(Turns(), Three())
-        >>> [senders.at(t).tolist() for t in (0, 2, 1)]
+        >>> [senders.mask_of_round(t).tolist() for t in (0, 2, 1)]
         [[True, False, False], [False, False, True], [False, True, False]]
     """
 
@@ -409,7 +409,7 @@ class Senders:
         self._next = 0
         self._last = np.zeros(0, dtype=bool)
 
-    def at(self, t: int) -> NDArray[np.bool_]:
+    def mask_of_round(self, t: int) -> NDArray[np.bool_]:
         """Return (m,) who sends in round t; rounds in their order are found one by one.
 
         Raises InputError: the algorithm's `senders` ends, or gives what are no agents.

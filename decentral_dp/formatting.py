@@ -130,7 +130,7 @@ def price_text(prices: Sequence[float] | None, unit: str) -> str:
     return high if high == "∞" else f"{unit} {low}" if low == high else f"{unit} {low} to {high}"
 
 
-def rounded_up(value: float, digits: int) -> float:
+def round_up_to(value: float, digits: int) -> float:
     """Round up to so many digits.
 
     Args:
@@ -138,7 +138,7 @@ def rounded_up(value: float, digits: int) -> float:
         digits: at least 1.
 
     Example:
-        >>> rounded_up(8.811, 3), rounded_up(8.82, 3), rounded_up(math.inf, 3)
+        >>> round_up_to(8.811, 3), round_up_to(8.82, 3), round_up_to(math.inf, 3)
         (8.82, 8.82, inf)
     """
     if not math.isfinite(value) or value == 0.0:
@@ -266,4 +266,4 @@ def least_text(value: float) -> str:
         >>> least_text(0.36123)
         '0.362'
     """
-    return f"{rounded_up(value, 3):g}"
+    return f"{round_up_to(value, 3):g}"

@@ -185,7 +185,7 @@ def tune(
     low, high = given.weight_range
     path = np.clip(np.exp([float(s.published["x"][0, 0]) for s in states]), low, high)
     budget = price(plan, given.delta)
-    model = outcome.last.published["y"][0]
+    model = outcome.last_snapshot.published["y"][0]
     return Tuned(float(path[-1]), model, outcome.ledger, budget, path, statement(given, budget, context.counts))
 
 

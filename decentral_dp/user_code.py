@@ -94,11 +94,11 @@ def own_name(kind: str) -> str:
 
 def entry_points_of(what: str) -> dict[str, Any]:
     """Name → entry point, of the components that installed packages declare. what: a key of `GROUPS`."""
-    return _installed(GROUPS[what], tuple(sys.path))
+    return _entry_points(GROUPS[what], tuple(sys.path))
 
 
 @cache
-def _installed(group: str, path: tuple[str, ...]) -> dict[str, Any]:
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, Any]:
     # Reading what all installed packages declare takes milliseconds, and every name in a scenario is looked up.
     return {point.name: point for point in entry_points(group=group)}
 

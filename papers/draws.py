@@ -25,7 +25,7 @@ def generator(name: str, seed: int, *place: int) -> np.random.Generator:
         seed: public.
         place: further numbers that tell parts apart.
     """
-    return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).at(0, 0, 0)
+    return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).generator(0, 0, 0)
 
 
 @cache

@@ -19,8 +19,8 @@ from decentral_dp.constants.problem_constants import (
     default_penalty,
     minimiser_sensitivity,
     penalty_bias,
+    round_up,
     smoothness,
-    up,
 )
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check
@@ -93,7 +93,7 @@ def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: flo
     References:
         Kornowski 2024, Lemma 20.
     """
-    return up((c.b_fxy + lam * c.b_gxy) * penalised + lam * c.b_gxy * plain)
+    return round_up((c.b_fxy + lam * c.b_gxy) * penalised + lam * c.b_gxy * plain)
 
 
 def descent_steps(smooth: float, gap: float, target: float) -> int:

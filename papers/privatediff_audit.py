@@ -101,8 +101,8 @@ class Swing:
         out, counted = [], np.ones(records.z.size) if drawn is None else drawn.astype(np.float64)
         for asked in queries:
             rows = self._gradients(records, asked.term, asked.x, asked.y)
-            if asked.since is not None:
-                rows = rows - self._gradients(records, asked.term, *asked.since)
+            if asked.earlier_point is not None:
+                rows = rows - self._gradients(records, asked.term, *asked.earlier_point)
             out.append((counted * clip_factors(row_norms(rows, "l2"), asked.bound)) @ rows)
         return out
 

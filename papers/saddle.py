@@ -80,8 +80,8 @@ class HardSaddle(Minimax):
 
     def _clipped(self, asked: ClippedQuery) -> Array:
         v = self.gradient(asked.term, asked.x, asked.y)
-        if asked.since is not None:
-            v = v - self.gradient(asked.term, *asked.since)
+        if asked.earlier_point is not None:
+            v = v - self.gradient(asked.term, *asked.earlier_point)
         factor = clip_factors(row_norms(v[None], "l2"), asked.bound)
         return np.asarray(factor[0] * v)
 

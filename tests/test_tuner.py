@@ -445,7 +445,7 @@ def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None
         tune(train=one, validation=other, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
     assert len(set(roots)) == 4
     # One root, two streams: the noise itself.
-    draws = [Streams(root, "noise", [0]).at(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
+    draws = [Streams(root, "noise", [0]).generator(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
     assert not np.allclose(draws[0], draws[1], atol=1e-3)
 
 

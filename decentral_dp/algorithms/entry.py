@@ -117,7 +117,7 @@ class Entry(NamedTuple):
     example: Mapping[str, str] = MappingProxyType({})
     # What "as_printed" runs, of `algorithms.printed`, or why there is none, as it goes on with "so it has".
     printed_form: type | None = None
-    why_unprinted: str = ""
+    unprinted_reason: str = ""
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
     claim: str = ""
     # Refuses a guarantee that it cannot give.
@@ -134,7 +134,7 @@ class Entry(NamedTuple):
         return RULES[self.setting]
 
     @property
-    def trusted(self) -> bool:
+    def trusts_coordinator(self) -> bool:
         """Whether it is a trusted coordinator's program."""
         return self.rules.is_coordinated
 
@@ -190,9 +190,9 @@ class Entry(NamedTuple):
             self.check_guarantee(guarantee)
         protocol = options.protocol
         if guarantee == "as_printed":
-            if self.why_unprinted:
+            if self.unprinted_reason:
                 raise InputError(
-                    f'privacy.guarantee: {self.why_unprinted}, so it has no "as_printed". Use "certified", or "none".'
+                    f'privacy.guarantee: {self.unprinted_reason}, so it has no "as_printed". Use "certified" or "none".'
                 )
             if self.printed_form is not None:
                 printed: Algorithm | Coordinated = self.printed_form(**options.values, start=options.init)

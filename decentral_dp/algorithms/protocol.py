@@ -54,7 +54,7 @@ class StepSize:
 class Public(NamedTuple):
     """Everything public that prices depend on, one entry per column (a column stands for agents that are alike).
 
-    averaged: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
+    averaged_counts: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
     neighbour_weight: (g,) |w_ii|. touches: term → kind. clip, constants: bounds and constants of the queries.
     agents: (g,) number of one agent of each column; of every agent where the algorithm states `plans_by_agent` or
     `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it. unit: what two data sets
@@ -62,7 +62,7 @@ class Public(NamedTuple):
     """
 
     rounds: int
-    averaged: Mapping[Split, Array]
+    averaged_counts: Mapping[Split, Array]
     rate: Mapping[Split, Array]
     neighbour_weight: Array
     reads_records: Mapping[str, Split]
@@ -202,7 +202,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """
         return dataset.start("x", self.start), dataset.start("y", self.start)
 
-    def own(self, released: Value, mine: Value) -> Value:
+    def own_value(self, released: Value, mine: Value) -> Value:
         """What counts as an agent's own value after it was sent.
 
         Args:

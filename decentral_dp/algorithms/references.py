@@ -57,16 +57,16 @@ class Citation(NamedTuple):
 
     Args:
         part: of the work, as it is listed, "Algorithm 3, corrected".
-        cited: the publication, or its key in works.toml.
+        work_or_key: the publication, or its key in works.toml.
     """
 
     part: str
-    cited: Work | str
+    work_or_key: Work | str
 
     @property
     def work(self) -> Work:
         """The publication."""
-        return self.cited if isinstance(self.cited, Work) else works()[self.cited]
+        return self.work_or_key if isinstance(self.work_or_key, Work) else works()[self.work_or_key]
 
 
 @cache

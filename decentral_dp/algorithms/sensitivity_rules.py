@@ -98,7 +98,7 @@ def plan_tracker(public: Public, releases_per_round: int, first: int, begins: st
 def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     """How far a unit of this kind of records moves one use, and the use's largest norm: both (R, g)."""
     factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
-    averaged = public.averaged[split]
+    averaged = public.averaged_counts[split]
     # Where every round averages as many records, one row stands for all.
     n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]
     # 0 for a factor of 0 even where nothing is clipped.

@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.adversaries.attack.attack import Inference, sentences
-from decentral_dp.adversaries.audit.audit import play, write_ends
+from decentral_dp.adversaries.audit.audit import play_game, write_ends
 from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import AuditPlan, Ends, check_workers
-from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on
-from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
+from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_resume
+from decentral_dp.adversaries.check.check import CheckResult, CheckRow, check, repeat_case, save_case
 from decentral_dp.adversaries.network.attacks import NetworkAudit, audit_network
 from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
@@ -79,10 +79,10 @@ def require_new(out: Path) -> None:
 
 def print_inference(found: Inference) -> None:
     """A line for each attack, then the verdict."""
-    out, many = console(), len(found.each)
+    out, many = console(), len(found.scores)
     out.print(Text(found.scenario.title or "Membership inference", style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
-    sizes = found.each[0]
+    sizes = found.scores[0]
     out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.nonmembers} held-out ones, {runs}:"))
     ceilings = [found.ceiling, *([found.claimed[2]] if found.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
@@ -145,7 +145,7 @@ def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | 
             read_result(ends.run)
     print_plan(asked)
     with ProgressBar("runs", estimate=True) as progress:
-        found = play(asked, file, progress, workers=workers, ends=ends)
+        found = play_game(asked, file, progress, workers=workers, ends=ends)
     sound = print_outcome(found)
     for path in itertools.chain([] if file is None else [file], write_ends(found, ends)):
         typer.echo(printable(str(path)))
@@ -168,7 +168,7 @@ def audit_every(
     Raises:
         InputError: a folder that holds something else.
     """
-    if out is not None and not can_go_on(out):
+    if out is not None and not can_resume(out):
         check_writable(out)
     with ProgressBar("audits") as bar:
         table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
@@ -229,7 +229,7 @@ def print_plan(plan: AuditPlan) -> None:
         return
     text = (
         f"{plan.runs} runs of each of two data sets, seen from {plan.vantage!r}. Counting can show at most "
-        f"ε = {epsilon_text(plan.most_shown)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
+        f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
         "no limit."
     )
     console().print(Text(text))
@@ -348,7 +348,7 @@ def print_view(view: NetworkView, title: str) -> None:
     out.print(f"ε of one record at δ = {delta}: the largest certified, and {other}:")
     least = "linear: least" if training else "exact: least"
     table = _table(["observer"], ["links away", "pairs", "certified ε", least, "mean", "largest"])
-    groups = [("one agent", slice(None))] if view.alone else [
+    groups = [("one agent", slice(None))] if view.observes_single_agents else [
         (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
     ]  # fmt: skip
     for name, rows in groups:
@@ -417,7 +417,7 @@ def _ratio(row: CheckRow) -> str:
 
 def _print_again(what: str, kept: Path) -> bool:
     """Say whether the pair of a file still shows a failure."""
-    out, shown = console(), again(what, kept)
+    out, shown = console(), repeat_case(what, kept)
     worst = shown.worst_change
     if worst is not None:
         out.print(

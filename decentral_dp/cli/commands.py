@@ -174,7 +174,7 @@ def resume(
     with the same draws: the same values, and no second release. Where --forget-secret has lost the draws, it is a
     second release, which is charged if you agree to its price.
     """
-    from decentral_dp.resumption.resume import Kind, find_resumable, go_on, refuse_for_others
+    from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
@@ -185,7 +185,7 @@ def resume(
         from decentral_dp.cli.progress import ProgressBar
 
         with ProgressBar(begun.unit, estimate=begun.unit == "runs", quiet=quiet) as bar:
-            found: Any = go_on(begun, bar)
+            found: Any = resume_other(begun, bar)
         if begun.kind is Kind.STUDY:
             from decentral_dp.cli import study as studies
 

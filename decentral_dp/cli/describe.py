@@ -116,7 +116,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in _experiments().items()},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
-        "mechanisms": {k: f"{MECHANISMS[k].words} of certified runs" for k in _MECHANISMS},
+        "mechanisms": {k: f"{MECHANISMS[k].description} of certified runs" for k in _MECHANISMS},
         "partitions": dict(PARTITIONS),
     }
     # Those of installed packages, which are not imported to be listed, come first.
@@ -188,7 +188,7 @@ def _algorithm(entry: Entry) -> Component:
 def _problem(name: str, of: Component) -> Component:
     entry = PROBLEMS[name]
     keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
-    keys = tuple(key._replace(default_text="required") if key.name in entry.required else key for key in keys)
+    keys = tuple(key._replace(default_text="required") if key.name in entry.required_keys else key for key in keys)
     written = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
     return of._replace(text=entry.description, keys=keys, usage=written)
 
@@ -380,13 +380,13 @@ def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[Key]:
     """Every key of a schema, and of the tables inside it, dotted."""
     defined = schema.get("$defs", {})
 
-    def of(table: Mapping[str, Any], place: str) -> Iterator[Key]:
+    def keys_below(table: Mapping[str, Any], place: str) -> Iterator[Key]:
         for key in keys_of(table):
             yield key._replace(name=f"{place}{key.name}")
             for inner, below in _inner_tables(table["properties"][key.name], f"{place}{key.name}."):
-                yield from of(defined.get(inner, {}) if isinstance(inner, str) else inner, below)
+                yield from keys_below(defined.get(inner, {}) if isinstance(inner, str) else inner, below)
 
-    yield from of(schema, start)
+    yield from keys_below(schema, start)
 
 
 def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | Mapping[str, Any], str]]:

@@ -351,7 +351,9 @@ def _csv_problem(
         kind = template.problem_of_numbers(kind, options.algorithm, options.problem is not None)
     columns, label = columns_of(csv), options.label
     if label is None:
-        raise InputError(f"--label: missing. Name the label column; {quoted_path(csv)} has {first_named(columns)}.")
+        raise InputError(
+            f"--label: missing. Name the label column; {quoted_path(csv)} has {first_names_text(columns)}."
+        )
     if label in (template.AGENT, template.SPLIT):
         said = "who holds a record" if label == template.AGENT else "the part that a record belongs to"
         raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
@@ -407,7 +409,7 @@ def _relative(path: Path, folder: Path) -> str:
     return os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
 
 
-def first_named(columns: Sequence[str]) -> str:
+def first_names_text(columns: Sequence[str]) -> str:
     """The first of them."""
     return ", ".join(map(quoted, columns[:8])) + (" …" if len(columns) > 8 else "")
 
@@ -419,19 +421,19 @@ _MOST_ASKED = 20
 def complete(options: Options) -> Options:
     """The options with answers where nothing is said; an empty answer is the usual value."""
 
-    def ask(question: str, usual: str = "") -> str:
+    def prompt(question: str, usual: str = "") -> str:
         return str(typer.prompt(question, default=usual, show_default=bool(usual))).strip()
 
     if options.csv is None and options.data is None:
-        given = ask(f"CSV file of your records (empty: the bundled {DEFAULT_DATA} records)")
+        given = prompt(f"CSV file of your records (empty: the bundled {DEFAULT_DATA} records)")
         options = replace(options, csv=Path(given)) if given else replace(options, data=DEFAULT_DATA)
     if options.csv is not None:
-        options = _complete_columns(options, ask)
+        options = _complete_columns(options, prompt)
     if options.algorithm is None:
         usual = TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL
-        options = replace(options, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', usual))
-    if options.topology is None and not getattr(ALGORITHMS.get(str(options.algorithm)), "trusted", True):
-        options = replace(options, topology=ask("Graph of the agents", "ring"))
+        options = replace(options, algorithm=prompt('Algorithm ("decentral-dp list algorithms" lists them)', usual))
+    if options.topology is None and not getattr(ALGORITHMS.get(str(options.algorithm)), "trusts_coordinator", True):
+        options = replace(options, topology=prompt("Graph of the agents", "ring"))
     if options.agents is None:
         options = replace(options, agents=int(typer.prompt("Agents", default=10, type=int)))
     if options.epsilon is None:
@@ -444,7 +446,7 @@ def complete(options: Options) -> Options:
 def _complete_columns(options: Options, ask: Any) -> Options:
     columns = columns_of(options.csv or Path())
     if options.label is None:
-        options = replace(options, label=ask(f"Label column, of {first_named(columns)}", columns[-1]))
+        options = replace(options, label=ask(f"Label column, of {first_names_text(columns)}", columns[-1]))
     if not options.classes and options.label_range is None:
         options = _complete_labels(options, ask)
     rules = rules_of(options)[0]

@@ -68,13 +68,13 @@ class ProgressBar:
             self._bar.console.print(progress.note, markup=False, highlight=False, soft_wrap=True)
         if self._to_estimate:
             self._estimate(progress, now)
-        self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.words)
+        self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.description)
         if self._lines and now - self._last >= _BETWEEN_LINES:
             self._last = now
             left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
             speed = f"{progress.per_second or 0.0:.3g} {self._unit}/s"
             where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
-            print(f"{where}, {progress.words}, {speed}{left}", file=sys.stderr, flush=True)
+            print(f"{where}, {progress.description}, {speed}{left}", file=sys.stderr, flush=True)
 
     def _estimate(self, progress: Progress, now: float) -> None:
         """Say once how long the rest will take."""

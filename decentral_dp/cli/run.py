@@ -27,7 +27,7 @@ from decentral_dp.reporting.baselines import compare_with_baselines
 from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
-from decentral_dp.reporting.words import words_of
+from decentral_dp.reporting.words import choose_words
 from decentral_dp.simulation.folder.layout import check_writable, new_folder
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import console, print_items, rounds_text
@@ -114,7 +114,7 @@ def print_scores(out: Console, result: RunResult) -> None:
     if not known and not added:
         return
     out.print()
-    if words_of(result.privacy, result.topology).over:
+    if choose_words(result.privacy, result.topology).score_scope:
         tables = [(result.evaluated_on, "worst and best agent", known)]
         tables += [("scores of this problem", "lowest and highest agent", added)]
         for what, ends, names in tables:
@@ -272,7 +272,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     _require_new("--out", out)
     model = load_model(folder)
     if agent is not None:
-        model = model.of(agent)
+        model = model.of_agent(agent)
     count, partial_file = 0, out.with_name(f".{out.name}.part")
     try:
         with open(partial_file, "x", encoding="utf-8", newline="") as written:
@@ -301,7 +301,7 @@ def write_sent(scenario: Scenario, out: Path) -> None:
         InputError: the file exists or cannot be written, or there are too many messages.
     """
     _require_new("--sent", out)
-    table = build(scenario).sent("message")
+    table = build(scenario).messages("message")
     write = table.to_parquet if out.suffix == ".parquet" else table.to_csv
     try:
         write(out, index=False)

@@ -46,7 +46,7 @@ def print_findings(found: Findings) -> None:
     if found.verdicts:
         out.print()
     for verdict in found.verdicts:
-        out.print(Text(f"{verdict.words}:", style="bold"), f"{verdict.statement}")
+        out.print(Text(f"{verdict.description}:", style="bold"), f"{verdict.statement}")
         known = verdict.pairs - verdict.missing
         of = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
         out.print(f"    {of if known > 1 else ''}{verdict.numbers}")
@@ -75,7 +75,7 @@ def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
 
 def _print_means(out: Console, found: Findings) -> None:
     """Combination by combination what the study measures at the end, in as many tables as the width asks for."""
-    whole = study_table(found.measured)
+    whole = study_table(found.measurements)
     if len(whole.rows) > _MOST_ROWS:
         out.print()
         out.print(f"{len(whole.rows)} combinations: table.md and the report have their means.")

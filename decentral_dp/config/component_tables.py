@@ -153,7 +153,9 @@ def _close_schema(schema: dict[str, Any]) -> None:
     """In the JSON Schema a registered problem has its own keys alone; what another takes is not known."""
     schema.pop("additionalProperties", None)
     schema["allOf"] = [
-        case_of(kind, CommonProblemTable.model_fields, e.options, [k for k in e.required if k not in e.construction_of])
+        case_of(
+            kind, CommonProblemTable.model_fields, e.options, [k for k in e.required_keys if k not in e.construction_of]
+        )
         for kind, e in PROBLEMS.items()
     ]
 

@@ -481,7 +481,9 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
     if kind != entry.solves:
-        others = [e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusted == entry.trusted]
+        others = [
+            e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusts_coordinator == entry.trusts_coordinator
+        ]
         raise InputError(
             f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Take "
             f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, others))}."

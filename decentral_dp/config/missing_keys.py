@@ -156,7 +156,7 @@ def _has_key(tables: Mapping[str, Any], key: str) -> bool:
 
 def _problem_options(problem: Mapping[str, Any]) -> dict[str, str]:
     entry = PROBLEMS.get(str(problem.get("kind")))
-    needed = () if entry is None else entry.required
+    needed = () if entry is None else entry.required_keys
     wanted = {"problem.losses": '"losses.py"'} if "losses" in needed else {}
     if str(problem.get("data")).lower().endswith(".csv"):
         wanted["problem.label"] = ""
@@ -172,7 +172,7 @@ def _privacy(
     guarantee = privacy.get("guarantee", "certified")
     if guarantee == "none":
         return {}
-    if entry.trusted:
+    if entry.trusts_coordinator:
         return {"privacy.epsilon": "4.0"}
     clip = _table(privacy.get("clip")) or {}
     if guarantee != "certified" or problem_given or ("epsilon" in privacy and _families(entry) <= set(clip)):
@@ -246,7 +246,7 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
 
 def algorithm_tables(entry: Entry) -> str:
     """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
-    if entry.trusted:
+    if entry.trusts_coordinator:
         return _trusted_tables(entry)
     needed = [option for option in entry.keys if option.required]
     lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in needed)]
@@ -260,7 +260,7 @@ def algorithm_tables(entry: Entry) -> str:
 
 
 def _trusted_tables(entry: Entry) -> str:
-    def shown(option: Option) -> str:
+    def example_text(option: Option) -> str:
         return f"{option.key} = {entry.example.get(option.key, option.example)}"
 
     problem = entry.example.get("problem", '"logistic_regularisation"')
@@ -272,10 +272,10 @@ def _trusted_tables(entry: Entry) -> str:
     # The graph plays no part; it says how many agents there are.
     lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
     lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
-    lines += [shown(option) for option in entry.keys if option.required]
+    lines += [example_text(option) for option in entry.keys if option.required]
     # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
     given = ("domain", *entry.example)
-    lines += [f"{'' if o.key in given else '# '}{shown(o)}" for o in entry.keys if not o.required]
+    lines += [f"{'' if o.key in given else '# '}{example_text(o)}" for o in entry.keys if not o.required]
     privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
     return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
 

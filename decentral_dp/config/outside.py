@@ -527,10 +527,10 @@ def dealer(partition: Component) -> Callable[..., Any]:
     known = ("labels", "classes", "agents", "seed")
     _refuse_unknown(asked, known, "problem.partition", partition.name_with_source)
 
-    def dealt(**values: Any) -> Any:
+    def call_deal(**values: Any) -> Any:
         return _call(deal, {k: values[k] for k in asked if k in known}, "problem.partition", name)
 
-    return NamedPartition(dealt, partition.name_with_source)
+    return NamedPartition(call_deal, partition.name_with_source)
 
 
 # How functions of the user's own are called, and refused.

@@ -344,7 +344,7 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
     for key, share in entry.construction_of.items():
         if (value := getattr(table.construction, share, None)) is not None:
             given.setdefault(key, value)
-    for key in entry.required:
+    for key in entry.required_keys:
         if key not in given:
             raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
     return given
@@ -434,7 +434,7 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
         )
     if s.privacy.guarantee == "certified" and c.mechanism.norm not in (None, "l2"):
         raise InputError(
-            f"privacy.mechanism: {c.mechanism.words} wants gradients clipped in {c.mechanism.norm}, and minimax "
+            f"privacy.mechanism: {c.mechanism.description} wants gradients clipped in {c.mechanism.norm}, and minimax "
             'problems clip them in l2 alone. Take mechanism = "gaussian".'
         )
     problem = minimax_of(c, shards)

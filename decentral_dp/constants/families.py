@@ -29,7 +29,7 @@ from decentral_dp.constants.problem_constants import (
     box_strengths,
     box_weights,
     box_width,
-    round_up,
+    round_up_constants,
     solution_spread,
 )
 from decentral_dp.errors import InputError
@@ -148,7 +148,7 @@ class Weighed(LossFamily):
         ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
         r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
         g, smooth = self.loss.gradient(r), self.loss.smoothness
-        return round_up(
+        return round_up_constants(
             _of_y_alone(
                 radius=r,
                 mu=ridge,
@@ -184,7 +184,7 @@ class Mean(QuadraticFamily):
         k, a = self.problem.ridge, self.record_radius
         out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
         r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
-        return round_up(
+        return round_up_constants(
             _of_constant_curvature(
                 radius=r,
                 mu=1.0 + k,
@@ -218,7 +218,7 @@ class Linear(QuadraticFamily):
         box_norm(self.problem.p, low, high, record_mass)
         k, slope = self.problem.ridge, self.problem.slope * self.record_radius
         r = (record_mass - 1.0) * slope / k
-        return round_up(
+        return round_up_constants(
             _of_constant_curvature(
                 radius=r,
                 mu=k,
@@ -285,7 +285,7 @@ class Declared(Family):
 
         As of `Family.constants`.
         """
-        return round_up(self.declared_constants._replace(label="declared"))
+        return round_up_constants(self.declared_constants._replace(label="declared"))
 
 
 @dataclass(frozen=True)
@@ -449,7 +449,7 @@ def _regularised_constants(
     the derivatives of R grow with e^x, at their own rate.
     """
     g = loss.gradient(norm)
-    return round_up(
+    return round_up_constants(
         _of_y_alone(
             radius=radius,
             mu=mu,

@@ -102,14 +102,14 @@ class Clips(NamedTuple):
 UP = 1.0 + 1e-12
 
 
-def up(value: float) -> float:
+def round_up(value: float) -> float:
     """Round a non-negative bound up: room for the rounding of a formula of a few dozen float64 operations.
 
     Limits:
         +inf for what is no number, such as the 0·∞ that declared constants can lead to.
 
     Example:
-        >>> 1.0 < up(1.0) < 1.0 + 1e-11, up(math.nan)
+        >>> 1.0 < round_up(1.0) < 1.0 + 1e-11, round_up(math.nan)
         (True, inf)
     """
     return value * UP if value == value else math.inf
@@ -192,7 +192,7 @@ def box_width(low: Array, high: Array) -> float:
     return float(np.linalg.norm(high - low))
 
 
-def round_up(c: ProblemConstants) -> ProblemConstants:
+def round_up_constants(c: ProblemConstants) -> ProblemConstants:
     """Round every bound up, and μ down: room for the float64 arithmetic that led to them."""
     sensitivity = ProblemConstants._make([*(UP * float(v) for v in c[:-1]), c.label])
     return sensitivity._replace(mu=c.mu * (2.0 - UP))
@@ -259,7 +259,7 @@ def minimiser_sensitivity(
     """
 
     def sensitivity(swap: float, modulus: float) -> float:
-        return up(min(swap / modulus, 2.0 * c.radius) + 2.0 * accuracy)
+        return round_up(min(swap / modulus, 2.0 * c.radius) + 2.0 * accuracy)
 
     if penalty is None:
         return {"train": sensitivity(c.d_gy / n_train, c.mu), "validation": 0.0}
@@ -316,7 +316,10 @@ def hypergradient_sensitivity(
     through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
     train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
     most = 2.0 * (c.l_fx + c.m * c.l_fy)
-    return {"train": up(min(train, most)), "validation": up(min((c.d_fx + c.m * c.d_fy) / n_validation, most))}
+    return {
+        "train": round_up(min(train, most)),
+        "validation": round_up(min((c.d_fx + c.m * c.d_fy) / n_validation, most)),
+    }
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:
@@ -327,7 +330,7 @@ def hypergradient_lipschitz(c: ProblemConstants) -> float:
     References:
         Lowy & Liu 2025, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
     """
-    return up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
+    return round_up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
 
 
 def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> float:
@@ -341,7 +344,7 @@ def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> 
     Sensitivity:
         In l2, one record replaced. See docs/proofs/14.
     """
-    return up(2.0 * (hypergradient_lipschitz(c) * accuracy + c.b_gxy * solve_error))
+    return round_up(2.0 * (hypergradient_lipschitz(c) * accuracy + c.b_gxy * solve_error))
 
 
 def score_oscillation(
@@ -378,8 +381,8 @@ def score_oscillation(
     sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
     varied = min(loss_range, c.l_fx * width + c.l_fy * spread)
     return {
-        "train": up(2.0 * c.l_fy * sensitivity + 4.0 * error),
-        "validation": up(2.0 * varied / n_validation + 4.0 * error),
+        "train": round_up(2.0 * c.l_fy * sensitivity + 4.0 * error),
+        "validation": round_up(2.0 * varied / n_validation + 4.0 * error),
     }
 
 
@@ -396,7 +399,7 @@ def solution_spread(c: ProblemConstants, width: float, centred: bool) -> float:
         and every y of the ball.
     """
     along = c.m * width if c.m > 0.0 else 0.0
-    return up(min(along, 2.0 * c.radius, c.l_gy / c.mu) if centred else along)
+    return round_up(min(along, 2.0 * c.radius, c.l_gy / c.mu) if centred else along)
 
 
 def implicit_sensitivity(
@@ -450,8 +453,8 @@ def implicit_sensitivity(
     turned = min(jacobian * distance, solved * share / floor)
     slack = 2.0 * jacobian * solve_error
     return {
-        "train": up(2.0 * clips.j / n_train * clips.b / floor + clips.b * turned + slack),
-        "validation": up((2.0 * clips.a + 2.0 * solved * clips.b) / n_validation + slack),
+        "train": round_up(2.0 * clips.j / n_train * clips.b / floor + clips.b * turned + slack),
+        "validation": round_up((2.0 * clips.a + 2.0 * solved * clips.b) / n_validation + slack),
     }
 
 
@@ -480,7 +483,7 @@ def smoothness(c: ProblemConstants) -> float:
         0.25
     """
     turned = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
-    return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * turned)
+    return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * turned)
 
 
 def penalty_bias(c: ProblemConstants) -> float:
@@ -496,7 +499,7 @@ def penalty_bias(c: ProblemConstants) -> float:
     References:
         Kornowski 2024, Lemma 7 (ii), there up to constants; see docs/proofs/16.
     """
-    return up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
+    return round_up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
 
 
 def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
@@ -526,7 +529,7 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     mixed = c.b_fxy + turned * c.c_gxy
     along = (c.b_gxy + c.b_fxy / lam) / modulus
     bracket = mixed + c.m * (c.b_fyy + turned * c.c_gyy)
-    return up(c.b_fxx + turned * c.m_gxy + along * mixed + c.b_gxy / modulus * bracket)
+    return round_up(c.b_fxx + turned * c.m_gxy + along * mixed + c.b_gxy / modulus * bracket)
 
 
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:

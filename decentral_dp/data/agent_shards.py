@@ -1,7 +1,7 @@
 """Records that are with their agents: what everyone knows of them, and how the process of an agent reads its own.
 
-A driver has an `AgentShards` and its manifest, and calls `public`. The process that holds an agent calls `read`, which
-opens one file, and refuses one that is not what the manifest says before anything is released.
+A driver has an `AgentShards` and its manifest, and calls `public`. The process that holds an agent calls `read_agent`,
+which opens one file, and refuses one that is not what the manifest says before anything is released.
 
 The public manifest says all that a driver is told:
 
@@ -295,7 +295,7 @@ class AgentShards:
             bounds=manifest.bounds,
         )
 
-    def read(self, agent: int) -> Shards:
+    def read_agent(self, agent: int) -> Shards:
         """The records of one agent, scaled, as shards of a single agent. To be called where the agent is.
 
         Raises:
@@ -332,7 +332,7 @@ class AgentShards:
         )
 
     def secret(self, agent: int) -> bytes:
-        """What nobody but this agent knows: of an NPZ file that has it, else nothing. Call it after `read`."""
+        """What nobody but this agent knows: of an NPZ file that has it, else nothing. Call it after `read_agent`."""
         path = self.path(agent)
         where = f"problem.data: {str(path)!r}"
         if path.suffix.lower() != ".npz" or SECRET not in names_in(path, where):

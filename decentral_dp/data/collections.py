@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, encode_labels, nearest
-from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, read
+from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, read_verified
 from decentral_dp.data.tables import libsvm_names, matrix, parse_libsvm, read_archive
 from decentral_dp.errors import InputError, quoted, quoted_path
 
@@ -255,7 +255,7 @@ def _pictures(name: str, declared: Mapping[str, Declared], limit: int | None, ro
     for file in declared.values():
         check(file)
     # All are verified before the first is parsed.
-    content = {key: read(file, root) for key, file in declared.items()}
+    content = {key: read_verified(file, root) for key, file in declared.items()}
     where = {key: f"{file.key}: {file.place!r}" for key, file in declared.items()}
     image = COLLECTIONS[name].image
     train, test = (_cifar_parts if name == "cifar10" else _idx_parts)(content, where, image)
@@ -438,7 +438,7 @@ def load_celeba(files: Mapping[str, Any] | None, label: str | None, *, root: Pat
 def _lines(declared: Declared, root: Path | None) -> list[list[str]]:
     """The words of every line that has some."""
     try:
-        text = read(declared, root).decode("utf-8")
+        text = read_verified(declared, root).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{declared.key}: {declared.place!r} is no text in UTF-8; get it anew.") from error
     return [words for line in text.splitlines() if (words := line.split())]
@@ -581,7 +581,7 @@ def _writers(files: Sequence[Declared]) -> dict[str, Written]:
     out: dict[str, Written] = {}
     for file in files:
         where = f"problem.data: {quoted_path(file.place)}"
-        content = read(file)
+        content = read_verified(file)
         try:
             parsed = json.loads(content)
             users, counts, records = parsed["users"], parsed["num_samples"], parsed["user_data"]

@@ -70,7 +70,7 @@ def check(declared: Declared) -> None:
         )
 
 
-def read(declared: Declared, root: Path | None = None) -> bytes:
+def read_verified(declared: Declared, root: Path | None = None) -> bytes:
     """Read the verified bytes of a local file, or of a URL, through the cache.
 
     Args:

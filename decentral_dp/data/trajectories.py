@@ -196,7 +196,7 @@ class Environment(NamedTuple):
     starts_at_random: bool = True
 
 
-def _lean(seen: NDArray[Any], coins: np.random.Generator) -> int:
+def _draw_push(seen: NDArray[Any], coins: np.random.Generator) -> int:
     """With probability 1/3 push to where the pole falls, else to either side: it falls after some 40 steps."""
     falls = int(seen[2] + 0.25 * seen[3] > 0.0)
     return falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
@@ -217,7 +217,7 @@ _PI = float(np.pi)
 ENVIRONMENTS: Mapping[str, Environment] = {
     # An episode ends beyond 2.4 and 12 degrees; speeds are unbounded, and hardly ever above 3.5.
     "cartpole": Environment(
-        "CartPole-v1", (-2.4, -3.5, -_PI / 15, -3.5), (2.4, 3.5, _PI / 15, 3.5), _lean, 100, 100, 200
+        "CartPole-v1", (-2.4, -3.5, -_PI / 15, -3.5), (2.4, 3.5, _PI / 15, 3.5), _draw_push, 100, 100, 200
     ),
     "acrobot": Environment(
         "Acrobot-v1",

@@ -71,7 +71,7 @@ class Host:
         node: a block of agents with its program and data.
         rounds: T.
         saved: of `save`, to go on from there; by default it starts anew. Where the agents read records of their own, it
-            goes on once `go_on` says from which of its rounds.
+            goes on once `resume_after` says from which of its rounds.
         keeps_releases: whether released values are kept until `drain`; default False.
         states: name of the run, under which such agents keep their states; by default they keep none.
 
@@ -93,7 +93,9 @@ class Host:
         self._rounds = rounds
         self._round = 0
         self._index = 0
-        self._dataset, self._score, kept_by = protocol.Hosted(node.dataset) if node.read is None else node.read()
+        self._dataset, self._score, kept_by = (
+            protocol.Hosted(node.dataset) if node.read_dataset is None else node.read_dataset()
+        )
         receipts = () if saved is None else saved.get("states", ())
         self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()
@@ -133,7 +135,7 @@ class Host:
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
         self._divergence: protocol.Divergence | None = None
         self._kept: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
-        if saved is not None and node.read is None:
+        if saved is not None and node.read_dataset is None:
             self._restore(saved)
 
     def advance(self, *messages: Array) -> Array:
@@ -178,7 +180,7 @@ class Host:
             own = _project(self._node.domain, self._releaser.release(self._index, values))
             compression = self._node.compression
             return own, own.concatenate() if compression is None else self._update_replicas(own, compression)
-        sends = self._senders.at(self._round_of(self._index))[self._node.agents]
+        sends = self._senders.mask_of_round(self._round_of(self._index))[self._node.agents]
         sent = _project(self._node.domain, self._releaser.release(self._index, values, sends))
         for channel, value in sent.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
@@ -275,7 +277,7 @@ class Host:
             rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
             columns = self._node.columns
             # Weights that stay have a column for every agent of the blocks that are read.
-            of = self._dataset.network.heard_by(self._node.agents) if columns is None else columns[weights.indices]
+            of = self._dataset.network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
             self._heard = rows, of
         rows, agents = self._heard
         ends = np.cumsum([v.shape[1] for v in released.values()])
@@ -288,7 +290,7 @@ class Host:
         if self._arriving is None:
             return heard
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
-        return heard.some(self._arriving.at(max(0, self._round - delay))[agents])
+        return heard.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
 
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
         if isinstance(exchange, Ask) != self._central:
@@ -322,8 +324,9 @@ class Host:
         values = [r for k, r in enumerate(self._recent) if done + 1 - len(self._recent) + k > 0] or [released]
         with np.errstate(all="ignore"):
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
-            parts = {c: getattr(self._state, c) for c in self._node.program.channels}
-            state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items() if self._node.read is None}
+            own = () if self._node.read_dataset is not None else self._node.program.channels
+            parts = {c: getattr(self._state, c) for c in own}
+            state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         return View(released, published, self._with_solution(state) if state else state, self._divergence)
 
     def score(self, values: Mapping[str, Array]) -> Any:
@@ -357,7 +360,7 @@ class Host:
             RuntimeError: a round is under way, and a running program cannot be kept.
             TypeError: the state cannot be kept.
         """
-        if self._node.read is not None and self._states is None:
+        if self._node.read_dataset is not None and self._states is None:
             raise TypeError("the state of agents whose records are their own stays with them")
         first = self._round * self._per_round
         if self._index != first + 1:
@@ -378,13 +381,13 @@ class Host:
             state["replicas"] = dict(self._earlier)
         if self._late is not None:
             state["late"] = list(self._late)
-        return state if self._states is None else {"states": self._states.keep(self._round, state)}
+        return state if self._states is None else {"states": self._states.write(self._round, state)}
 
     def saved_rounds(self) -> list[int]:
         """Rounds from which this block can go on, because their states lie where its records are."""
         return [] if self._states is None else self._states.saved_rounds()
 
-    def go_on(self, t: int) -> None:
+    def resume_after(self, t: int) -> None:
         """Go on after a round of `saved_rounds`; from the start where it is 0. States of later rounds are void."""
         if self._states is None:
             return
@@ -434,13 +437,13 @@ def _clip(value: Array, limits: tuple[float, float] | None) -> Array:
 
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
-Everywhere = Callable[..., list[Any]]
+CallBlocks = Callable[..., list[Any]]
 
 
 def coordinate(
     coordinator_node: protocol.CoordinatorNode,
     rounds: int,
-    everywhere: Everywhere,
+    call_blocks: CallBlocks,
     control: protocol.RunControl = protocol.UNATTENDED,
 ) -> protocol.Outcome:
     """Run a trusted coordinator's program.
@@ -450,7 +453,7 @@ def coordinate(
     Args:
         coordinator_node: the program, its context and its agents.
         rounds: T.
-        everywhere: calls a method of every block of agents, and returns their answers in order.
+        call_blocks: calls a method of every block of agents, and returns their answers in order.
         control: when the run is observed, by what, and where it goes on from.
 
     Returns:
@@ -458,12 +461,12 @@ def coordinate(
     """
     if coordinator_node.reads:
         # Nothing is released before every agent has its records.
-        everywhere("ready")
-    coordinator = _Coordinator(coordinator_node, everywhere, control.keeps_releases)
+        call_blocks("ready")
+    coordinator = _Coordinator(coordinator_node, call_blocks, control.keeps_releases)
     first = 0
-    if control.saved is not None:
-        first = control.saved.round
-        coordinator.restore(control.saved.parts[0])
+    if control.saved_state is not None:
+        first = control.saved_state.round
+        coordinator.restore(control.saved_state.parts[0])
     observed = control.observes(rounds)
     last = coordinator.snapshot(first)
     done = observed(first) and control.observe(last)
@@ -482,11 +485,11 @@ def coordinate(
 
 class _Coordinator:
     def __init__(
-        self, coordinator_node: protocol.CoordinatorNode, everywhere: Everywhere, keeps_releases: bool
+        self, coordinator_node: protocol.CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool
     ) -> None:
         self.releaser: protocol.CoordinatorReleaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
-        self._everywhere = everywhere
+        self._call_blocks = call_blocks
         self._state: Any = coordinator_node.program.init(coordinator_node.context)
         self._asked = 0
         self._pool: Any = None
@@ -534,13 +537,13 @@ class _Coordinator:
         if not all(isinstance(q, ClippedSum | ClippedQuery) for q in questions.values()):
             raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
         self._asked += 1
-        blocks = self._everywhere("answer", self._asked, questions)
+        blocks = self._call_blocks("answer", self._asked, questions)
         answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
         return self._coordinator_node.context.combine(self._asked, questions, answers)
 
     def _pool_records(self) -> Any:
         if self._pool is None:
-            handed = [records for block in self._everywhere("hand_over") for records in block]
+            handed = [records for block in self._call_blocks("hand_over") for records in block]
             self._pool = self._coordinator_node.context.pool(handed)
         return self._pool
 
@@ -555,7 +558,7 @@ class _Coordinator:
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
         return protocol.Snapshot(
-            t, known, known, known, self._divergence, lambda: protocol.Saved(t, (self._save(),)), self._drain
+            t, known, known, known, self._divergence, lambda: protocol.SavedState(t, (self._save(),)), self._drain
         )
 
     def _drain(self, ending: bool) -> list[protocol.ReleasedValues]:

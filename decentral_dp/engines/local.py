@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.host import Everywhere, Host, View, coordinate
+from decentral_dp.engines.host import CallBlocks, Host, View, coordinate
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
@@ -17,7 +17,7 @@ from decentral_dp.engines.protocol import (
     Outcome,
     ReleasedValues,
     RunControl,
-    Saved,
+    SavedState,
     Snapshot,
     boundaries,
     last_common,
@@ -37,7 +37,7 @@ class LocalEngine:
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run the nodes for a number of rounds; as in `Engine`."""
-        saved = control.saved
+        saved = control.saved_state
         first = 0 if saved is None else saved.round
         parts = [None] * len(nodes) if saved is None else saved.parts
         # Rows of other blocks that nobody here reads are not copied beside those that are.
@@ -48,17 +48,17 @@ class LocalEngine:
             for node, part in zip(nodes, parts, strict=True)
         ]
 
-        def everywhere(method: str, *arguments: Any) -> list[Any]:
+        def call_blocks(method: str, *arguments: Any) -> list[Any]:
             return [getattr(host, method)(*arguments) for host in hosts]
 
-        if any(node.read is not None for node in nodes):
-            first = last_common(everywhere("saved_rounds"))
-            everywhere("go_on", first)
+        if any(node.read_dataset is not None for node in nodes):
+            first = last_common(call_blocks("saved_rounds"))
+            call_blocks("resume_after", first)
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observes(rounds)
-        messages = everywhere("advance")
+        messages = call_blocks("advance")
         of = [node.agents for node in nodes]
-        last = snapshot(first, everywhere, of)
+        last = snapshot(first, call_blocks, of)
         done = observed(first) and control.observe(last)
         for t in range(first + 1, rounds + 1):
             if done:
@@ -71,27 +71,27 @@ class LocalEngine:
                     for k, node in enumerate(nodes)
                 ]
             if observed(t):
-                last = snapshot(t, everywhere, of)
+                last = snapshot(t, call_blocks, of)
                 done = control.observe(last)
-        recorded = list(zip((node.agents for node in nodes), everywhere("recorder"), strict=True))
-        everywhere("forget")
+        recorded = list(zip((node.agents for node in nodes), call_blocks("recorder"), strict=True))
+        call_blocks("forget")
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program; as in `Engine`."""
 
-        def everywhere(method: str, *arguments: Any) -> list[Any]:
+        def call_blocks(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
-        return coordinate(coordinator_node, rounds, everywhere, control)
+        return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
-def snapshot(index: int, everywhere: Everywhere, agents: Sequence[NDArray[np.int64]]) -> Snapshot:
+def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]]) -> Snapshot:
     """Join the blocks' views in the order of the agents.
 
     Args:
         index: the round.
-        everywhere: calls a method of every `Host`, and returns what they answer, in their order.
+        call_blocks: calls a method of every `Host`, and returns what they answer, in their order.
         agents: of each block.
 
     Returns:
@@ -100,29 +100,31 @@ def snapshot(index: int, everywhere: Everywhere, agents: Sequence[NDArray[np.int
     every = np.concatenate(agents)
     place = None if (np.diff(every) > 0).all() else np.argsort(every)
 
-    def joined(parts: Sequence[Array]) -> Array:
+    def concatenate_rows(parts: Sequence[Array]) -> Array:
         rows = np.concatenate(parts)
         return rows if place is None else rows[place]
 
-    def released_at(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
+    def join_released(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
         first = blocks[0]
-        return ReleasedValues(first.release_index, {c: joined([b.values[c] for b in blocks]) for c in first.values})
+        return ReleasedValues(
+            first.release_index, {c: concatenate_rows([b.values[c] for b in blocks]) for c in first.values}
+        )
 
-    views: list[View] = everywhere("view")
+    views: list[View] = call_blocks("view")
     troubles = [v.divergence for v in views if v.divergence is not None]
     released, published, state = (
-        {c: joined([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
+        {c: concatenate_rows([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
     )
     divergence = min(troubles, default=None)
 
     def drain(ending: bool) -> list[ReleasedValues]:
-        return [released_at(blocks) for blocks in zip(*everywhere("drain", ending), strict=True)]
+        return [join_released(blocks) for blocks in zip(*call_blocks("drain", ending), strict=True)]
 
-    def save() -> Saved:
-        return Saved(index, tuple(everywhere("save")))
+    def save() -> SavedState:
+        return SavedState(index, tuple(call_blocks("save")))
 
     def score(values: Mapping[str, Array]) -> list[Any]:
-        return everywhere("score", dict(values))
+        return call_blocks("score", dict(values))
 
     return Snapshot(index, released, published, state, divergence, save, drain, score)

@@ -53,10 +53,10 @@ Domain = Mapping[str, tuple[float, float]] | None
 Receipts = Sequence[tuple[int, str]]
 
 
-class KeptStates(Protocol):
+class StateStore(Protocol):
     """States of a block of agents, in files where its records are."""
 
-    def keep(self, t: int, state: Mapping[str, Any]) -> Receipts: ...
+    def write(self, t: int, state: Mapping[str, Any]) -> Receipts: ...
 
     def saved_rounds(self) -> list[int]: ...
 
@@ -77,7 +77,7 @@ class Hosted(NamedTuple):
 
     dataset: Any
     score: Callable[[Mapping[str, Array]], Any] | None = None
-    states: Callable[[str, Receipts], KeptStates] | None = None
+    states: Callable[[str, Receipts], StateStore] | None = None
 
 
 class AgentNode(NamedTuple):
@@ -92,7 +92,7 @@ class AgentNode(NamedTuple):
         mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
         average: how many of the last released values to average for evaluation; default 1, only the last.
         domain: onto which releases are projected, and states that are public; default none.
-        read: reads the data where the block will live, in place of `dataset`; default None. What the agents keep to
+        read_dataset: reads the data where the block will live, in place of `dataset`; default None. What agents keep to
             themselves then stays there: no state is viewed, and what is saved of one is a receipt.
         over_time: weights that change by round, of which `mixing` has every link; default None, they stay.
         columns: number of the agent of each column of `mixing`, where weights change.
@@ -111,7 +111,7 @@ class AgentNode(NamedTuple):
     mixing: sp.csr_array
     average: int = 1
     domain: Domain = None
-    read: Callable[[], Hosted] | None = None
+    read_dataset: Callable[[], Hosted] | None = None
     over_time: OverTime | None = None
     columns: NDArray[np.int64] | None = None
     compression: Compression | None = None
@@ -170,7 +170,7 @@ class Divergence(NamedTuple):
     channel: str
 
 
-class Saved(NamedTuple):
+class SavedState(NamedTuple):
     """A run between two rounds: what goes on from it releases, to the bit, what would have been released.
 
     Args:
@@ -215,7 +215,7 @@ class Snapshot(NamedTuple):
     published: Mapping[str, Array]
     state: Mapping[str, Array]
     divergence: Divergence | None
-    save: Callable[[], Saved]
+    save: Callable[[], SavedState]
     drain: Callable[[bool], list[ReleasedValues]] = lambda ending: []
     score: Callable[[Mapping[str, Array]], list[Any]] = lambda values: []
 
@@ -224,11 +224,11 @@ class Outcome(NamedTuple):
     """What a run comes to.
 
     Args:
-        last: the snapshot of the last round.
+        last_snapshot: the snapshot of the last round.
         ledger: of what was really released.
     """
 
-    last: Snapshot
+    last_snapshot: Snapshot
     ledger: Ledger
 
 
@@ -239,7 +239,7 @@ class RunControl(NamedTuple):
         rounds: the rounds to observe; the last of a run is always observed. By default no other.
         observe: gets a snapshot before anything of the next round is released; True ends the run. By default nothing.
         due: whether to observe after a round that is not listed; by default never.
-        saved: where the run goes on from; by default it starts anew.
+        saved_state: where the run goes on from; by default it starts anew.
         keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
         states: name of the run, under which agents that read records of their own keep their states; by default they
             keep none.
@@ -248,7 +248,7 @@ class RunControl(NamedTuple):
     rounds: Iterable[int] = ()
     observe: Callable[[Snapshot], bool | None] = lambda snapshot: None
     due: Callable[[int], bool] = lambda t: False
-    saved: Saved | None = None
+    saved_state: SavedState | None = None
     keeps_releases: bool = False
     states: str | None = None
 
@@ -418,7 +418,7 @@ class Boundary(NamedTuple):
         mixing: (b, c) weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
         kept_columns: (c,) which columns of that these are.
         agents: (b,) numbers of the block's agents, ascending.
-        others: of each of the other blocks that it reads, `agents` and `sent_rows`.
+        other_blocks: of each of the other blocks that it reads, `agents` and `sent_rows`.
     """
 
     sent_rows: NDArray[np.int64]
@@ -426,22 +426,22 @@ class Boundary(NamedTuple):
     mixing: sp.csr_array
     kept_columns: NDArray[np.int64]
     agents: NDArray[np.int64]
-    others: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+    other_blocks: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
     def outgoing(self, message: Array, heard: sp.csr_array | None = None) -> Array:
         """(k, d) the rows of the block's message (b, d) that others read. heard: (m, m) weights, where they change."""
         sent = self.sent_rows
-        sent = sent if heard is None else sent[_heard_outside(heard, self.agents)[sent]]
+        sent = sent if heard is None else sent[_heard_by_other_blocks(heard, self.agents)[sent]]
         return message if sent.size == len(message) else message[sent]
 
-    def hears(self, heard: sp.csr_array) -> list[bool]:
-        """Which of the `others` it hears in a round with these weights (m, m)."""
+    def blocks_heard(self, heard: sp.csr_array) -> list[bool]:
+        """Which of the `other_blocks` it hears in a round with these weights (m, m)."""
         mine = np.zeros(heard.shape[0], dtype=np.bool_)
         mine[heard[self.agents].indices] = True
-        return [bool(mine[agents].any()) for agents, _ in self.others]
+        return [bool(mine[agents].any()) for agents, _ in self.other_blocks]
 
     def fill(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
-        """Fill what arrived in a round up to what all `others` may send: a row of zeros for each that did not.
+        """Fill what arrived in a round up to what all `other_blocks` may send: a row of zeros for each that did not.
 
         Args:
             messages: (k, width) rows of each of the others that it hears, in their order.
@@ -449,17 +449,17 @@ class Boundary(NamedTuple):
             width: numbers of a message.
 
         Returns:
-            Of each of the `others` a row for each of its `sent_rows`.
+            Of each of the `other_blocks` a row for each of its `sent_rows`.
         """
         arrived, out = iter(messages), []
-        for (agents, sent), arrives in zip(self.others, self.hears(heard), strict=True):
+        for (agents, sent), arrives in zip(self.other_blocks, self.blocks_heard(heard), strict=True):
             out.append(np.zeros((sent.size, width)))
             if arrives:
-                out[-1][_heard_outside(heard, agents)[sent]] = next(arrived)
+                out[-1][_heard_by_other_blocks(heard, agents)[sent]] = next(arrived)
         return out
 
 
-def _heard_outside(heard: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _heard_by_other_blocks(heard: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which agents of a block others hear that are not of it. heard: (m, m) weights without diagonal."""
     by_all, within = (np.bincount(rows.indices, minlength=heard.shape[0]) for rows in (heard, heard[agents]))
     return np.asarray((by_all > within)[agents])

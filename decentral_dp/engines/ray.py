@@ -32,7 +32,7 @@ from decentral_dp.engines.protocol import (
     Outcome,
     Recovery,
     RunControl,
-    Saved,
+    SavedState,
     Snapshot,
     boundaries,
     last_common,
@@ -140,11 +140,11 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        kept = _Driver(control.saved, -1, self.recovery, is_joined=self.address is not None)
+        kept = _Driver(control.saved_state, -1, self.recovery, is_joined=self.address is not None)
         places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
-                parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
+                parts = [None] * len(nodes) if kept.state is None else kept.state.parts
                 arguments = [
                     (node, boundary, rounds, part, control.keeps_releases, control.states)
                     for node, boundary, part in zip(nodes, cut, parts, strict=True)
@@ -171,7 +171,7 @@ class RayEngine:
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
 
-            def everywhere(method: str, *given: Any) -> list[Any]:
+            def call_blocks(method: str, *given: Any) -> list[Any]:
                 kept = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
                 while True:
                     try:
@@ -183,7 +183,7 @@ class RayEngine:
                             ray.kill(actor)
                         actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
 
-            return coordinate(coordinator_node, rounds, everywhere, control)
+            return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
 def _call_all(actors: Sequence[Any], method: str, *given: Any) -> list[Any]:
@@ -220,15 +220,15 @@ class _Driver:
     is_joined: whether the Ray is somebody else's.
     """
 
-    saved: Saved | None
+    state: SavedState | None
     observed_round: int
     recovery: Recovery
     restarts: int = 0
     saved_at: float = field(default_factory=time.monotonic)
     is_joined: bool = False
 
-    def keep(self, saved: Saved) -> None:
-        self.saved, self.restarts, self.saved_at = saved, 0, time.monotonic()
+    def set_state(self, saved: SavedState) -> None:
+        self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
 
     def retry_after_loss(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
@@ -236,14 +236,14 @@ class _Driver:
         Counter("decentral_dp_actors_lost", "Actors that were lost, with their machine or alone").inc()
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-            if self.is_joined and self.saved is None and shows_token():
+            if self.is_joined and self.state is None and shows_token():
                 reason = (
                     f'{reason.rstrip(". ")}. This process shows a token (RAY_AUTH_MODE is "token"), and actors of a '
                     "Ray that asks for none end at once: set RAY_AUTH_MODE=disabled here where it asks for none"
                 )
             raise ActorLostError(
                 f"{whose} was lost, and actors ended {self.restarts} times "
-                f"{at or f'after round {self.saved.round if self.saved else 0}, without a round more done'}: {reason}"
+                f"{at or f'after round {self.state.round if self.state else 0}, without a round more done'}: {reason}"
             ) from error
         time.sleep(self.recovery.wait(self.restarts))
 
@@ -264,62 +264,62 @@ def _actors(
 def _drive(
     actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, kept: _Driver
 ) -> Outcome:
-    everywhere = partial(_call_all, actors)
+    call_blocks = partial(_call_all, actors)
 
-    def look(t: int) -> Snapshot:
-        def save() -> Saved:
-            saved = Saved(t, tuple(everywhere("save")))
+    def take_snapshot(t: int) -> Snapshot:
+        def save() -> SavedState:
+            saved = SavedState(t, tuple(call_blocks("save")))
             if own_records:
                 # States lie with the agents, which have the last two: what others would keep in between is not asked.
-                kept.keep(saved)
+                kept.set_state(saved)
             return saved
 
-        return snapshot(t, everywhere, [n.agents for n in nodes])._replace(save=save)
+        return snapshot(t, call_blocks, [n.agents for n in nodes])._replace(save=save)
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed_round = last.round
         return control.observe(last)
 
     observed = control.observes(rounds)
-    own_records = any(n.read is not None for n in nodes)
-    first = 0 if kept.saved is None else kept.saved.round
+    own_records = any(n.read_dataset is not None for n in nodes)
+    first = 0 if kept.state is None else kept.state.round
     if own_records:
         # Nothing is released before every agent has its records.
-        first = last_common(everywhere("saved_rounds"))
-        everywhere("go_on", first)
+        first = last_common(call_blocks("saved_rounds"))
+        call_blocks("resume_after", first)
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     over_time = nodes[0].over_time
     cut = boundaries(nodes) if over_time is not None else []
-    last, alive = look(first), time.monotonic()
+    last, alive = take_snapshot(first), time.monotonic()
     done = first > kept.observed_round and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
         near = read_from
         if cut and over_time is not None:
-            hears = [b.hears(over_time.transfer_weights(t - 1)) for b in cut]
+            hears = [b.blocks_heard(over_time.transfer_weights(t - 1)) for b in cut]
             near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
         if t > kept.observed_round and observed(t):
-            last, alive = look(t), time.monotonic()
+            last, alive = take_snapshot(t), time.monotonic()
             done = observe(last)
         elif t == rounds:
-            last = look(t)
+            last = take_snapshot(t)
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
             if time.monotonic() - alive > kept.recovery.heartbeat:
                 # What is sent to a lost actor waits in the head's memory, until somebody asks, whatever it is.
-                everywhere("saved_rounds")
+                call_blocks("saved_rounds")
                 alive = time.monotonic()
         if time.monotonic() - kept.saved_at > kept.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
-            everywhere("saved_rounds")
-            kept.keep(Saved(t, tuple(everywhere("save"))))
-    recorders = everywhere("recorder")
+            call_blocks("saved_rounds")
+            kept.set_state(SavedState(t, tuple(call_blocks("save"))))
+    recorders = call_blocks("recorder")
     with contextlib.suppress(*_LOST):
         # All is released, and a loss now is none.
-        everywhere("forget")
+        call_blocks("forget")
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
     return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))

@@ -63,7 +63,7 @@ class DenseLayers:
         return ("l1", "l2")
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return "a linear model" if len(self.widths) == 2 else "a network of dense layers"
 
     @property

@@ -19,7 +19,7 @@ class Learner(Protocol):
     """A model with weights (p,) for every agent. No operation mixes two records, or two agents.
 
     p: number of weights. outputs: e. cells: float64 numbers that one record takes while it is evaluated. start: (p,)
-    public weights to start from. norms: in which gradients can be clipped. words: how sentences call it.
+    public weights to start from. norms: in which gradients can be clipped. description: how sentences call it.
     """
 
     @property
@@ -33,7 +33,7 @@ class Learner(Protocol):
     @property
     def norms(self) -> tuple[Norm, ...]: ...
     @property
-    def words(self) -> str: ...
+    def description(self) -> str: ...
 
     def outputs_of(self, weights: Array, inputs: Array) -> Array:
         """φ (g, n, e) of records (g, n, d), or of (n, d) that all rows of weights (g, p) share."""
@@ -61,10 +61,10 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class OneByOne:
-    """A model that is evaluated agent after agent. model: clips in l2. words: how sentences call it."""
+    """A model that is evaluated agent after agent. model: clips in l2. description: how sentences call it."""
 
     model: Model
-    words: str
+    description: str
     norms: tuple[Norm, ...] = ("l2",)
 
     @property

@@ -102,7 +102,7 @@ def forward(rows: Array, vectors: Array) -> Array:
     Returns:
         (g, n), one agent at a time: its bits do not depend on the others.
     """
-    if not _few(rows):
+    if not _is_small_block(rows):
         return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])
     out = np.empty(rows.shape[:2])
     if _compiled is not None:
@@ -146,12 +146,12 @@ def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -
     Limits:
         As of `clip_coefficients`.
     """
-    if not _few(rows):
+    if not _is_small_block(rows):
         c = clip_coefficients(coefficients, norms, bound)
         return np.asarray(np.matmul(c[:, None, :], rows)[:, 0])
     out = np.empty((len(rows), rows.shape[2]))
     if _compiled is not None:
-        # As `_passed`, which is a call more.
+        # As `_usable_clip`, which is a call more.
         passed = bound if bound >= SMALLEST_CLIP else 0.0
         _compiled.clipped_sums(coefficients, norms, passed, LEAST_FACTOR, rows, out)
         return out
@@ -162,12 +162,12 @@ def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -
     return out
 
 
-def _few(rows: Array) -> bool:
+def _is_small_block(rows: Array) -> bool:
     _, records, features = rows.shape
     return bool(0 < records <= _FEW_RECORDS and 0 < features <= _FEW_FEATURES)
 
 
-def _passed(bound: float) -> float:
+def _usable_clip(bound: float) -> float:
     """The clip; 0 where it is too small to be one."""
     return bound if bound >= SMALLEST_CLIP else 0.0
 
@@ -292,11 +292,11 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
         Call it with floating-point warnings off.
     """
     if _compiled is not None and coefficients.ndim == 2:
-        _compiled.clip(coefficients, norms, _passed(bound), LEAST_FACTOR)
+        _compiled.clip(coefficients, norms, _usable_clip(bound), LEAST_FACTOR)
         return coefficients
     factors = np.abs(coefficients)
     factors *= norms
-    np.divide(_passed(bound), factors, out=factors)
+    np.divide(_usable_clip(bound), factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors
@@ -318,7 +318,7 @@ def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: f
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
-    np.divide(_passed(bound), factors, out=factors)
+    np.divide(_usable_clip(bound), factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors[..., None, :]

@@ -54,7 +54,7 @@ class TorchModel:
     """A module of torch in float64 on its device, from records (n, d) to outputs (n, e).
 
     x lists its trainable parameters in their order. start: (p,). row: float64 numbers that one record's gradient takes
-    while it is formed. where: of a user's module, the file and the function that made it; "" for ours.
+    while it is formed. source: of a user's module, the file and the function that made it; "" for ours.
     """
 
     module: nn.Module
@@ -63,7 +63,7 @@ class TorchModel:
     start: Array
     row: int
     device: str = "cpu"
-    where: str = ""
+    source: str = ""
 
     @property
     def p(self) -> int:
@@ -130,11 +130,11 @@ class TorchModel:
         tape: Tape = at.tape
         parameters = dict(self._parameter_views(tape.x))
 
-        def weighed(parameters: Rows, record: Tensor, cotangent: Tensor) -> Tensor:
+        def weighted_output(parameters: Rows, record: Tensor, cotangent: Tensor) -> Tensor:
             return (forward_one(self.module, parameters, record) * cotangent).sum()
 
         def rows(records: Tensor, cotangents: Tensor) -> Rows:
-            return dict(vmap(grad(weighed), in_dims=(None, 0, 0))(parameters, records, cotangents))
+            return dict(vmap(grad(weighted_output), in_dims=(None, 0, 0))(parameters, records, cotangents))
 
         shapes = {name: tuple(value.shape) for name, value in parameters.items()}
         return _rows_of(rows, tape.inputs[part], self._tensor(at.cotangents[part]), shapes)
@@ -144,7 +144,7 @@ class TorchModel:
 
         Raises InputError where a row reads another record, or where one question has two answers.
         """
-        if not self.where or self.device != "cpu":
+        if not self.source or self.device != "cpu":
             # Another device may add up in another order each time.
             return
         tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
@@ -153,7 +153,7 @@ class TorchModel:
             found = row_dependence(self._trial_rows(x), tried[turn::2])
             if found is not None:
                 raise InputError(
-                    f"{self.where}: the module {found.text}, and no clip bounds what one record moves then; let no "
+                    f"{self.source}: the module {found.text}, and no clip bounds what one record moves then; let no "
                     "operation run over the first axis, and remember nothing."
                 )
 

@@ -114,7 +114,7 @@ class ConvolutionLayers:
 
     norms: ClassVar[tuple[Norm, ...]] = ("l1", "l2")
 
-    words: ClassVar[str] = "a convolutional network"
+    description: ClassVar[str] = "a convolutional network"
 
     @cached_property
     def start(self) -> Array:

@@ -116,9 +116,9 @@ class Network(NamedTuple):
         Args:
             agent: its number.
         """
-        return self.heard_by(np.array([agent]))
+        return self.neighbours_of(np.array([agent]))
 
-    def heard_by(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
+    def neighbours_of(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the neighbours of the first agent, ascending, then those of the second, and so on, in one (k,).
 
         Args:
@@ -270,7 +270,7 @@ class LocalDataset:
         zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
         return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
 
-    def remembered(self, t: int, value: Value) -> Value:
+    def remembered_state(self, t: int, value: Value) -> Value:
         """A state that a round keeps un-noised, with what float64 adds to its sensitivity each time.
 
         Args:
@@ -332,14 +332,14 @@ class LocalDataset:
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
         used = self._averaged_counts(t)
 
-        def seen(split: Split, row: int) -> tuple[Any, float]:
+        def records_of(split: Split, row: int) -> tuple[Any, float]:
             return self._records_of_round(t, row, split, int(used[split][row]), draw)
 
         fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
         drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
         alone = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
-        return Batch(self._problem, clip, seen, used, drawn, groups, self._unit, alone)
+        return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
@@ -362,7 +362,7 @@ class LocalDataset:
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
         means, used, rates = self._means(t, *at)
-        moved = {} if hidden else self._moved(t, used, rates)
+        moved = {} if hidden else self._sensitivities(t, used, rates)
         out: list[Value] = []
         for term, public in zip(TERMS, regulariser, strict=True):
             mean = means.get(term)
@@ -468,7 +468,7 @@ class LocalDataset:
             return take(records, draw.index), draw.rate
         if self._stream.kind == "poisson":
             # Drawn by a key of its own, so that asking again gives the same.
-            coins = self._batches.at(row, t, tag(f"{split}/poisson/{draw_number}")).random(n)
+            coins = self._batches.generator(row, t, tag(f"{split}/poisson/{draw_number}")).random(n)
             rate = float(self._stream.rate(t, n))
             return take(records, np.flatnonzero(coins < rate)), rate
         return take(records, slice(0, n)), 1.0
@@ -485,7 +485,7 @@ class LocalDataset:
                 generator = public_generator(self.network.seed, f"turns/{split}", key[0])
                 self._orders[key] = generator.permutation(size)
             return Draw(self._orders[key][(t * n + np.arange(n)) % size], 1.0)
-        generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
+        generator = self._batches.generator(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
         return self._draw(split, int(self.counts[split][row]), n, generator)
 
     def with_sampler(self, draw: DrawBatch) -> LocalDataset:
@@ -494,7 +494,7 @@ class LocalDataset:
         other._draw = draw
         return other
 
-    def _moved(
+    def _sensitivities(
         self, t: int, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
     ) -> dict[str, dict[Split, Sensitivity]]:
         """Term → what one record does to its mean; the same as of the round before where nothing changed."""
@@ -594,17 +594,17 @@ class Batch:
     _problem: Problem
     _clip: Clip
     _draw: Callable[[Split, int], tuple[Any, float]]
-    _used: Mapping[Split, NDArray[np.int64]]
-    _drawn: int | None
+    _counts: Mapping[Split, NDArray[np.int64]]
+    _draw_number: int | None
     _make_groups: Callable[[Split], list[Group]] | None
     _unit: Unit
-    _alone: ClientBlock | None
-    _seen: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
+    _client_block: ClientBlock | None
+    _records_by_split: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
     _stacks: dict[Split, list[Group]] = field(default_factory=dict, init=False)
 
     @property
     def _rows(self) -> int:
-        return len(self._used["train"])
+        return len(self._counts["train"])
 
     def lower_grad_y(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
         """∇_y g, (b, q)."""
@@ -661,12 +661,12 @@ class Batch:
         # Of large weights even zeros take long.
         single = len(groups) == 1 and isinstance(groups[0][0], slice)
         mean = np.empty(base.shape) if single else np.zeros(base.shape)
-        if split is not None and self._alone is not None:
+        if split is not None and self._client_block is not None:
             for row, (records, rate) in enumerate(self._records(split)):
                 # What one record contributes must not depend on who else is drawn (docs/proofs/27).
-                block = replace(self._alone, clip=self._clip.divide(_of_row(times, row)))
+                block = replace(self._client_block, clip=self._clip.divide(_of_row(times, row)))
                 question = ClippedSum(term, at[0][row], at[1][row], z[row], rate)
-                mean[row] = block.clipped_sum(question, records) / (rate * self._used[split][row])
+                mean[row] = block.clipped_sum(question, records) / (rate * self._counts[split][row])
         elif groups:
             for rows, stack, clip in groups:
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
@@ -700,7 +700,7 @@ class Batch:
     def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None, times: float | Array) -> Value:
         if not isinstance(times, float):
             self._check_times(times)
-        if self._alone is not None:
+        if self._client_block is not None:
             raise ValueError("no matrix is taken over a Poisson sample")
         problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
         hidden = any(isinstance(v, Bounded) for v in (x, y, matrix))
@@ -730,15 +730,17 @@ class Batch:
         if split is None:
             return base
         rates = np.ones(self._rows)
-        if self._drawn is not None and self._drawn != MIXED:
+        if self._draw_number is not None and self._draw_number != MIXED:
             rates = self._rates(split)
         clip = self._clip.bound(CLIP_OF_TERM[term])
-        if self._alone is not None:
+        if self._client_block is not None:
             drawing = np.array([rate for _, rate in self._records(split)])
-            moved = self._unit.sampled_sensitivity(clip, self._used[split], base.shape[1], drawing)
-            sampled = Sensitivity(moved, self._unit.sampled_rate(rates), self._drawn, self._unit.amplification_rule)
+            moved = self._unit.sampled_sensitivity(clip, self._counts[split], base.shape[1], drawing)
+            sampled = Sensitivity(
+                moved, self._unit.sampled_rate(rates), self._draw_number, self._unit.amplification_rule
+            )
             return Bounded(base, mean, {split: sampled}, self._clip.norm)
-        sensitivity = mean_sensitivity(clip, self._used[split], base.shape[1], rates, self._drawn, self._unit)
+        sensitivity = mean_sensitivity(clip, self._counts[split], base.shape[1], rates, self._draw_number, self._unit)
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
 
     def _check_times(self, times: Any) -> None:
@@ -765,9 +767,9 @@ class Batch:
 
     def _records(self, split: Split) -> list[tuple[Any, float]]:
         """Per row, drawn once."""
-        if split not in self._seen:
-            self._seen[split] = [self._draw(split, row) for row in range(self._rows)]
-        return self._seen[split]
+        if split not in self._records_by_split:
+            self._records_by_split[split] = [self._draw(split, row) for row in range(self._rows)]
+        return self._records_by_split[split]
 
 
 def mean_sensitivity(

@@ -52,7 +52,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
+from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
@@ -303,7 +303,7 @@ class Facts(NamedTuple):
     @property
     def accuracy(self) -> float:
         """a ≥ ‖y − y_h‖ once it does not, projection onto the ball included."""
-        return up((self.goal + 2.0 * self.gradient_error) / self.mu + 2.0**-50 * self.reach)
+        return round_up((self.goal + 2.0 * self.gradient_error) / self.mu + 2.0**-50 * self.reach)
 
     @property
     def steps(self) -> int:
@@ -419,7 +419,7 @@ def solve_certificate(f: Facts, target: float, target_error: float) -> Solve:
     A computed product with ∇²G errs by rounding·(b + C_gyy‖y‖)‖v‖, and ‖v‖ ≤ 2 target/μ on the way.
     """
     floor = target_error + 2.0 * f.rounding * (f.smooth + f.third * f.reach) * target / f.mu
-    return Solve(target, MARGIN * floor, up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / f.mu))
+    return Solve(target, MARGIN * floor, round_up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / f.mu))
 
 
 def dense_certificate(q: int, target: float, mu: float, smooth: float) -> Solve:
@@ -431,7 +431,7 @@ def dense_certificate(q: int, target: float, mu: float, smooth: float) -> Solve:
         mu, smooth: of μ ⪯ H ⪯ smooth.
     """
     floor = 2.0 * q**1.5 * 2.0**-52 * smooth * target / mu
-    return Solve(target, MARGIN * floor, up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / mu))
+    return Solve(target, MARGIN * floor, round_up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / mu))
 
 
 def inverse_product(objective: Objective, f: Facts, y: Array, target: Array, s: Solve) -> Array:
@@ -460,11 +460,11 @@ def solve(product: Product, correction: Product, target: Array, mu: float, smoot
         s: the certificate.
     """
 
-    def enough(_: Array, residual: Array) -> bool:
+    def is_solved(_: Array, residual: Array) -> bool:
         return not float(np.linalg.norm(residual)) > s.goal
 
     with np.errstate(all="ignore"):
-        v = _refine(product, correction, target, mu, smooth, enough)
+        v = _refine(product, correction, target, mu, smooth, is_solved)
     return project_to_ball(v, np.zeros_like(v), s.target / mu)
 
 
@@ -485,10 +485,10 @@ def _direction(objective: Objective, f: Facts, y: Array, gradient: Array) -> tup
     """Newton's direction with a residual of at most ν/16 in the local norm, (q,), and the decrement ν."""
     correction, product = _correction(objective, y)
 
-    def enough(v: Array, residual: Array) -> bool:
+    def is_solved(v: Array, residual: Array) -> bool:
         return not 16.0 * float(np.linalg.norm(residual)) > math.sqrt(f.mu * max(0.0, float(v @ (gradient - residual))))
 
-    step = _refine(product, correction, gradient, f.mu, f.smooth, enough)
+    step = _refine(product, correction, gradient, f.mu, f.smooth, is_solved)
     return step, math.sqrt(max(0.0, float(step @ gradient)))
 
 
@@ -600,7 +600,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
     if positive and not parts[2].sensitivities:
         # Rows of J (∇²R)^{−½}.
         root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), mixed.T)
-        through = min(through, up(float(np.linalg.norm(root, 2))) / floor**0.5)
+        through = min(through, round_up(float(np.linalg.norm(root, 2))) / floor**0.5)
     if not positive:
         matrix = _project_spectrum(matrix, float(eigenvalues[0]), top)
     certificate = dense_certificate(q, size, floor, top)
@@ -620,7 +620,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         batches = {part.sensitivities[split].batch for part in parts if split in part.sensitivities}
         unsampled = batches == {None}
         sensitivities[split] = Sensitivity(
-            np.array([up(total) if priced else np.inf]), np.ones(1), None if unsampled else MIXED
+            np.array([round_up(total) if priced else np.inf]), np.ones(1), None if unsampled else MIXED
         )
     v = solve(lambda d: np.asarray(matrix @ d), cholesky_solver(matrix), target, floor, top, certificate)
     private = parts[0].projected_value(np.inf) - parts[2].projected_value(clip.x).reshape(p, q) @ v

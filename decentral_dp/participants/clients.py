@@ -25,7 +25,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import ClippedQuery, ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.minimax.protocol import Minimax, Parametrised, summed_over
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised, sum_over_parts
 from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, sizes, split_read
 from decentral_dp.problems.records import take
 
@@ -97,7 +97,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         records = self.records[split][row]
         if rate == 1.0:
             return records
-        coins = self.coins.at(row, number, tag(split)).random(len(records[0]))
+        coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
         return take(records, np.flatnonzero(coins < rate))
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
@@ -223,7 +223,7 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
 
     def _with_parameters(self, query: Mapping[str, ClippedQuery]) -> Minimax:
         """The problem, with the public parameters that come with the questions."""
-        given = next(iter(query.values())).given
+        given = next(iter(query.values())).parameters
         if given is None or not isinstance(self.problem, Parametrised):
             return self.problem
         return self.problem.with_parameters(given)
@@ -234,6 +234,6 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])
-        coins = self.coins.at(row, number, tag("train")).random(n)
+        coins = self.coins.generator(row, number, tag("train")).random(n)
         places = blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
-        return summed_over(problem, ((take(records, block.rows), block.is_drawn) for block in places), queries)
+        return sum_over_parts(problem, ((take(records, block.rows), block.is_drawn) for block in places), queries)

@@ -14,7 +14,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.constants.families import Declared, Family
-from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
 from decentral_dp.participants.certified_solver import implicit_mean
@@ -186,7 +186,7 @@ class CoordinatorContext:
         split = self.split_of(term)
         return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
 
-    def tightened(self, change: Bounded, query: ClippedSum, penalty: float) -> Bounded:
+    def tighten(self, change: Bounded, query: ClippedSum, penalty: float) -> Bounded:
         """The answer to a question of `CHANGE` between two points of the ball of minimisers of g + f/λ.
 
         Where constants are known, one record moves it by D_hxy ‖y − other‖/n as well: what it contributes is an
@@ -204,7 +204,7 @@ class CoordinatorContext:
         rounding += (
             query.times * (self.family.loss_range(query.x, query.x) + math.log(query.y.size + 1.0)) * 2.0**-46 / n
         )
-        oscillation = up(query.times * known.d_hxy * float(np.linalg.norm(query.y - query.along)) / n) + rounding
+        oscillation = round_up(query.times * known.d_hxy * float(np.linalg.norm(query.y - query.along)) / n) + rounding
         if not oscillation < most:
             return change
         return replace(
@@ -248,7 +248,7 @@ _CHANNELS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_
 class MinimaxContext:
     """Public facts. counts: kind → records of all agents together.
 
-    clip: of ∇_x f and ∇_y f as the scenario gives it. given: public parameters that `problem` was given, and that the
+    clip: of ∇_x f and ∇_y f as the scenario gives it. parameters: public, which `problem` was given, and which the
     agents' problems are given with every question. rounds: how many are to come. budget: μ of the Gaussian pair that
     the target (ε, δ) is, inf where there is none. noisy: whether noise is added; without noise nothing is clipped
     either. uses_counts: whether a number counted from the records is in every contribution, which one record then
@@ -262,7 +262,7 @@ class MinimaxContext:
     rounds: int = 1
     budget: float = math.inf
     noisy: bool = True
-    given: Array | None = None
+    parameters: Array | None = None
     uses_counts: bool = False
 
     # No constants of curvature are known, and none are needed.
@@ -383,22 +383,22 @@ class MinimaxContext:
         """
         if since is not None:
             most = math.inf if bound is None or not self.noisy else bound
-            return ClippedQuery(term, x, y, most, since, None, rate, self.given)
+            return ClippedQuery(term, x, y, most, since, None, rate, self.parameters)
         ball = self.ball(term, x, y)
         radius, centre = (ball.radius, ball.centre) if bound is None or not self.noisy else (bound, None)
-        return ClippedQuery(term, x, y, radius, None, centre, rate, self.given)
+        return ClippedQuery(term, x, y, radius, None, centre, rate, self.parameters)
 
     def sensitivity_of(self, query: ClippedQuery) -> float:
         """How far one replaced record moves the mean that answers a question; inf where nothing bounds it."""
         if self.uses_counts:
             return math.inf
         width, diameter = self.problem.width(query.term), 2.0 * query.bound
-        if query.rate == 1.0 and query.since is None and self.noisy:
+        if query.rate == 1.0 and query.earlier_point is None and self.noisy:
             ball = self.ball(query.term, query.x, query.y)
             if ball.diameter is not None and query.bound == ball.radius:
                 diameter = ball.diameter
         # A change is added up as two sums.
-        summands = 2 * self.n if query.since is not None else self.n
+        summands = 2 * self.n if query.earlier_point is not None else self.n
         whole = mean_sensitivity_bound(2.0 * query.bound, summands, self.agents, width, query.rate) * summands / self.n
         # Rounding errors are as large as what is added up, however close contributions are to each other.
         return whole - (2.0 * query.bound - diameter) / (query.rate * self.n) if diameter < 2.0 * query.bound else whole
@@ -420,7 +420,7 @@ class MinimaxContext:
             out[name] = Bounded(centre, mean, {"train": sensitivity}, "l2")
         return Bundle(out)
 
-    def cut(self, mean: Bounded, bound: float) -> Bounded:
+    def clip_mean(self, mean: Bounded, bound: float) -> Bounded:
         """A mean that is cut to a ball around 0 as a whole, when it has been taken.
 
         One record may carry it from one end of the ball to the other, whatever its share in the mean, and whether or

@@ -41,8 +41,8 @@ from decentral_dp.constants.problem_constants import (
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
+    round_up,
     score_oscillation,
-    up,
 )
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
@@ -127,7 +127,7 @@ class PooledBounds:
 
     def lipschitz(self, low: Array, high: Array) -> float:
         """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
-        return worst_case(self.family, low, high, lambda c: up(c.l_fx + c.m * c.l_fy))
+        return worst_case(self.family, low, high, lambda c: round_up(c.l_fx + c.m * c.l_fy))
 
     def inexactness(self, low: Array, high: Array) -> float:
         """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded.
@@ -139,7 +139,7 @@ class PooledBounds:
 
         def error(c: ProblemConstants) -> float:
             f = self._facts(c, centre)
-            return up(c.l_fy * f.accuracy + rounding * (losses + c.l_fy * f.reach + math.log(centre.size + 1.0)))
+            return round_up(c.l_fy * f.accuracy + rounding * (losses + c.l_fy * f.reach + math.log(centre.size + 1.0)))
 
         return worst_case(self.family, low, high, error)
 
@@ -180,11 +180,11 @@ class PooledBounds:
         in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28. low, high: (p,), the ends of the box.
         """
 
-        def curved(c: ProblemConstants) -> float:
+        def smoothness(c: ProblemConstants) -> float:
             through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
-            return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
+            return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
 
-        return worst_case(self.family, low, high, curved)
+        return worst_case(self.family, low, high, smoothness)
 
     @property
     def convex(self) -> bool:
@@ -205,7 +205,7 @@ class PooledBounds:
         columns = [start + self._error(self.constants_at(unit), self.facts(unit)) for unit in np.eye(p)]
         wide = self.family.constants(np.minimum(low, 0.0), np.maximum(high, 0.0))
         size = 0.5 * reach**2 * self.smoothness(low, high) + reach * (wide.l_fx + wide.m * wide.l_fy)
-        return up(0.5 * reach**2 * math.hypot(*columns) + reach * start + 2.0**-50 * (p + 4) * size)
+        return round_up(0.5 * reach**2 * math.hypot(*columns) + reach * start + 2.0**-50 * (p + 4) * size)
 
     # Parts ---------------------------------------------------------------------------------------------------------
 
@@ -228,10 +228,10 @@ class PooledBounds:
 
     def _slope(self, c: ProblemConstants, f: certified.Facts) -> dict[Split, float]:
         sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)
-        return {split: up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
+        return {split: round_up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
 
     def _error(self, c: ProblemConstants, f: certified.Facts) -> float:
-        return up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
+        return round_up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
 
     def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> certified.Facts:
         counts = (self.train,) if penalty is None else (self.train, self.validation)
@@ -339,7 +339,7 @@ class Pooled:
         sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
         lost = 2.0 * bounds.rounding(c, f)
         private = self._implicit(x, y, c, f)
-        found = {split: up(s + lost) for split, s in sensitivity.items()}
+        found = {split: round_up(s + lost) for split, s in sensitivity.items()}
         return _as_bounded(private, bounds.select_read(found, *FED[1:]))
 
     # For mechanisms that draw x ------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ class Pooled:
         if "lower_jvp" in problem.reads_records or problem.q > certified.DENSE_LIMIT:
             return mixed, math.inf
         exact = regulariser_matrices(problem, x[None], y[None], None)
-        norm = up(float(np.linalg.norm(exact.jacobian[0], 2)) * (1.0 + 1e-9))
+        norm = round_up(float(np.linalg.norm(exact.jacobian[0], 2)) * (1.0 + 1e-9))
         values, vectors = np.linalg.eigh(exact.hessian[0])
         least = max(float(values[0]), 1e-290)
         root = float(np.linalg.norm(exact.jacobian[0] @ (vectors / np.sqrt(np.maximum(values, least))), 2))

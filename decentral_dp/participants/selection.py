@@ -46,7 +46,7 @@ from functools import cache
 import numpy as np
 
 from decentral_dp.bounded import Array, Split
-from decentral_dp.constants.problem_constants import up
+from decentral_dp.constants.problem_constants import round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.participants.pooled import PooledBounds
@@ -97,7 +97,7 @@ class Score:
     def sensitivity(self) -> dict[Split, float]:
         """Split → s + 2r + 4·inexact."""
         room = 2.0 * self.unit + 4.0 * self.inexact
-        return {split: up(s + room) for split, s in self.oscillation.items()}
+        return {split: round_up(s + room) for split, s in self.oscillation.items()}
 
 
 @dataclass(frozen=True)
@@ -391,7 +391,7 @@ class Density:
         """τ = 2e at the finest scale, and no less than at any other."""
         if self.finest == 0.0:
             return 0.0
-        return 2.0 * (self.regularised(self.finest).error() + 2.0 ** -(GRID_BITS + 1))
+        return 2.0 * (self.regularise(self.finest).error() + 2.0 ** -(GRID_BITS + 1))
 
     @property
     def proposals(self) -> float:
@@ -399,7 +399,7 @@ class Density:
         curved = 0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
-    def regularised(self, scale: float) -> Regularised:
+    def regularise(self, scale: float) -> Regularised:
         curvature = self.curvature if self.is_certified else 0.0
         return Regularised(
             self.box,
@@ -472,7 +472,7 @@ class RegularisedSelection:
             return self.bottom()
         if scale < self.facts.finest * (1.0 - 1e-9):
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
-        declared = self.facts.regularised(scale)
+        declared = self.facts.regularise(scale)
         if self.method == "cells":
             return exponential_samplers.draw(generator, declared.target(self.scores))
         if self.coefficients is not None:
@@ -492,10 +492,10 @@ class RegularisedSelection:
         """(p,) about the minimiser of Φ + (μ_r/2)|x − x₀|² on the box. Not private."""
         facts = self.facts
 
-        def whole(points: Array) -> Array:
+        def regularised_scores(points: Array) -> Array:
             return np.asarray(self.scores(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1))
 
-        return best(whole, facts.box) if self.width <= 3 else self._descend()
+        return best(regularised_scores, facts.box) if self.width <= 3 else self._descend()
 
     def _descend(self) -> Array:
         facts, x = self.facts, self.facts.anchor

@@ -90,7 +90,7 @@ class ChannelLedger:
     def __post_init__(self) -> None:
         object.__setattr__(self, "mechanism", mechanism_of(self.mechanism))
 
-    def until(self, index: int) -> ChannelLedger:
+    def truncate(self, index: int) -> ChannelLedger:
         """Keep the releases with index ≤ the given one."""
         return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
 
@@ -150,7 +150,7 @@ class Ledger:
         >>> from decentral_dp.privacy.accounting.accountants import epsilon_of
         >>> epsilon_of(ledger, delta=0.0).round(4).tolist()
         [1.0, 1.0, 1.0]
-        >>> epsilon_of(ledger.until(2), delta=0.0).round(4).tolist()
+        >>> epsilon_of(ledger.truncate(2), delta=0.0).round(4).tolist()
         [0.5, 0.5, 0.5]
         >>> epsilon_of(ledger.rescale(np.array([1.0, 2.0, 4.0])), delta=0.0).round(4).tolist()
         [1.0, 0.5, 0.25]
@@ -175,9 +175,9 @@ class Ledger:
         last = max((int(c.rounds[-1]) for c in self.channels if c.rounds.size), default=0)
         return -(-last // self.releases_per_round)
 
-    def until(self, rounds: int) -> Ledger:
+    def truncate(self, rounds: int) -> Ledger:
         """Keep the releases that are out after so many rounds."""
-        return replace(self, channels=tuple(c.until(rounds * self.releases_per_round) for c in self.channels))
+        return replace(self, channels=tuple(c.truncate(rounds * self.releases_per_round) for c in self.channels))
 
     def rescale(self, factor: float | Array) -> Ledger:
         """Multiply all noise scales by one factor, or by one per agent, shape (m,)."""
@@ -420,12 +420,12 @@ class Window(NamedTuple):
     """Rounds whose releases were in flight.
 
     Args:
-        first: the round whose state the run went on from.
-        last: the last round that may have been released.
+        first_round: the round whose state the run went on from.
+        last_round: the last round that may have been released.
     """
 
-    first: int
-    last: int
+    first_round: int
+    last_round: int
 
 
 def charge_in_flight(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) -> Ledger:
@@ -465,7 +465,7 @@ def charge_in_flight(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) ->
 
 
 def _within_cap(c: ChannelLedger, window: Window, per_round: int) -> NDArray[np.bool_]:
-    return np.asarray((c.rounds >= window.first * per_round) & (c.rounds <= window.last * per_round))
+    return np.asarray((c.rounds >= window.first_round * per_round) & (c.rounds <= window.last_round * per_round))
 
 
 def _unamplify(c: ChannelLedger, inside: NDArray[np.bool_]) -> ChannelLedger:

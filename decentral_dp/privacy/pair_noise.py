@@ -38,15 +38,15 @@ class PairNoise:
         ratio: c/σ, a number, or (m, m) one for every pair.
         colluders: q, how many agents may tell the observer all that they know.
         network: what everybody knows of it.
-        own: (m,) each agent's own deviation over σ, the least of which is 1; default all are.
-        everybody: whether every two agents share noise, not neighbours alone.
+        own_deviation: (m,) each agent's own deviation over σ, the least of which is 1; default all are.
+        all_pairs: whether every two agents share noise, not neighbours alone.
     """
 
     ratio: float | Array
     colluders: int
     network: Any
-    own: Array | None = None
-    everybody: bool = False
+    own_deviation: Array | None = None
+    all_pairs: bool = False
     # Links → gains, of a network that stays None. Networks that change come back to the same links.
     _gains: dict[bytes | None, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Round → links, of the last round that was asked for: a release asks for them several times.
@@ -57,7 +57,7 @@ class PairNoise:
         of = None if self.network.over_time is None else t
         found = self._links.get(of)
         if found is None:
-            found = self._all_pairs(of) if self.everybody else np.asarray(self.network.links(of))
+            found = self._all_pairs(of) if self.all_pairs else np.asarray(self.network.links(of))
             self._links.clear()
             self._links[of] = found
         return found
@@ -73,15 +73,15 @@ class PairNoise:
             return np.asarray(self.ratio[links[:, 0], links[:, 1]])
         return np.full(len(links), self.ratio)
 
-    def own_of(self, agents: NDArray[np.int64]) -> Array:
+    def own_deviations(self, agents: NDArray[np.int64]) -> Array:
         """Return (b,) the deviations of these agents' own noise over σ."""
-        return np.ones(agents.size) if self.own is None else self.own[agents]
+        return np.ones(agents.size) if self.own_deviation is None else self.own_deviation[agents]
 
     def reach(self) -> float:
         """Return Σ_j c_ij/σ + σ_i/σ of the agent for which it is largest, its pairs of all rounds together."""
         links, m = self.links(), self.network.n_agents
         shared = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
-        return float((self.own_of(np.arange(m)) + shared).max())
+        return float((self.own_deviations(np.arange(m)) + shared).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (m,) how many neighbours each agent has in round t; default None, those of all rounds together."""
@@ -92,7 +92,7 @@ class PairNoise:
         links, square = self.links(t), np.zeros((self.network.n_agents,) * 2)
         square[links[:, 0], links[:, 1]] = square[links[:, 1], links[:, 0]] = self.ratios(links) ** 2
         inner = square[np.ix_(among, among)]
-        return np.asarray(np.diag(self.own_of(among) ** 2 + inner.sum(axis=1)) - inner)
+        return np.asarray(np.diag(self.own_deviations(among) ** 2 + inner.sum(axis=1)) - inner)
 
     def gain(self, t: int) -> Array:
         """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""
@@ -101,10 +101,12 @@ class PairNoise:
         if key not in self._gains:
             ends = np.concatenate([links, links[:, ::-1]]).T
             pair = csr_matrix((np.tile(self.ratios(links), 2), tuple(ends)), shape=(m, m))
-            self._gains[key] = effective_scale(self.own_of(np.arange(m)), pair, self.colluders) * (1.0 - 2.0**-50)
+            self._gains[key] = effective_scale(self.own_deviations(np.arange(m)), pair, self.colluders) * (
+                1.0 - 2.0**-50
+            )
         return self._gains[key]
 
-    def charged(
+    def charged_scales(
         self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
         """Compute the scales that releases are charged at, and what was drawn for them.
@@ -121,7 +123,11 @@ class PairNoise:
         effective = own * np.stack([self.gain(t)[agents] for t in rounds.tolist()])
         number = np.array([self.network.n_agents + len(self.links(t)) for t in rounds.tolist()], dtype=np.float64)
         shared = self.ratio if not isinstance(self.ratio, np.ndarray) else self.ratio[agents].max(axis=1)
-        drawn = {"own_scale": own * self.own_of(agents), "pair_scale": own * shared, "variates": number[:, None]}
+        drawn = {
+            "own_scale": own * self.own_deviations(agents),
+            "pair_scale": own * shared,
+            "variates": number[:, None],
+        }
         return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}
 
 
@@ -138,19 +144,19 @@ class PairDraws:
     def __init__(
         self, noise: PairNoise, root: Root, agents: NDArray[np.int64], told: NDArray[np.int64] | None = None
     ) -> None:
-        self.noise, self.agents, self.own = noise, agents, noise.own_of(agents)
+        self.noise, self.agents, self.own_deviation = noise, agents, noise.own_deviations(agents)
         self._place = np.full(noise.network.n_agents, -1)
         self._place[agents] = np.arange(agents.size)
         self._told = None if told is None else np.isin(np.arange(self._place.size), told)
         links = self._touching(noise.links())
-        self._numbers = self._numbered(links)
+        self._numbers = self._link_numbers(links)
         self._streams = Streams(root, "pair", self._numbers)
 
     def _touching(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
         here = (self._place[links] >= 0).any(axis=1)
         return links[here if self._told is None else here & self._told[links].any(axis=1)]
 
-    def _numbered(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _link_numbers(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(links[:, 0] * self._place.size + links[:, 1])
 
     def sums(self, index: int, t: int, tag: int, ratio: Array) -> Array:
@@ -168,7 +174,7 @@ class PairDraws:
         out = np.zeros((self.agents.size, ratio.shape[1]))
         links = self._touching(self.noise.links(t))
         scales = self.noise.ratios(links)[:, None]
-        rows, ends = np.searchsorted(self._numbers, self._numbered(links)), self._place[links].tolist()
+        rows, ends = np.searchsorted(self._numbers, self._link_numbers(links)), self._place[links].tolist()
         size = max(1, _CACHED_VARIATES // out.shape[1])
         for first in range(0, len(links), size):
             part = slice(first, first + size)

@@ -154,9 +154,9 @@ class Streams:
 
     Example:
         >>> noise = Streams(seeded_root(1, b"scenario"), "noise", agents=[0, 1])
-        >>> first = noise.at(0, index=3, tag=tag("y")).random()
-        >>> first == noise.at(1, index=3, tag=tag("y")).random(), first == noise.at(0, index=3, tag=tag("y")).random()
-        (False, True)
+        >>> first = noise.generator(0, index=3, tag=tag("y")).random()
+        >>> [first == noise.generator(row, index=3, tag=tag("y")).random() for row in (1, 0)]
+        [False, True]
     """
 
     def __init__(self, root: Root, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
@@ -185,7 +185,7 @@ class Streams:
             other._set_keys([_digest(b"agent", key, own)[:16] if own else key for key, own in each], secret)
         return other
 
-    def at(self, row: int, index: int, tag: int) -> np.random.Generator:
+    def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
         """Position the generator for one draw of one agent.
 
         Args:
@@ -196,7 +196,7 @@ class Streams:
         Returns:
             The generator, valid until the next call.
         """
-        return self.source.at(row, index, tag)
+        return self.source.generator(row, index, tag)
 
     def __getstate__(self) -> tuple[list[bytes], bool]:
         return self._keys, isinstance(self.source, Keystreams)
@@ -228,7 +228,7 @@ class Philox:
         }
         self._generator = np.random.Generator(self._bits)
 
-    def at(self, row: int, index: int, tag: int) -> np.random.Generator:
+    def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
         """As of `Streams`."""
         self._state["counter"] = (0, 0, index, tag)
         self._state["key"] = self._rows[row]
@@ -255,9 +255,9 @@ class Keystreams:
 
     Example:
         >>> streams = Keystreams([bytes(32), bytes(31) + b"1"])
-        >>> first = streams.at(0, index=3, tag=7).random()
-        >>> first == streams.at(1, index=3, tag=7).random(), first == streams.at(0, index=3, tag=7).random()
-        (False, True)
+        >>> first = streams.generator(0, index=3, tag=7).random()
+        >>> [first == streams.generator(row, index=3, tag=7).random() for row in (1, 0)]
+        [False, True]
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -282,7 +282,7 @@ class Keystreams:
             self._ciphers[tag] = [Cipher(algorithms.AES(key), modes.ECB()).encryptor() for key in keys]
         return self._ciphers[tag]
 
-    def at(self, row: int, index: int, tag: int) -> np.random.Generator:
+    def generator(self, row: int, index: int, tag: int) -> np.random.Generator:
         """Give numpy's generator over one draw of one agent, from its beginning; valid until the next call.
 
         Args:
@@ -384,7 +384,7 @@ class Draws:
     Example:
         >>> streams, noise = Streams(b"root", "noise", agents=[0, 1]), np.empty((2, 3))
         >>> Draws(streams, index=1, tag=7).fill(("normal", noise))
-        >>> bool((noise[1] == streams.at(1, index=1, tag=7).standard_normal(3)).all())
+        >>> bool((noise[1] == streams.generator(1, index=1, tag=7).standard_normal(3)).all())
         True
     """
 
@@ -446,7 +446,7 @@ class Draws:
 
     def generators(self) -> Iterator[np.random.Generator]:
         """Give numpy's generator of each agent in turn, at the beginning of its draw, valid until the next."""
-        return (self._streams.at(row, self._index, self._tag) for row in self._rows)
+        return (self._streams.generator(row, self._index, self._tag) for row in self._rows)
 
 
 def _as_numpy_draws(module: ModuleType) -> bool:

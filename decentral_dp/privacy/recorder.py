@@ -56,10 +56,10 @@ class Series:
             self.append(entry)
 
     def __len__(self) -> int:
-        return self._compared + len(self._late)
+        return self._n_compared + len(self._late)
 
     @property
-    def _compared(self) -> int:
+    def _n_compared(self) -> int:
         return len(self._values) if self._ends is None else (self._ends[-1] if self._ends else 0)
 
     @property
@@ -92,7 +92,7 @@ class Series:
         equal = (rows == rows[:, :1]).all(axis=1)
         if equal.all():
             rows = rows[:, :1]
-        before = self._compared
+        before = self._n_compared
         ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), len(rows)]
         if len(ends) < len(rows):
             starts = [0, *ends[:-1]]
@@ -101,7 +101,7 @@ class Series:
         if rows.shape[1] > 1:
             entries = [n if e else row for n, e, row in zip(entries, equal.tolist(), rows, strict=True)]
             self._values = list(self._values)
-        repeats = len(self._values) > 0 and _same(self._values[-1], entries[0])
+        repeats = len(self._values) > 0 and _are_same(self._values[-1], entries[0])
         if self._ends is None and (repeats or len(ends) < ends[-1]):
             self._ends = array("q", range(1, len(self._values) + 1))
         if self._ends is not None:
@@ -158,7 +158,7 @@ class Series:
         return rows, np.diff(ends, prepend=0)
 
 
-def _same(one: Entry, other: Entry) -> bool:
+def _are_same(one: Entry, other: Entry) -> bool:
     if isinstance(one, float) or isinstance(other, float):
         return isinstance(one, float) and isinstance(other, float) and one == other
     return one is other or np.array_equal(one, other)
@@ -195,7 +195,7 @@ class _Column:
     reason: str = ""
     # How far each index is from the one before it: nearly always as far.
     gaps: Series = field(default_factory=Series)
-    last: int = 0
+    last_index: int = 0
     scale: Series = field(default_factory=Series)
     sensitivity: dict[Split, Series] = field(default_factory=dict)
     rate: dict[Split, Series] = field(default_factory=dict)
@@ -205,8 +205,8 @@ class _Column:
     late: list[tuple[int, Array, Mapping[Split, Sensitivity], float]] = field(default_factory=list)
 
     def add(self, index: int) -> None:
-        self.gaps.append(float(index - self.last))
-        self.last = index
+        self.gaps.append(float(index - self.last_index))
+        self.last_index = index
 
     def repeats(self, mechanism: Mechanism | str, moved: Mapping[Split, Sensitivity], distortion: float) -> bool:
         """Whether a release differs from those before in its numbers alone, so that nothing is left to check."""
@@ -221,8 +221,8 @@ class _Column:
         if not self.late:
             return
         (indices, scales, moved, factors), self.late = zip(*self.late, strict=True), []
-        self.gaps.extend(np.diff(indices, prepend=self.last).astype(np.float64))
-        self.last = indices[-1]
+        self.gaps.extend(np.diff(indices, prepend=self.last_index).astype(np.float64))
+        self.last_index = indices[-1]
         if self.mechanism.charged:
             self.scale.extend(_rows(scales))
         times, once = np.abs(factors), np.ones(len(factors))
@@ -412,7 +412,7 @@ class Recorder:
 
 
 def _pack(c: _Column, end: float) -> dict[str, Any]:
-    n = int(np.searchsorted(c.indices(), end)) if c.last >= end else len(c.gaps)
+    n = int(np.searchsorted(c.indices(), end)) if c.last_index >= end else len(c.gaps)
     return {
         "mechanism": c.mechanism.name,
         "dimension": c.dimension,
@@ -434,7 +434,7 @@ def _unpack(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Colum
         dimension=c["dimension"],
         reason=c["reason"],
         gaps=gaps,
-        last=int(gaps.dense().sum()),
+        last_index=int(gaps.dense().sum()),
         scale=Series.from_arrays(c["scale"]),
         sensitivity={k: Series.from_arrays(v) for k, v in c["sensitivity"].items()},
         rate={k: Series.from_arrays(v) for k, v in c["rate"].items()},

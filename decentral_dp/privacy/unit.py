@@ -114,7 +114,7 @@ class Unit(NamedTuple):
         return f"{many} zeroed out" if self.zeroed and self.records == 1 else many
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What is protected, in words."""
         if self.records is None:
             what = "which contributes nothing" if self.zeroed else "which is replaced by any other records"

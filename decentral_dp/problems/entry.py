@@ -121,7 +121,7 @@ class Entry(NamedTuple):
         return tuple(key.name for key in self.keys)
 
     @property
-    def required(self) -> tuple[str, ...]:
+    def required_keys(self) -> tuple[str, ...]:
         """Those that have no default."""
         return tuple(key.name for key in self.keys if key.required)
 

@@ -277,7 +277,7 @@ class Predictor(Protocol):
     """A problem whose y is a model: it says of records that it has not seen which class they are of, or a number."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """How sentences call the model."""
         ...
 

@@ -34,11 +34,11 @@ class ByAgent(Sequence[Any]):
 
     Args:
         records: a NamedTuple of arrays (n, …), agent by agent.
-        ends: (m + 1,) agent k has the records ends[k] up to, but without, ends[k + 1].
+        offsets: (m + 1,) agent k has the records ends[k] up to, but without, ends[k + 1].
     """
 
     records: Any
-    ends: NDArray[np.int64]
+    offsets: NDArray[np.int64]
 
     @classmethod
     def from_shards(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
@@ -46,15 +46,15 @@ class ByAgent(Sequence[Any]):
         return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
 
     def __len__(self) -> int:
-        return self.ends.size - 1
+        return self.offsets.size - 1
 
     def __getitem__(self, agent: int | slice) -> Any:
         if isinstance(agent, slice):
             first, after, _ = agent.indices(len(self))
-            ends = self.ends[first : after + 1]
+            ends = self.offsets[first : after + 1]
             return ByAgent(take(self.records, slice(ends[0], ends[-1])), ends - ends[0])
         k = range(len(self))[agent]
-        return take(self.records, slice(self.ends[k], self.ends[k + 1]))
+        return take(self.records, slice(self.offsets[k], self.offsets[k + 1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
 def counts_of(records: Sequence[Any]) -> NDArray[np.int64]:
     """(m,) how many records each agent has."""
     if isinstance(records, ByAgent):
-        return np.diff(records.ends)
+        return np.diff(records.offsets)
     return np.array([len(own[0]) for own in records], dtype=np.int64)
 
 

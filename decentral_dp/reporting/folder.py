@@ -17,7 +17,7 @@ from pyarrow.parquet import ParquetFile
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
-from decentral_dp.reporting.words import SettingWords, words_of
+from decentral_dp.reporting.words import SettingWords, choose_words
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import number
 
@@ -80,10 +80,10 @@ class Drawing(NamedTuple):
     @property
     def setting_words(self) -> SettingWords:
         """What is said differently by setting."""
-        return words_of(self.result.privacy, self.result.topology)
+        return choose_words(self.result.privacy, self.result.topology)
 
     @property
-    def scored_on(self) -> str:
+    def score_suffix(self) -> str:
         """What the scores are of, at the end of an axis' label."""
         return "of the exact lower solution" if self.result.solves_lower else "on held-out records"
 

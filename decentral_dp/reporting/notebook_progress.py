@@ -26,7 +26,11 @@ class Bar:
 
     def __call__(self, progress: Progress) -> None:
         self._bar.update(
-            self._task, description=progress.unit, completed=progress.done, total=progress.total, words=progress.words
+            self._task,
+            description=progress.unit,
+            completed=progress.done,
+            total=progress.total,
+            words=progress.description,
         )
 
 

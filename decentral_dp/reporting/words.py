@@ -239,48 +239,51 @@ class SettingWords:
     """Words for the runs of one setting: all that pages and figures say differently by who trusts whom.
 
     Args:
-        where: who takes part beside the agents; "" where the graph says it.
+        participants: who takes part beside the agents; "" where the graph says it.
         network: who talks to whom; "" where the graph says it.
-        whose: of which agent the stated ε is.
-        mean, final: how the score that ends the first sentence is called; over: what the score of a tile is over.
-        unstated: rows of "What was run" that say nothing here; lower: names of the variables beside x; variables: what
-        they are.
-        many: whether every agent publishes a value of its own; else one is published for all.
+        epsilon_owner: of which agent the stated ε is.
+        mean_prefix, final_prefix: before the score of the first sentence. score_scope: what a tile's score is over.
+        omitted_rows: rows of "What was run" that say nothing here.
+        lower: names of the variables beside x. variables: what they are.
+        has_local_models: whether every agent publishes a value of its own; else one is published for all.
         trust: whom agents trust. letters: what formulas of queries mean.
-        sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
-        printed: of a protocol as printed, with a claim and without. unprotected: what went out without noise.
-        kind: what a record keeps besides its place when it is replaced. dearest: what an agent's ε is the larger of.
-        covered, release, settings: of what the guarantee covers. uncovered, private: of what it does not cover.
+        adversary_view: what the adversary sees.
+        privacy_reason: why that is private; {reasons} and {draws} are filled in.
+        printed_protocol: of a protocol as printed, with a claim and without.
+        unnoised_values: what went out without noise.
+        record_kind: what a record keeps besides its place when it is replaced.
+        epsilon_parts: what an agent's ε is the larger of.
+        coverage, release, settings: of what the guarantee covers. exclusions, private: of what it does not cover.
         signal: what signals are summed over.
-        spent, loss, hypergradient: axes of figures. captions: of figures.
+        epsilon_axis, loss, hypergradient: axes of figures. captions: of figures.
         columns: heads of the table of metrics.
     """
 
-    where: str
+    participants: str
     network: str
-    whose: str
-    mean: str
-    final: str
-    over: str
-    unstated: tuple[str, ...]
+    epsilon_owner: str
+    mean_prefix: str
+    final_prefix: str
+    score_scope: str
+    omitted_rows: tuple[str, ...]
     lower: str
     variables: str
-    many: bool
+    has_local_models: bool
     trust: str
     letters: str
-    sees: str
-    because: str
-    printed: tuple[str, str]
-    unprotected: str
-    kind: str
-    dearest: str
-    covered: str
+    adversary_view: str
+    privacy_reason: str
+    printed_protocol: tuple[str, str]
+    unnoised_values: str
+    record_kind: str
+    epsilon_parts: str
+    coverage: str
     release: str
     settings: str
-    uncovered: str
+    exclusions: str
     private: str
     signal: str
-    spent: str
+    epsilon_axis: str
     loss: str
     hypergradient: str
     captions: Mapping[str, str]
@@ -294,8 +297,8 @@ def _table(name: str) -> dict[str, Any]:
     own: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in _TABLES[name].items()
     }
-    like = _table(str(own.pop("like"))) if "like" in own else {}
-    return {**like, **own, "captions": {**like.get("captions", {}), **own.get("captions", {})}}
+    base = _table(str(own.pop("based_on"))) if "based_on" in own else {}
+    return {**base, **own, "captions": {**base.get("captions", {}), **own.get("captions", {})}}
 
 
 WORDS: Mapping[Setting, SettingWords] = {name: SettingWords(**_table(name)) for name in get_args(Setting)}
@@ -315,7 +318,7 @@ def observer_text(privacy: PrivacyStatement) -> str:
     return f"all that any {privacy.colluders} agents know" if privacy.colluders > 1 else "all that any one agent knows"
 
 
-def words_of(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") -> SettingWords:
+def choose_words(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") -> SettingWords:
     """Choose the words for a run or a plan. graph, solves: as `result.json` has them."""
     words = WORDS[privacy.setting]
     if privacy.pools_records:

@@ -171,10 +171,12 @@ def resume(
     from decentral_dp.reporting.notebook_progress import show_progress
 
     with show_progress(progress, begun.unit) as callback:
-        return go_on(begun, callback)
+        return resume_other(begun, callback)
 
 
-def go_on(begun: Resumable, progress: ProgressCallback | None) -> Findings | AuditResult | Inference | pd.DataFrame:
+def resume_other(
+    begun: Resumable, progress: ProgressCallback | None
+) -> Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
     if begun.kind is Kind.STUDY:

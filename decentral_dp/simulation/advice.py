@@ -67,7 +67,7 @@ def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
         # What is clipped is all steps of an agent together, and no record.
         return {}
-    values, table = outcome.last.published, job.scenario.problem
+    values, table = outcome.last_snapshot.published, job.scenario.problem
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
         return {}
     try:
@@ -80,7 +80,7 @@ def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
 
 def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[str, float]) -> list[str]:
     """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
-    if outcome.last.divergence is not None:
+    if outcome.last_snapshot.divergence is not None:
         return []
     if single := label_sentence(job.shards.labels, len(job.shards.classes)):
         return [single]
@@ -101,7 +101,7 @@ def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[st
 
 def _of_x(job: Job, outcome: Outcome) -> str:
     """Whether x of gossip moved; "" where it started at random, or its step is not known."""
-    moved, step = outcome.last.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
+    moved, step = outcome.last_snapshot.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
     if not job.sends_steps or moved is None or job.scenario.problem.start:
         return ""
     return x_sentence(moved, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))

@@ -76,7 +76,7 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         messages += recipients
         seconds += 0.0 if table is None else _seconds(table, recipients * size / each, counted - 1, job) * each
     share = job.rounds / max(counted, 1)
-    exchanges, (beside, p) = round(float(messages.sum()) * share), _beside(job)
+    exchanges, (beside, p) = round(float(messages.sum()) * share), _centring_messages(job)
     means = exchanges // job.rounds * beside * p
     return Communication(
         messages=exchanges * each,
@@ -102,7 +102,7 @@ def count_sent(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     sums = np.cumsum([0.0, *(recipients.mean() for recipients in _recipients(job))])
     counted = sums.size - 1
     messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
-    (each, _, size), (beside, p) = _size_of_a_round(job), _beside(job)
+    (each, _, size), (beside, p) = _size_of_a_round(job), _centring_messages(job)
     means = [sums[1] * min(max(t - 1, 0), beside) * p * BITS for t in rounds]
     bits = [count * size + float(more) for count, more in zip(messages, means, strict=True)]
     return {"messages": [count * each for count in messages], "bits": bits}
@@ -126,7 +126,7 @@ def tabulate_sent(job: Job, by: By = "link") -> pd.DataFrame:
     Example:
         >>> import decentral_dp
         >>> ring = {"algorithm.rounds": 10, "topology.kind": "ring", "topology.agents": 8}
-        >>> decentral_dp.build("quadratic", set=ring).sent("link").iloc[0].tolist()
+        >>> decentral_dp.build("quadratic", set=ring).messages("link").iloc[0].tolist()
         [0, 1, 10, 150, 9600]
     """
     import pandas as pd
@@ -157,7 +157,7 @@ def tabulate_sent(job: Job, by: By = "link") -> pd.DataFrame:
         # A server is counted as the agent after the last.
         table[end] = table[end].where(table[end] < job.n_agents, -1)
     each, numbers, bits = _size_of_a_round(job)
-    exchanges, (beside, p) = table.pop("messages"), _beside(job)
+    exchanges, (beside, p) = table.pop("messages"), _centring_messages(job)
     # The first round sends what it starts from.
     with_mean = table["round"].between(2, beside + 1) if "round" in table else beside / job.rounds
     means = (exchanges * with_mean * p).round().astype(np.int64)
@@ -200,10 +200,10 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
             ends = weights.indices.astype(np.int64), rows_of(weights)
         if senders is not None and getattr(job.algorithm, "passes_token", False):
             # A token goes to its next holder alone, and nowhere where it stays.
-            now, after = (np.flatnonzero(senders.at(k)) for k in (t, t + 1))
+            now, after = (np.flatnonzero(senders.mask_of_round(k)) for k in (t, t + 1))
             ends = now[now != after], after[now != after]
         elif senders is not None:
-            some = np.append(senders.at(t), False)
+            some = np.append(senders.mask_of_round(t), False)
             some = some[ends[0]] | some[ends[1]] if job.central else some[ends[0]]
             ends = ends[0][some], ends[1][some]
         yield ends
@@ -236,7 +236,7 @@ def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
     return len({exchange for *_, exchange in widths}), numbers, bits
 
 
-def _beside(job: GossipJob) -> tuple[int, int]:
+def _centring_messages(job: GossipJob) -> tuple[int, int]:
     """In how many rounds, from the second on, the mean of features travels in the same messages; its coordinates."""
     return min(job.algorithm.centring, job.rounds - 1), job.problem.p
 

@@ -50,7 +50,7 @@ class Progress(NamedTuple):
     note: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What a bar says beside its numbers."""
         words = [f"loss {self.loss:.4f}"] if self.unit == "rounds" else []
         words += [] if math.isnan(self.epsilon) else [f"ε spent {epsilon_text(self.epsilon)}"]
@@ -112,11 +112,11 @@ class Reporter:
 def combine_callbacks(*callbacks: ProgressCallback) -> ProgressCallback:
     """One callback that calls all of these, in their order."""
 
-    def all_of_them(progress: Progress) -> None:
+    def call_all(progress: Progress) -> None:
         for callback in callbacks:
             callback(progress)
 
-    return all_of_them
+    return call_all
 
 
 # What TensorBoard reads, in the folder of the run.

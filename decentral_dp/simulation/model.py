@@ -78,8 +78,8 @@ class Model:
 
     By default the weights are the mean over agents of those that each published: agents of a connected graph agree but
     for noise, which the mean averages, and the mean is one model for all. The scores of a run are means over agents of
-    what each agent's own weights reach; `model.of(agent)` has those weights, and repeats that agent's score. The mean
-    of what is published is published: it costs no further ε.
+    what each agent's own weights reach; `model.of_agent(agent)` has those weights, and repeats that agent's score. The
+    mean of what is published is published: it costs no further ε.
 
     Args:
         problem: what weights say of records.
@@ -130,7 +130,7 @@ class Model:
         """
         return self.problem.named_weights(self._y[0])
 
-    def of(self, agent: int | str) -> Model:
+    def of_agent(self, agent: int | str) -> Model:
         """The model of one agent's own published weights. agent: its number, or its name where agents have names.
 
         Raises:
@@ -211,8 +211,8 @@ class Model:
         if self.classes:
             says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
         shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
-        whose = shared if self.agent is None else f"agent {self.agent}"
-        return f"<Model: {self.problem.words} of {len(self.features)} features, {says}{'' if m == 1 else f', {whose}'}>"
+        whose = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
+        return f"<Model: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
 
     @property
     def _y(self) -> Array:
@@ -222,7 +222,7 @@ class Model:
         if not self.linked:
             raise InputError(
                 f"predict: the {len(self.published)} agents have no links, and so no model in common. Say whose is to "
-                "predict: predict(table, agent=0), model.of(0), or --agent 0."
+                "predict: predict(table, agent=0), model.of_agent(0), or --agent 0."
             )
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
@@ -388,7 +388,7 @@ def load_model(folder: str | Path) -> Model:
         >>> import tempfile, decentral_dp
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = decentral_dp.run("classification", set={"algorithm.rounds": 2}, out=f"{folder}/run")
-        ...     decentral_dp.load_model(f"{folder}/run").of(0)
+        ...     decentral_dp.load_model(f"{folder}/run").of_agent(0)
         <Model: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
     """
     folder = Path(folder)

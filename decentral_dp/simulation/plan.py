@@ -45,7 +45,7 @@ from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.reporting.facts import privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
-from decentral_dp.reporting.words import WORDS, article, spans, topology_name, words_of
+from decentral_dp.reporting.words import WORDS, article, choose_words, spans, topology_name
 from decentral_dp.simulation.communication import communication, compression_summary
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -101,7 +101,7 @@ class Plan:
     communication: Communication | None = None
 
     @classmethod
-    def of(cls, job: Job) -> Plan:
+    def from_job(cls, job: Job) -> Plan:
         """The plan of a job."""
         return cls(
             title=title_of(job),
@@ -175,7 +175,7 @@ def plan(
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         c = components_of(scenario, [*overrides, 'run.device="cpu"'], unset, **objects)
-    return Plan.of(build(c.without_records()))
+    return Plan.from_job(build(c.without_records()))
 
 
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
@@ -250,7 +250,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
 def _graph(plan: Plan) -> list[tuple[str, str]]:
     """The graph in one line; none where it plays no part."""
     graph = plan.topology
-    if words_of(plan.privacy, graph).network or plan.n_agents == 1:
+    if choose_words(plan.privacy, graph).network or plan.n_agents == 1:
         return []
     summary = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
     changing = [("", f"{text}.") for text in (over_time_text(graph), compression_text(graph)) if text]

@@ -164,7 +164,7 @@ class Run:
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
 
-    def sent(self, by: By = "link") -> pd.DataFrame:
+    def messages(self, by: By = "link") -> pd.DataFrame:
         """Messages, numbers and bits by agent, link, round or message; see `simulation.communication.tabulate_sent`.
 
         Args:
@@ -214,7 +214,7 @@ class Run:
         return self._model_of(agent).predict_proba(table)
 
     def _model_of(self, agent: int | str | None) -> Model:
-        return self.model if agent is None else self.model.of(agent)
+        return self.model if agent is None else self.model.of_agent(agent)
 
     @property
     def plot(self) -> RunPlots:
@@ -271,8 +271,8 @@ def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, floa
 
 def _spent_with_windows(job: Job, worst: IntArray, t: int) -> float:
     """ε spent after a round by one agent: what was in flight is out as soon as the run has gone on from its state."""
-    course = job.course.select(worst)
-    out = charge_in_flight(course.until(t), course, [w for w in job.windows if w.first <= t])
+    course = job.uninterrupted_ledger.select(worst)
+    out = charge_in_flight(course.truncate(t), course, [w for w in job.windows if w.first_round <= t])
     return float(epsilon_of(out, job.scenario.privacy.delta)[0])
 
 
@@ -285,7 +285,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         metrics: rows (round, agent, name, value) of all evaluations.
         seconds: it took.
     """
-    divergence, ends = outcome.last.divergence, measuring.final(metrics)
+    divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
     if divergence is not None:
         status = "diverged"
@@ -299,7 +299,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())
     average = min(job.scenario.run.average, max(evaluated, 1))
-    rounds = outcome.last.round if divergence is None else divergence.round
+    rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
     content = {
         "title": title_of(job),
@@ -426,12 +426,12 @@ def _resume(
         job, window = longer_job(first, interruption, folder, rounds, rebuild), None
         if root is None:
             if job.states_are_elsewhere:
-                interruption = replace(interruption, saved=None, state_number=0, rows=[])
+                interruption = replace(interruption, saved_state=None, state_number=0, rows=[])
             job, window = charge_interruption(job, interruption, folder, charge_again)
         else:
             job = job.with_root(root)
         if priced is not None and (rounds is not None or window is not None):
-            priced(Plan.of(job))
+            priced(Plan.from_job(job))
         journal = RunInProgress(folder, job, lock, interruption)
         if rounds is not None:
             journal.extend()
@@ -457,7 +457,7 @@ def _run(
     seconds = time.perf_counter() - started
     metrics = measuring.name_agents(measuring.frame(rows), agent_names(job.topology.labels))
     result = result_of(job, outcome, metrics, seconds)
-    last, folder = outcome.last, None if journal is None else journal.folder
+    last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
         simulation=Secret("the records and the noise of a run", job),
@@ -485,14 +485,14 @@ def _run_in_folder(
     except KeyboardInterrupt:
         if journal.discard():
             raise
-        journal.end("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
+        journal.write_interruption("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
         raise Stopped(
             f"Interrupted. Up to round {journal.released_rounds} of {job.rounds} may have been released, and is on "
             f'record in {folder}. "decentral-dp resume {folder}" goes on.'
         ) from None
     except BaseException as error:
         if not journal.discard():
-            journal.end("failed", " ".join(str(error).split()) or type(error).__name__)
+            journal.write_interruption("failed", " ".join(str(error).split()) or type(error).__name__)
             if isinstance(error, OSError):
                 raise OSError(
                     f"{folder} could not be written ({error}). Up to round {journal.released_rounds} of {job.rounds} "
@@ -579,7 +579,7 @@ def _perform(
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()), table.gpus_per_actor)
-    control = RunControl(evaluation_rounds, observe, saved=saved)
+    control = RunControl(evaluation_rounds, observe, saved_state=saved)
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
@@ -676,7 +676,7 @@ def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
 
 def _releases_until(ledger: Ledger, rounds: int) -> Ledger:
     """The releases that are out after so many rounds, without the channels that have none yet."""
-    begun = ledger.until(rounds)
+    begun = ledger.truncate(rounds)
     return replace(begun, channels=tuple(c for c in begun.channels if c.rounds.size))
 
 
@@ -699,7 +699,7 @@ def charge_interruption(job: Job, interruption: Interruption, folder: Path, agre
         InputError: nobody agreed, the price would pass a cap, a trusted coordinator has planned its whole budget, or
             later noise goes on from what is lost.
     """
-    at = interruption.saved[0] if interruption.saved else 0
+    at = interruption.saved_state[0] if interruption.saved_state else 0
     new = Window(at, interruption.in_flight) if interruption.in_flight else None
     if job.plans_ahead:
         if new is None:
@@ -738,14 +738,14 @@ def released_ledger(job: Job, recorded: Ledger) -> Ledger:
             f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
         )
-    return charge_in_flight(recorded, job.course, job.windows)
+    return charge_in_flight(recorded, job.uninterrupted_ledger, job.windows)
 
 
 def _check(before: Job, after: Job, new: Window, folder: Path, agreed: bool) -> None:
     was, now = (float(j.budget.epsilon.max()) for j in (before, after))
     privacy = after.scenario.privacy
     cost = f"ε = {epsilon_text(now)} instead of {epsilon_text(was)} at δ = {delta_text(privacy.delta)}"
-    rounds = f"{new.first} to {new.last}"
+    rounds = f"{new.first_round} to {new.last_round}"
     if privacy.cap is not None and now > privacy.cap:
         raise InputError(
             f"{_lost_secret(folder)} Releasing rounds {rounds} once more would cost {cost}, and pass the "

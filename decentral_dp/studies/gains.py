@@ -21,7 +21,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
-from decentral_dp.studies.measures import axis_label, metric_stem, names_of, words_of
+from decentral_dp.studies.measures import axis_label, label_text, metric_stem, names_of
 from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Label, Pair, Study, are_numbers
@@ -218,7 +218,7 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
             said.append(f"{start.pair}: not measured.")
             continue
         row = start.best
-        at = ", ".join(f"{name} {words_of(row[axis])}" for name, axis in zip(names, by, strict=True))
+        at = ", ".join(f"{name} {label_text(row[axis])}" for name, axis in zip(names, by, strict=True))
         largest = (
             f"{power_text(row['mean'])}{spread_text(row['mean'], row['low'], row['high'])} (n = {row['n']}) at {at}"
         )
@@ -226,7 +226,7 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
             said.append(f"{start.pair}: pays at none of {start.n_levels} levels; the largest gain is {largest}.")
             continue
         where = " or ".join(
-            ", ".join(f"{name} {words_of(value)}" for name, value in zip(names, level, strict=True))
+            ", ".join(f"{name} {label_text(value)}" for name, value in zip(names, level, strict=True))
             for level in start.levels
         )
         count = f"{start.n_paying} of {start.n_levels} levels"
@@ -290,8 +290,8 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float |
             sign, colour = _SIGNS[row["verdict"]], "white" if dark else "black"
             ax.text(*at, sign, ha="center", va="center", color=colour, fontsize=_SIGN_SIZE, fontweight="bold")
         ax.set_title(pair.name, fontweight="normal")
-        ax.set_xticks(range(len(across)), [words_of(v) for v in across])
-        ax.set_yticks(range(len(upward)), [words_of(v) for v in upward])
+        ax.set_xticks(range(len(across)), [label_text(v) for v in across])
+        ax.set_yticks(range(len(upward)), [label_text(v) for v in upward])
         ax.grid(False)
         ax.tick_params(labelbottom=True)
     label_lowest(each, columns, axis_label(gain.x, cells))
@@ -326,7 +326,7 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | N
             if row["verdict"] in (FAILED, UNEQUAL):
                 ax.annotate(_SIGNS[row["verdict"]], (place, row["mean"]), (5, 5), textcoords="offset points")
     slant: dict[str, Any] = {} if ordered else {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
-    ax.set_xticks(range(len(values)), [words_of(v) for v in values], **slant)
+    ax.set_xticks(range(len(values)), [label_text(v) for v in values], **slant)
     ax.set_xlabel(axis_label(gain.x, cells))
     figure.supylabel(style.side_label(_gain_label(gain), figure), fontsize=style.letter_size("font"))
     figure.legend(loc="outside lower center", ncols=2)

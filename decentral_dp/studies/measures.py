@@ -149,7 +149,7 @@ def is_to(name: str) -> bool:
     return parts is not None and parts[2] in names_of("run", over_rounds=True)
 
 
-def first_at(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
+def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
     """Find at which round, ε or number of bits a metric first reaches a level; NaN where it never does.
 
     An ε that is not known of that round is the next one that is.
@@ -159,7 +159,7 @@ def first_at(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
         curves: name → its rounds, and its values there.
 
     Example:
-        >>> first_at("bits_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]], "bits": [[0, 5], [0.0, 640.0]]})
+        >>> first_reaching("bits_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]], "bits": [[0, 5], [0.0, 640.0]]})
         640.0
     """
     parts = _TO.fullmatch(name)
@@ -306,7 +306,7 @@ def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
 
 def metric_stem(name: str) -> str:
     """What an axis or a measure is called, without δ and guarantee."""
-    return _KEYS.get(name) or metric_words(name) or words_of(own_name(name))
+    return _KEYS.get(name) or metric_words(name) or label_text(own_name(name))
 
 
 def own_name(key: str) -> str:
@@ -320,6 +320,6 @@ def own_name(key: str) -> str:
     return table.rpartition(".")[2] if last == "kind" and table else last
 
 
-def words_of(value: Label) -> str:
+def label_text(value: Label) -> str:
     """A value of an axis as text, without underscores."""
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")

@@ -79,7 +79,7 @@ class Findings:
     removed: Sequence[str] = ()
 
     @property
-    def measured(self) -> Measured:
+    def measurements(self) -> Measured:
         """What tables and pictures are of."""
         return Measured(self.study, self.axes, self.summary, self.cells)
 
@@ -112,7 +112,7 @@ class Findings:
         layout = self.study.table
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
-        table = study_table(self.measured, columns, worded)
+        table = study_table(self.measurements, columns, worded)
         return table if layout.pivot is None else pivot_table(table, self.axes, layout.pivot, self.cells)
 
 
@@ -140,7 +140,7 @@ def study_page(
         captions: name of a picture → what has to be said of it.
         narrow: name of a picture → the same for a narrow screen.
     """
-    study, cells, table = found.study, found.cells, study_table(found.measured)
+    study, cells, table = found.study, found.cells, study_table(found.measurements)
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     drawn = [
         _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
@@ -228,7 +228,7 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
         tag(
             "tr",
             tag("td", v.statement),
-            tag("td", v.words, class_=marks.get(v.outcome, "")),
+            tag("td", v.description, class_=marks.get(v.outcome, "")),
             tag("td", unbroken(v.numbers)),
         )
         for v in verdicts
@@ -244,7 +244,7 @@ _MOST_PICTURES = 2
 
 def study_view(found: Findings) -> str:
     """Markup of a finished study."""
-    study, cells, table = found.study, found.cells, study_table(found.measured)
+    study, cells, table = found.study, found.cells, study_table(found.measurements)
     ok = int(cells["status"].isin(GOOD).sum())
     parts = [
         tag("h4", study.title or "Study"),
@@ -257,7 +257,7 @@ def study_view(found: Findings) -> str:
     ]
     few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES]})
     titles = {plot.name: plot.title or plot.name for plot in few.plots}
-    drawn = _pictures(found.measured._replace(study=few))
+    drawn = _pictures(found.measurements._replace(study=few))
     pictures = [figure(png, titles[name], captioned=False) for name, png in drawn.items()]
     return tag("div", *parts, *pictures).markup
 

@@ -19,7 +19,7 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots import style
 from decentral_dp.studies.intervals import counts_text, described_intervals
-from decentral_dp.studies.measures import axis_label, metric_stem, words_of
+from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Label, Plot, Study
 from decentral_dp.studies.tables import Measured, counts_of, failures_text
@@ -143,7 +143,7 @@ def caption(
     if not cells["status"].isin(GOOD).all():
         said.append(failures_text(cells).removesuffix("."))
     if unplaced:
-        names = [" ".join(map(words_of, labels)) for labels in dict.fromkeys(unplaced)]
+        names = [" ".join(map(label_text, labels)) for labels in dict.fromkeys(unplaced)]
         others = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
         said.append(f"Failed, and without a place here: {', '.join(names[:_MOST_NAMES])}{others}")
     return ". ".join([*said, *more]) + "."
@@ -370,10 +370,10 @@ def finish(figure: Figure, study: Study, title: str, said: str, own_height: Call
     high = study.height
     if high is None and study.width is not None:
         high = own_height(study.width)
-    _set_foot(figure, said if study.foot else "", high)
+    _reserve_footer(figure, said if study.foot else "", high)
 
 
-def _set_foot(figure: Figure, said: str, panel: float | None) -> None:
+def _reserve_footer(figure: Figure, said: str, panel: float | None) -> None:
     """Make room at the foot.
 
     Args:
@@ -485,7 +485,7 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
     label_lowest(each, across, plot.x_label or axis_label(plot.x, data.cells))
     more = [unnamed_axes_words(plot, measured).removesuffix(".")] if also else []
-    more += _coincidences(alike, [words_of(panel) for panel in panels])
+    more += _coincidences(alike, [label_text(panel) for panel in panels])
     if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
     said = caption(data.drawn_means, data.cells, study.confidence, data.over_rounds, unplaced, more)
@@ -501,7 +501,7 @@ def panel_title(axis: str, value: Label) -> str:
         >>> panel_title("privacy.epsilon", 4.0), panel_title("topology", "small_world"), panel_title("variant", "ours")
         ('target ε: 4', 'topology: small world', 'ours')
     """
-    return words_of(value) if axis == VARIANT else f"{metric_stem(axis)}: {words_of(value)}"
+    return label_text(value) if axis == VARIANT else f"{metric_stem(axis)}: {label_text(value)}"
 
 
 def unnamed_axes(plot: Plot, measured: Measured) -> list[str]:
@@ -593,9 +593,9 @@ def lines_of(data: PlotData, groups: Sequence[Mapping[str, Label]] = ({},)) -> l
             again, colour = hue // len(style.SERIES_COLOURS), style.SERIES_COLOURS[hue % len(style.SERIES_COLOURS)]
             marker = MARKERS[(hue + again) % len(MARKERS)]
             dash, fill = DASHES[place % len(DASHES)], FILLS[place % len(FILLS)]
-            name = words_of(value) if coloured else ""
+            name = label_text(value) if coloured else ""
             for t, labels in enumerate(groups):
-                also = ", ".join(f"{metric_stem(axis)} {words_of(label)}" for axis, label in labels.items())
+                also = ", ".join(f"{metric_stem(axis)} {label_text(label)}" for axis, label in labels.items())
                 shape = marker if len(groups) == 1 else MARKERS[t]
                 found.append(Line(name, measure, where | dict(labels), colour, shape, dash, fill, also))
     return found
@@ -617,7 +617,7 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
         # Side by side, so that the bars of one value do not hide each other.
         aside = (k + 0.5) / len(lines) - 0.5
 
-        def placed(found: pd.DataFrame, aside: float = aside) -> Array:
+        def x_positions(found: pd.DataFrame, aside: float = aside) -> Array:
             x = positions(part, found, categories)
             if categories is not None:
                 return x + 0.5 * aside
@@ -627,10 +627,10 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
 
         found = rows_of(part.means, line)
         if len(found):
-            _draw_line(ax, line, found, placed(found), data.is_joined, band=data.over_rounds)
+            _draw_line(ax, line, found, x_positions(found), data.is_joined, band=data.over_rounds)
         own = select(part.cells, line.where)
         if not data.over_rounds:
-            unplaced += mark_failed(ax, line.colour, own, list(axes), found, placed)
+            unplaced += mark_failed(ax, line.colour, own, list(axes), found, x_positions)
         elif is_lost(own):
             # Over rounds it has no place among them: at the foot, on the right.
             _cross(ax, 0.98 - 0.035 * k, line.colour, ax.transAxes)
@@ -638,7 +638,7 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
         drawable = data.drawn_means[["mean", "low", "high"]].to_numpy()
         style.log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
     if categories is not None:
-        ax.set_xticks(range(len(categories)), [words_of(c) for c in categories])
+        ax.set_xticks(range(len(categories)), [label_text(c) for c in categories])
         ax.set_xlim(-0.6, len(categories) - 0.4)
         ax.grid(False, axis="x")
         if sum(len(str(c)) for c in categories) > _LETTERS_ACROSS * _inches(ax):
@@ -649,7 +649,7 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
         at = np.concatenate([positions(data, rows_of(data.means, line), None) for line in lines])
         style.log_axis(ax, "x", at if plot.x not in axes else data.labels[plot.x].to_numpy(dtype=np.float64))
     if plot.x in axes and len(values := data.values(plot.x)) <= _MOST_TICKS:
-        ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
+        ax.set_xticks([float(v) for v in values], [label_text(v) for v in values])
         ax.minorticks_off()
     if plot.points is not None and not data.is_joined:
         _name_points(ax, data, plot.points)
@@ -721,7 +721,7 @@ def _name_points(ax: Axes, data: PlotData, axis: str) -> None:
         ax.plot([start, start, end], [0, 1, 1.04], transform=ax.transAxes, color="#CCCCCC", linewidth=0.6, zorder=0.5)
         ax.lines[-1].set_clip_on(False)
         ax.annotate(
-            words_of(value),
+            label_text(value),
             (float(end), 1.05),
             xycoords="axes fraction",
             rotation=90,

@@ -35,7 +35,7 @@ from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
 from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
-from decentral_dp.tasks.outcomes import CELLS, STUDY, hold_folder, read, read_request, write_request
+from decentral_dp.tasks.outcomes import CELLS, STUDY, hold_folder, read_outcome, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
 
 
@@ -219,7 +219,7 @@ def _compute_cells(
     write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs, address))
     # Cells that come to the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
-    known: dict[str, Record] = {key: record for key in every if (record := read(folder, key)) is not None}
+    known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
     missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
     replaced = _outdated_files(folder, every)
     report = Reporter(progress, "cells")

@@ -62,7 +62,7 @@ def results(
         for name, stored in record["finals"].items():
             add(which, record["round"], True, name, stored)
         for name in sorted(filter(measures.is_to, asked)):
-            add(which, record["round"], True, name, measures.first_at(name, record["curves"]))
+            add(which, record["round"], True, name, measures.first_reaching(name, record["curves"]))
         for name, (at, values) in record["curves"].items():
             wanted = set(at if rounds == "all" else cuts_of(rounds, max(at, default=0)))
             for round_, stored in zip(at, values, strict=True):
@@ -222,7 +222,7 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, worded
     rows, keys = [], []
     for labels, part in parts.items():
         found = [known.get((*labels, column)) for column in columns]
-        given = [*map(measures.words_of if worded else str, labels), *(stated[name][labels] for name in stated)]
+        given = [*map(measures.label_text if worded else str, labels), *(stated[name][labels] for name in stated)]
         given += [success_text(part)] if lost else []
         rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]

@@ -16,7 +16,7 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.formatting import rounded_up
+from decentral_dp.formatting import round_up_to
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.intervals import (
     COUNTS,
@@ -89,7 +89,7 @@ class Verdict(NamedTuple):
 
     Example:
         >>> verdict = Verdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, seeds=5, numbers="")
-        >>> verdict.outcome, verdict.words
+        >>> verdict.outcome, verdict.description
         ('undecided', 'holds in 2 of 3, undecided in 1 (5 seeds)')
     """
 
@@ -116,7 +116,7 @@ class Verdict(NamedTuple):
         return HOLDS if self.pairs and not self.missing else MISSING
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The verdict: "holds", "undecided at 3 seeds", "does not hold", "holds in 2 of 3, …" or "not measured"."""
         if self.missing == self.pairs:
             return MISSING
@@ -136,7 +136,12 @@ class Verdict(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """As `claims.json` has it; "reproduced" is what versions before 1.0 called a claim that holds."""
         before = {HOLDS: True, REFUTED: False}.get(self.outcome)
-        decided = {"verdict": self.words, "outcome": self.outcome, "undecided": self.undecided, "reproduced": before}
+        decided = {
+            "verdict": self.description,
+            "outcome": self.outcome,
+            "undecided": self.undecided,
+            "reproduced": before,
+        }
         return self._asdict() | decided
 
 
@@ -382,7 +387,7 @@ def _round_point(point: Point, digits: int) -> Point:
     """The point as `_mean` prints it: an ε rounded up, all else to the nearest."""
     whole = digits == _DIGITS[0] and 999.5 <= abs(point.mean) < 1e5
     if point.is_epsilon:
-        return point._replace(mean=float(math.ceil(point.mean)) if whole else rounded_up(point.mean, digits))
+        return point._replace(mean=float(math.ceil(point.mean)) if whole else round_up_to(point.mean, digits))
     return point._replace(mean=float(f"{point.mean:.{0 if whole else digits}{'f' if whole else 'g'}}"))
 
 

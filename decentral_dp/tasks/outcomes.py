@@ -4,7 +4,7 @@ Tasks are the cells of a study, the runs of an audit or of an attack, the audits
 outcomes has a fingerprint, this package among it: outcomes of another are never taken for one's own.
 
 Many small outcomes share one JSON file with what was asked (`keep_outcomes`). Large ones have a file each in a folder
-(`write` and `read`), and what was asked is a file, too (`write_request` and `read_request`).
+(`write` and `read_outcome`), and what was asked is a file, too (`write_request` and `read_request`).
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ class Request:
 
 @dataclass
 class Outcomes(Generic[T]):
-    """The outcomes so far of what is asked, by task. out: their file; None keeps nothing."""
+    """The outcomes so far of what is asked, by task. path: their file; None keeps nothing."""
 
-    out: Path | None
+    path: Path | None
     request: Request
     fingerprint: str
     salt: bytes
@@ -126,10 +126,10 @@ class Outcomes(Generic[T]):
 
     def write(self, status: str = INTERRUPTED) -> None:
         """Write the file, for its owner alone: it has the salt."""
-        if self.out is not None:
+        if self.path is not None:
             about = {"status": status, "what": self.request.title, "asked": self.request.request}
             marked = {"fingerprint": self.fingerprint, "salt": self.salt.hex()}
-            write_json(self.out, {**about, **marked, "outcomes": self.done}, OWNERS)
+            write_json(self.path, {**about, **marked, "outcomes": self.done}, OWNERS)
 
 
 @contextmanager
@@ -208,14 +208,14 @@ def write(folder: Path, key: str, record: Any) -> None:
     write_whole(folder / f"{key}.json", f"{digest(text.encode())}\n{text}\n".encode())
 
 
-def read(folder: Path, key: str) -> Any:
+def read_outcome(folder: Path, key: str) -> Any:
     """Read the outcome that was kept under the key; None where there is none that is whole.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     write(Path(folder), "key", {"status": "ok"})
-        ...     read(Path(folder), "key"), read(Path(folder), "another")
+        ...     read_outcome(Path(folder), "key"), read_outcome(Path(folder), "another")
         ({'status': 'ok'}, None)
     """
     try:

@@ -119,12 +119,12 @@ def in_ray(
 
     from decentral_dp.engines.ray_cluster import cluster
 
-    def worked(item: Item) -> Outcome:
+    def run_work(item: Item) -> Outcome:
         # Ray takes functions only, and what is worked on may be a partial one.
         return work(item)
 
     with cluster(address):
-        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(worked)
+        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(run_work)
         waiting = list(reversed(items))
         pending: dict[ray.ObjectRef[Outcome], Item] = {}
         try:
@@ -168,7 +168,7 @@ def in_processes(
             yield done.get()
     finally:
         for worker in workers:
-            worker.end()
+            worker.stop()
         for thread in threads:
             thread.join()
 
@@ -194,10 +194,10 @@ class _Worker(Generic[Item, Outcome]):
 
     def work(self, waiting: SimpleQueue[Item | None], done: SimpleQueue[tuple[Item, Outcome]]) -> None:
         while (item := waiting.get()) is not None and not self._ended:
-            done.put((item, self._ask(item)))
+            done.put((item, self._request(item)))
         self._close()
 
-    def _ask(self, item: Item) -> Outcome:
+    def _request(self, item: Item) -> Outcome:
         process = self._process if self._process is not None else self._start()
         reply = ""
         with suppress(BrokenPipeError):  # Then there is no reply either.
@@ -245,7 +245,7 @@ class _Worker(Generic[Item, Outcome]):
             self._errors.close()
             self._errors = None
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop at once; what is kept is kept. May be called from another thread, and after the end."""
         self._ended = True
         process = self._process
@@ -253,7 +253,7 @@ class _Worker(Generic[Item, Outcome]):
             process.kill()
 
 
-def end_with(parent: int) -> None:
+def exit_after_parent(parent: int) -> None:
     """End this process soon after its parent, which may be killed in the middle of an hour's work."""
     while os.getppid() == parent:
         time.sleep(_LOOK_EVERY)
@@ -263,7 +263,7 @@ def end_with(parent: int) -> None:
 
 def work_for(parent: int) -> None:
     """Work on one item after the other, as a process of its own."""
-    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=exit_after_parent, args=(parent,), daemon=True).start()
     # An interrupt is for the process that hands out the work.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The replies go where nothing else is printed.

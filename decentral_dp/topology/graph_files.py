@@ -55,12 +55,12 @@ class Link(NamedTuple):
     """One link as written, with its place in the file for messages.
 
     Args:
-        ends: names of the two agents.
+        endpoints: names of the two agents.
         weight: None where it is absent or not a number.
         place: file and line, or link.
     """
 
-    ends: tuple[str, str]
+    endpoints: tuple[str, str]
     weight: float | None
     place: str
 
@@ -136,11 +136,11 @@ def collect(agents: list[str], links: list[Link], directed: bool = False) -> Gra
     weights: dict[tuple[int, int], float | None] = {}
     parallel, wrong = 0, ""
     for link in links:
-        a, b = (number[agent] for agent in link.ends)
+        a, b = (number[agent] for agent in link.endpoints)
         if b < a and not directed:
             a, b = b, a
         if a == b:
-            raise InputError(f"{link.place} links {link.ends[0]} to itself; remove it, W has its own diagonal.")
+            raise InputError(f"{link.place} links {link.endpoints[0]} to itself; remove it, W has its own diagonal.")
         if (a, b) in weights:
             parallel += 1
             if link.weight != weights[a, b]:
@@ -181,12 +181,12 @@ def _gml(content: io.BytesIO) -> Any:
 def _plain(name: str, **options: Any) -> Callable[[io.BytesIO], Any]:
     """The reader of networkx of this name."""
 
-    def read(content: io.BytesIO) -> Any:
+    def read_content(content: io.BytesIO) -> Any:
         import networkx as nx
 
         return getattr(nx, f"read_{name}")(content, **options)
 
-    return read
+    return read_content
 
 
 def _node_link(content: io.BytesIO) -> Any:
@@ -379,7 +379,7 @@ def title(name: str) -> str:
     return str(_toml(find_named(name)).get("title", name))
 
 
-def read(path: str | Path, directed: bool = False) -> Content:
+def read_graph(path: str | Path, directed: bool = False) -> Content:
     """Read a graph file.
 
     Args:
@@ -393,7 +393,7 @@ def read(path: str | Path, directed: bool = False) -> Content:
         InputError: a file that is missing or unreadable.
 
     Example:
-        >>> read("abilene").graph.agents
+        >>> read_graph("abilene").graph.agents
         11
     """
     path = Path(path)
@@ -476,7 +476,7 @@ def _edge_list(path: Path, directed: bool) -> Graph:
         links.append(Link((fields[0], fields[1]), finite(fields[2]) if len(fields) == 3 else None, place))
     if not links:
         raise InputError(f"topology.file: {path} has no links; write one pair of agents a line.")
-    agents = list(dict.fromkeys(agent for link in links for agent in link.ends))
+    agents = list(dict.fromkeys(agent for link in links for agent in link.endpoints))
     return collect([agents[k] for k in numbering(agents)], links, directed)
 
 

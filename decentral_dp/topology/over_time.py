@@ -92,11 +92,11 @@ class OverTime:
 
     def sent_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) the weights of the messages that are sent in round t, in row i those to agent i."""
-        return self._cached("sent_weights", t, self._sent_weights)
+        return self._cached_value("sent_weights", t, self._sent_weights)
 
     def heard_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
-        return self._cached("heard_weights", t, self._heard_weights)
+        return self._cached_value("heard_weights", t, self._heard_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) the weights of round t's messages that are handed over: those that arrive, or all that may."""
@@ -104,7 +104,7 @@ class OverTime:
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
         """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
-        kept: NDArray[np.float64] = self._cached("kept_share", t, self._kept_share)
+        kept: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
         return kept
 
     def _kept_share(self, t: int) -> NDArray[np.float64]:
@@ -112,7 +112,7 @@ class OverTime:
         heard = self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)
         return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
 
-    def _cached(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
+    def _cached_value(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
         # Several blocks in one process ask for the same round.
         at, made = self._cache.get(what, (-1, None))
         if at != t:

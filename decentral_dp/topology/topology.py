@@ -12,7 +12,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
-from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
+from decentral_dp.topology.graph_files import names, numbering_note, read_graph, read_networkx
 from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import directed_spectrum, of_a_rule, weigh
 
@@ -194,7 +194,7 @@ def from_file(
         >>> from_file("karate_club", agents=34).edges.shape
         (78, 2)
     """
-    content = read(path, directed)
+    content = read_graph(path, directed)
     graph, rule = content.graph, weights or content.weights
     if agents is not None and agents != graph.agents:
         raise InputError(

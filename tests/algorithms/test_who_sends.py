@@ -93,7 +93,7 @@ class Pairs:
     def step(self, t, dataset, s):
         own, near, heard = yield Gossip(y=s.y, each=True)
         partner = self.matching(dataset.network, t)[dataset.agents]
-        theirs = heard.some(heard.agents == partner[heard.rows])
+        theirs = heard.select(heard.agents == partner[heard.rows])
         y = own.y.copy()
         y[theirs.rows] = 0.5 * (own.y[theirs.rows] + theirs.values.y)
         return State(s.x, y - self.size(t, dataset.agents)[:, None] * dataset.batch(t).lower_grad_y(s.x, y))
@@ -113,8 +113,8 @@ class Trimmed:
 
     def step(self, t, dataset, s):
         own, near, heard = yield Gossip(y=s.y, each=True)
-        assert np.allclose(near.y[0], heard.of(0).weights @ heard.of(0).values.y)
-        middle = [np.median([y, *heard.of(row).values.y], axis=0) for row, y in enumerate(own.y)]
+        assert np.allclose(near.y[0], heard.of_agent(0).weights @ heard.of_agent(0).values.y)
+        middle = [np.median([y, *heard.of_agent(row).values.y], axis=0) for row, y in enumerate(own.y)]
         y = np.array(middle)
         return State(s.x, y - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
 """
@@ -160,7 +160,7 @@ def masks(job: Any) -> np.ndarray:
     if job.algorithm.senders(job.public_network) is None:
         return np.ones((job.rounds + 1, job.n_agents), dtype=bool)
     senders = Senders(job.algorithm, job.public_network)
-    return np.array([senders.at(t) for t in range(job.rounds + 1)])
+    return np.array([senders.mask_of_round(t) for t in range(job.rounds + 1)])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -115,7 +115,7 @@ class Setting:
                     apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
                     total = total + np.where(apart[1], 50.0, 0.0) - np.where(apart[0], 50.0, 0.0)
                     continue
-                scale = self.actual * self.noise[channel].at(index, self.kind)[:1, None]
+                scale = self.actual * self.noise[channel].scales(index, self.kind)[:1, None]
                 g = grid(scale, self.kind, 1)
                 for sign, value in zip((1, -1), pair, strict=True):
                     integers = np.rint((released - value.public) / g)
@@ -165,7 +165,7 @@ def setting(
 
 
 def sized(made: Setting, copies: int) -> Setting:
-    return replace(made, noise={c: n.of(np.arange(copies)) for c, n in made.noise.items()})
+    return replace(made, noise={c: n.select(np.arange(copies)) for c, n in made.noise.items()})
 
 
 # What must hold -----------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_one_laplace_release_spends_what_is_certified() -> None:
         one.drive(one.host(side, 1, lambda script=script: script))
         wanted.append(script.wanted[1]["y"])
     many = sized(made, copies)
-    scale = many.noise["y"].at(1, "laplace")[:1, None]
+    scale = many.noise["y"].scales(1, "laplace")[:1, None]
     g, scores, epsilon = grid(scale, "laplace", 1), [], 0.0
     for side, value in enumerate(wanted):
         assert isinstance(value, Bounded)

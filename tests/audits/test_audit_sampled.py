@@ -73,7 +73,7 @@ class Sampled(Setting):
         total = np.zeros(self.copies)
         for channel, value in values.items():
             if isinstance(value, Bounded):
-                scale = self.noise[channel].at(index // self.program.releases_per_round, "laplace")[:1, None]
+                scale = self.noise[channel].scales(index // self.program.releases_per_round, "laplace")[:1, None]
                 integers = np.rint((said[channel] - value.public) / grid(scale, "laplace", 1))
                 total += log_law(integers, value.private, scale, "laplace").sum(axis=1)
         return total

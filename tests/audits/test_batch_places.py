@@ -35,7 +35,7 @@ from tests.support.replay import Script
 N, B, D, VICTIM = 8, 3, 40, 7
 ROUNDS = 2
 SIGNS = np.where(np.arange(D) % 2, -1.0, 1.0)
-GOSSIP = sorted(name for name, e in ALGORITHMS.items() if not e.trusted and e.solves == "bilevel")
+GOSSIP = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")
 STEPS: Mapping[str, Any] = {"smoothness": 1.0, "momentum": 0.5, "penalty": 0.1, "inner": 1, "inverse": 2}
 ONE_STEP = StepSize(0.5)
 

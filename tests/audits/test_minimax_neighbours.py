@@ -108,7 +108,9 @@ def told(s: Setting, first: Any, asked: ClippedQuery, number: int) -> Array:
 
 def farthest(s: Setting, asked: ClippedQuery) -> float:
     """The largest movement between two choices of the first record, over the charge."""
-    number = next(k for k in range(99) if Streams(b"n" * 32, "coins", [0]).at(0, k, _TRAIN).random(1)[0] < asked.rate)
+    number = next(
+        k for k in range(99) if Streams(b"n" * 32, "coins", [0]).generator(0, k, _TRAIN).random(1)[0] < asked.rate
+    )
     means = np.array([told(s, first, asked, number) for first in s.others])
     assert np.isfinite(means).all()
     gaps = np.linalg.norm(means[:, None] - means[None], axis=2)

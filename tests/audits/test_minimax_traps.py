@@ -177,7 +177,7 @@ def divided(self: MinimaxClientBlock, number: int, questions: Any) -> dict[str, 
     for name, asked in questions.items():
         for row in range(self.agents.size):
             n = len(self.records[row][0])
-            size = int((self.coins.at(row, number, tag("train")).random(n) < asked.rate).sum())
+            size = int((self.coins.generator(row, number, tag("train")).random(n) < asked.rate).sum())
             out[name][row] *= asked.rate * n / max(size, 1)
     return out
 

@@ -96,7 +96,7 @@ def printed_loss(size: float, box: dict[str, float], rounds: int) -> tuple[float
         for f in features
     ]  # fmt: skip
     noise = NoiseSchedule(np.ones(1), np.full(1, 0.7))
-    scale = noise.at(np.arange(1, rounds + 1), "laplace")[:, 0]
+    scale = noise.scales(np.arange(1, rounds + 1), "laplace")[:, 0]
     realised = sum(float((sensitivity / scale).sum()) for sensitivity in realised_change(*runs).values())
     certified = sum(
         float(np.array([wanted[c].sensitivities["train"].sensitivity[0] for wanted in runs[0][1:]]) @ (1 / scale))  # type: ignore[union-attr]
@@ -174,7 +174,7 @@ def test_the_first_record_of_a_stream_is_the_dearest(protocol: Any) -> None:
     own = [{c: np.full((1, d), 50.0 if c == "z" else 0.0) for c in "xyz"}] * (rounds + 1)
     received = [np.zeros((1, 3 * d))] * rounds
     base = np.tile([2.0, 0.0], (n, 1))
-    scale = NoiseSchedule(np.ones(1), np.full(1, 0.2)).at(np.arange(1, rounds + 1), "laplace")[:, 0]
+    scale = NoiseSchedule(np.ones(1), np.full(1, 0.2)).scales(np.arange(1, rounds + 1), "laplace")[:, 0]
 
     def run(features: np.ndarray) -> list[dict[str, Any]]:
         records = problem.prepare(features, np.ones(n), "l1")
@@ -383,7 +383,7 @@ def test_the_same_noise_at_two_scales_cancels() -> None:
 
 
 def noise_of(job: decentral_dp.Job) -> np.ndarray:
-    last = LocalEngine().run(job.nodes(), job.rounds).last
+    last = LocalEngine().run(job.nodes(), job.rounds).last_snapshot
     return np.asarray(last.released["y"] - last.state["y"]).ravel()
 
 

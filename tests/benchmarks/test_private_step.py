@@ -33,7 +33,7 @@ def noised(total, streams, index):
     """A released sum, as a trusted coordinator noises it."""
     scale = 2.0 * CLIP
     g = np.array([[scale / 2**20]])
-    normals = streams.at(0, index, tag("gx")).standard_normal((1, total.size))
+    normals = streams.generator(0, index, tag("gx")).standard_normal((1, total.size))
     return g * gaussian_integers(total[None], g, scale / g, normals)
 
 

@@ -86,7 +86,7 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
         scores = pool.scores_along(points)
 
     def draw():
-        return FiniteExponential(facts, points, lambda _: scores).draw(streams.at(0, 1, 1), scale)
+        return FiniteExponential(facts, points, lambda _: scores).draw(streams.generator(0, 1, 1), scale)
 
     started = time.perf_counter()
     draw()

@@ -43,7 +43,7 @@ def test_a_record_against_none(make: Any, limit: float, benchmark: Any, tmp_path
             return False
 
         job.start(LocalEngine(), RunControl([0], observe, kept.due))
-        kept.end("interrupted", "measured")
+        kept.write_interruption("interrupted", "measured")
 
     ratios = []
     with threadpool_limits(limits=1):

@@ -14,7 +14,7 @@ from decentral_dp.studies.runs import Task, compute, task_of
 from decentral_dp.studies.schema import Cell, Study, cells, load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import cell_table, results, summary
-from decentral_dp.tasks.outcomes import read, write
+from decentral_dp.tasks.outcomes import read_outcome, write
 from decentral_dp.tasks.parallel import cores
 
 
@@ -40,7 +40,7 @@ def test_overhead_of_a_cell(benchmark: Any, tmp_path: Path) -> None:
         task = task_of(cell, study.kind, study.rounds)
         assert isinstance(task, Task)
         write(tmp_path, task.key, compute(task))
-        record = read(tmp_path, task.key)
+        record = read_outcome(tmp_path, task.key)
         assert record is not None
         table = cell_table([cell], [task.key], [record])
         summary(results([cell], [task.key], [record], "last"), ["topology.kind"], 0.95, table)

@@ -138,7 +138,7 @@ def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
     assert 'did you mean "ring"' in command("show", "rign").err
 
 
-@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusted))
+@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
     tables = algorithm_tables(ALGORITHMS[name])
@@ -171,7 +171,7 @@ def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, 
         assert "smallest that any noise reaches" in one.err
 
 
-@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusted))
+@pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusts_coordinator))
 def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
     # Beside the scenario of its name, which follows, what describes the algorithm is in comments.
@@ -755,7 +755,7 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
     changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
     run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda at: seen.append((at.done, at.epsilon)))
     for t, shown in seen[1::7]:
-        assert shown >= price(run.simulation().ledger.until(t), 1e-5).epsilon.max() * (1 - 1e-9)
+        assert shown >= price(run.simulation().ledger.truncate(t), 1e-5).epsilon.max() * (1 - 1e-9)
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:

@@ -33,7 +33,7 @@ def _command(*words: object) -> str:
 
 def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
     new, model = run.parent / "new.csv", decentral_dp.load_model(run)
-    for options, chosen in (((), model), (("--agent", 2), model.of(2))):
+    for options, chosen in (((), model), (("--agent", 2), model.of_agent(2))):
         out = tmp_path / f"said{len(options)}.csv"
         said = _command("predict", run, new, "--out", out, *options)
         assert "40 predictions by " in said

@@ -99,7 +99,7 @@ def test_what_is_handed_over_needs_no_keys() -> None:
     assert "degree" not in said
 
 
-@pytest.mark.parametrize("kind", [kind for kind, entry in ALGORITHMS.items() if not entry.trusted])
+@pytest.mark.parametrize("kind", [kind for kind, entry in ALGORITHMS.items() if not entry.trusts_coordinator])
 def test_what_is_proposed_is_accepted(kind: str) -> None:
     minimax = {**LOGISTIC, "kind": "auc_maximisation", "positive_share": 0.6}
     solves_minimax = ALGORITHMS[kind].solves == "minimax"

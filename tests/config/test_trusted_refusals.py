@@ -174,7 +174,7 @@ def test_every_claim_belongs_to_a_program_with_a_printed_calibration() -> None:
     own = {"regularisation_tuner": {"algorithm.rounds": 1}}
     once = ("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism")
     own |= {kind: {"algorithm.rounds": 1} for kind in (*once, "grid_walk")}
-    for kind in (name for name, e in ALGORITHMS.items() if e.trusted and e.solves == "bilevel"):
+    for kind in (name for name, e in ALGORITHMS.items() if e.trusts_coordinator and e.solves == "bilevel"):
         changes = {"privacy.guarantee": "as_printed", **own.get(kind, {})}
         if ALGORITHMS[kind].claim:
             assert build.build(load(content(kind, **changes))).budget.epsilon.shape == (5,)

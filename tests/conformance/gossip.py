@@ -152,7 +152,7 @@ class GossipConformance:
     def test_without_noise_it_is_the_loop(self, kind: str, stream: Any) -> None:
         job = self.agrees(self.job(kind, "none", stream=stream, algorithm=self.longer), kind, quiet, UNCLIPPED)
         # The real engine and mechanism say the same.
-        last = finished(job).last
+        last = finished(job).last_snapshot
         for channel, value in self.published(conversation(job)[-1]).items():
             np.testing.assert_allclose(last.released[channel], value, atol=1e-13)
 
@@ -207,7 +207,7 @@ class GossipConformance:
             assert not outcome.ledger.same_releases(job.ledger.rescale(1.0 + 1e-9)), "the comparison has no power"
             free = {c.channel for c in job.ledger.channels if not c.mechanism.charged}
             assert self.free(host) in (None, free)
-            ends.append(outcome.last.released)
+            ends.append(outcome.last_snapshot.released)
         self.same_ends(ends)
 
     @pytest.mark.parametrize("guarantee", ["none", "as_printed", "certified"])

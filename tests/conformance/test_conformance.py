@@ -66,9 +66,9 @@ GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
     ("none", "private"): {"clip": {}},
 }
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 3}, {"kind": "minibatch", "batch": 4})
-TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusted and entry.solves == "bilevel")
+TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusts_coordinator and entry.solves == "bilevel")
 # Of agents that trust nobody.
-UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusted and e.solves == "bilevel")
+UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusts_coordinator and e.solves == "bilevel")
 # What an algorithm's keys may be.
 KEYS: dict[str, Any] = {
     option.key: {"scale": 0.2, "decay": 0.5}
@@ -126,7 +126,7 @@ def test_every_algorithm_under_every_guarantee(
     refused = None
     if guarantee[0] == "as_printed" and mechanism == "gaussian":
         refused = "Laplace noise"
-    elif guarantee[0] == "as_printed" and ALGORITHMS[algorithm].why_unprinted:
+    elif guarantee[0] == "as_printed" and ALGORITHMS[algorithm].unprinted_reason:
         refused = 'no "as_printed"'
     elif guarantee[1] == "private" and not ALGORITHMS[algorithm].private:
         refused = "algorithm.protocol"

@@ -47,12 +47,12 @@ def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
     out: dict[str, Any] = {
         "seed": 3,
         "problem": {"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]},
-        "topology": {"kind": "star" if entry.trusted else "ring", "agents": 4},
+        "topology": {"kind": "star" if entry.trusts_coordinator else "ring", "agents": 4},
         "algorithm": {"kind": algorithm, "rounds": 3, **chosen},
         "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": 1.0} | ({} if algorithm in ONE_CLIP else {"y": 1.0})},
         "run": {"evaluate_every": 1},
     }
-    if not entry.trusted:
+    if not entry.trusts_coordinator:
         out["privacy"]["mechanism"] = "gaussian"
     optional = {"rate": 0.3, "y": STEP, "inner": 2, "smoothness": 2.0}
     out["algorithm"] |= {key: value for key, value in optional.items() if key in entry.optional}

@@ -300,7 +300,7 @@ def test_agents_that_keep_their_tables_make_the_same_features(tmp_path: Path) ->
     content["problem"] = {key: value for key, value in content["problem"].items() if value is not None}
     loaded = decentral_dp.load(content, folder=tmp_path)
     elsewhere: Any = decentral_dp.build(loaded).simulation().records.shards
-    found = np.concatenate([elsewhere.read(agent).features for agent in range(2)])
+    found = np.concatenate([elsewhere.read_agent(agent).features for agent in range(2)])
     order = np.concatenate([np.flatnonzero(frame["hospital"] == name) for name in ("south", "north")])
     np.testing.assert_allclose(found, expected(frame).to_numpy()[order], rtol=0, atol=1e-12)
     assert elsewhere.public().feature_names == NAMES
@@ -315,7 +315,7 @@ def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_pa
     whole = decentral_dp.build(content).simulation().shards
     for agent in range(2):
         np.testing.assert_allclose(
-            elsewhere.read(agent).features, whole.features[whole.train[agent]], rtol=0, atol=1e-12
+            elsewhere.read_agent(agent).features, whole.features[whole.train[agent]], rtol=0, atol=1e-12
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import RunControl, Saved, Snapshot
+from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
 from decentral_dp.simulation.jobs.build import build
 from tests.support.hosted import released_by_actors
 
@@ -65,7 +65,7 @@ def test_any_agents_share_an_actor(network: str) -> None:
 @pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
 def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict[str, Any]) -> None:
     content = scenario(topology=GEOMETRIC | changes, algorithm={"rounds": ROUNDS})
-    saved: list[Saved] = []
+    saved: list[SavedState] = []
 
     def look(s: Snapshot) -> bool:
         saved.append(s.save())
@@ -77,8 +77,8 @@ def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict
     alone = build(content).start(LocalEngine(), RunControl([ROUNDS]))
     # As on a machine where agents were grouped otherwise.
     for run in ({"engine": "ray", "agents_per_actor": 4}, {"blocks": 2}):
-        again = build(content | {"run": run}).start(LocalEngine(), RunControl([ROUNDS], saved=saved[0]))
-        same([again.last], [alone.last])
+        again = build(content | {"run": run}).start(LocalEngine(), RunControl([ROUNDS], saved_state=saved[0]))
+        same([again.last_snapshot], [alone.last_snapshot])
         assert again.ledger.same_releases(alone.ledger)
 
 

@@ -76,13 +76,17 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
     over_time, most, whole = CHANGES[kind]
     placed = nodes(blocks(over_time.links, [16] * 4))
     cut, draw, travelled = boundaries(placed), np.random.default_rng(4), 0
-    assert sum(16 * len(b.others) for b in cut) == whole
+    assert sum(16 * len(b.other_blocks) for b in cut) == whole
     for t in range(60):
         heard = over_time.heard_weights(t)
         messages = [draw.normal(size=(16, 3)) for _ in placed]
         for k, (n, b) in enumerate(zip(placed, cut, strict=True)):
             others = [j for j in n.neighbours if j != k]
-            sent = [cut[j].outgoing(messages[j], heard) for j, read in zip(others, b.hears(heard), strict=True) if read]
+            sent = [
+                cut[j].outgoing(messages[j], heard)
+                for j, read in zip(others, b.blocks_heard(heard), strict=True)
+                if read
+            ]
             travelled += sum(map(len, sent))
             given = b.fill(sent, heard, 3)
             if b.own_place is not None:

@@ -147,8 +147,8 @@ def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_c
     assert ray.is_initialized(), "the cluster was not ours to end"
     assert seen == evaluated, "no round is observed twice"
     undisturbed = job.start(RayEngine(), RunControl(evaluated))
-    for channel, value in undisturbed.last.released.items():
-        np.testing.assert_array_equal(survived.last.released[channel], value)
+    for channel, value in undisturbed.last_snapshot.released.items():
+        np.testing.assert_array_equal(survived.last_snapshot.released[channel], value)
     assert survived.ledger.to_frame().equals(undisturbed.ledger.to_frame())
     _until(lambda: not ray_actors(), 20)
 

@@ -127,7 +127,7 @@ def test_the_model_reads_columns_by_name_and_speaks_in_labels(kind: Any) -> None
     model = kind(**USUAL | DECLARED[kind]).fit(frame, labels)
     assert model.model_.features == ("age", "x0", "mass")
     np.testing.assert_array_equal(model.model_.predict(frame[["mass", "age", "x0"]]), model.predict(frame))
-    each = [np.ravel(model.model_.of(k).weights["weight"]) for k in range(5)]
+    each = [np.ravel(model.model_.of_agent(k).weights["weight"]) for k in range(5)]
     np.testing.assert_allclose(np.mean(each, axis=0), np.ravel(model.model_.weights["weight"]))
 
 
@@ -138,8 +138,8 @@ def test_owners_and_graphs(kind: Any) -> None:
     owners = np.repeat(["Bern", "Chur", "Genf", "Zug"], [90, 110, 200, 200])
     model = kind(**usual).fit(features, labels, agents=owners)
     assert len(model.model_.published) == 4
-    np.testing.assert_array_equal(model.model_.of("Genf").published, model.model_.of(2).published)
-    assert model.model_.of("Genf").agent == 2
+    np.testing.assert_array_equal(model.model_.of_agent("Genf").published, model.model_.of_agent(2).published)
+    assert model.model_.of_agent("Genf").agent == 2
     graph = nx.star_graph(6)
     for topology, agents, wanted in (
         ("complete", 3, 3),

@@ -68,8 +68,8 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
             over.set()
             thread.join()
             runs += 1
-            for channel, value in whole.last.released.items():
-                if not np.array_equal(value, again.last.released[channel]):
+            for channel, value in whole.last_snapshot.released.items():
+                if not np.array_equal(value, again.last_snapshot.released[channel]):
                     wrong.append(f"run {runs}: {channel} differs")
             if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
                 wrong.append(f"run {runs}: the ledger differs")
@@ -209,8 +209,8 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
                 again = job.start(RayEngine(recovery=recovery), RunControl([0, rounds]))
                 over.set()
                 lost, runs = lost + int(ended.result()), runs + 1
-            for channel, value in whole.last.released.items():
-                if not np.array_equal(value, again.last.released[channel]):
+            for channel, value in whole.last_snapshot.released.items():
+                if not np.array_equal(value, again.last_snapshot.released[channel]):
                     wrong.append(f"run {runs}: {channel} differs")
             if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
                 wrong.append(f"run {runs}: the ledger differs")

@@ -19,7 +19,7 @@ from decentral_dp.data.tables import Declared, read_npz, read_table
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.topology.graph_files import read
+from decentral_dp.topology.graph_files import read_graph
 
 Make = Callable[..., dict[str, Any]]
 
@@ -31,7 +31,7 @@ def _read_scenario(path: Path) -> Any:
 READERS: dict[str, Callable[[Path], Any]] = {
     "csv": lambda path: read_table(path, Declared("y")),
     "npz": lambda path: read_npz(path, Declared()),
-    "graph": lambda path: read(path.with_suffix(".edges")),
+    "graph": lambda path: read_graph(path.with_suffix(".edges")),
     "scenario": _read_scenario,
 }
 ENDING = {"csv": ".csv", "npz": ".npz", "graph": ".edges", "scenario": ".toml"}
@@ -141,7 +141,7 @@ def test_a_cell_of_any_length_is_refused_in_a_sentence(cell: str, tmp_path: Path
     path = tmp_path / "given.edges"
     path.write_text(f"a,b\n{cell},b,c,d\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 2 is") as error:
-        read(path)
+        read_graph(path)
     assert len(str(error.value)) < 400
 
 
@@ -154,6 +154,6 @@ def test_agents_too_far_out_are_placed_by_the_drawing(tmp_path: Path) -> None:
         f'{node.format("a", "1e308")}{node.format("b", "-1e308")}<edge source="a" target="b"/></graph></graphml>',
         encoding="utf-8",
     )
-    assert read(path).graph.positions is None
+    assert read_graph(path).graph.positions is None
     path.write_text(path.read_text().replace("1e308", "10.5"), encoding="utf-8")
-    assert read(path).graph.positions is not None
+    assert read_graph(path).graph.positions is not None

@@ -271,4 +271,4 @@ def test_a_line_is_short_for_a_torch_module_or_a_linear_model(tmp_path: Path) ->
     again = decentral_dp.load_model(tmp_path / "run")
     assert set(again.weights) == {"first.weight", "first.bias", "last.weight", "last.bias"}
     linear = decentral_dp.run(_scenario("linear"))
-    assert linear.model.problem.words == "a linear model"
+    assert linear.model.problem.description == "a linear model"

@@ -85,7 +85,7 @@ def test_a_clipped_mean_is_charged_twice_the_clip() -> None:
         ends = []
         for sign in (1.0, -1.0):
             mean = (others.sum(axis=0) + sign * 1e4 * np.eye(6)[0])[None] / 128
-            cut = context.cut(Bounded(np.zeros((1, 6)), mean, sensitivities, "l2"), 0.3)
+            cut = context.clip_mean(Bounded(np.zeros((1, 6)), mean, sensitivities, "l2"), 0.3)
             assert np.linalg.norm(cut.value) <= 0.3 * (1 + 1e-12)
             ends.append(cut)
         charged = ends[0].sensitivities["train"]
@@ -96,7 +96,7 @@ def test_a_clipped_mean_is_charged_twice_the_clip() -> None:
         worst = max(worst, sensitivity / float(charged.sensitivity[0]))
     assert worst > 0.99
     for bad in (np.inf, np.nan, 1e308):
-        cut = context.cut(Bounded(np.zeros((1, 2)), np.full((1, 2), bad), sensitivities, "l2"), 0.3)
+        cut = context.clip_mean(Bounded(np.zeros((1, 2)), np.full((1, 2), bad), sensitivities, "l2"), 0.3)
         assert np.linalg.norm(cut.value) <= 0.3
 
 

@@ -221,14 +221,14 @@ def test_a_state_that_is_kept_is_charged_for_its_rounding() -> None:
     """1 + 4.04(N + 4)2⁻⁵³ for every round that keeps it, N each agent's own count."""
     one, at = dataset(rows()), point()
     value = ask(one.batch(0), "lower_hvp", at)
-    kept = one.remembered(0, one.remembered(0, value))
+    kept = one.remembered_state(0, one.remembered_state(0, value))
     assert isinstance(kept, Bounded)
     for split, before in value.sensitivities.items():
         growth = (1.0 + 4.04 * (np.array(COUNTS[split]) + 4.0) * 2.0**-53) ** 2
         grown = kept.sensitivities[split].sensitivity / before.sensitivity
         np.testing.assert_allclose(grown, growth, rtol=1e-15)
         assert (grown > 1.0 + 4.0 * 2.0**-52).all()
-    assert one.remembered(0, at["x"]) is at["x"]
+    assert one.remembered_state(0, at["x"]) is at["x"]
 
 
 @settings(max_examples=30)

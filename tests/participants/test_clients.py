@@ -22,7 +22,7 @@ from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.conjugates import divergence_of
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.losses import capped_loss
-from decentral_dp.problems.minimax.protocol import summed_over
+from decentral_dp.problems.minimax.protocol import sum_over_parts
 from decentral_dp.problems.records import take
 
 WIDTH, HIDDEN, CLIP = 30, 20, 0.1
@@ -72,7 +72,7 @@ def test_one_more_record_moves_no_other_even_where_derivatives_jump(at_once: boo
         def placed(drawn: np.ndarray, records: Labelled = records, size: int = 4) -> np.ndarray:
             parts = [(take(records, b.rows), b.is_drawn) for b in blocks(drawn, size)]
             if at_once:
-                return summed_over(problem, parts, asked)[0]
+                return sum_over_parts(problem, parts, asked)[0]
             return sum(problem.sums(part[0], asked, part[1])[0] for part in parts)
 
         worst = max(worst, float(np.linalg.norm(placed(more) - placed(few))) / CLIP)
@@ -101,7 +101,7 @@ def test_a_client_block_keeps_the_positions() -> None:
         told = client_block.answer(number, questions)
         coins = Streams(seeded_root(1, b"slots"), "coins", [0])
 
-        drawn = np.flatnonzero(coins.at(0, number, tag("train")).random(40) < 0.4)
+        drawn = np.flatnonzero(coins.generator(0, number, tag("train")).random(40) < 0.4)
         sizes.append(drawn.size)
         for name, asked in questions.items():
             alone = sum(problem.sums(take(records, np.array([k])), [asked])[0] for k in drawn)
@@ -131,14 +131,14 @@ def test_parts_are_added_up_as_one_after_the_other(kind: str, cells: int, monkey
         ClippedQuery("grad_x", x, y, 0.3),
         ClippedQuery("grad_x", x, y, np.inf),
         ClippedQuery("grad_x", x, y, 0.0),
-        ClippedQuery("joint", x, y, 0.2, since=(0.9 * x, y)),
+        ClippedQuery("joint", x, y, 0.2, earlier_point=(0.9 * x, y)),
         ClippedQuery("grad_y", x, y, 0.5),
         ClippedQuery("dual", x, y, 0.5),
     ]
     with np.errstate(all="ignore"):
         apart = [problem.sums(part[0], queries, part[1]) for part in parts]
         monkeypatch.setattr(composite, "_CELLS", cells)
-        found = summed_over(problem, parts, queries)
+        found = sum_over_parts(problem, parts, queries)
     for k, query in enumerate(queries):
         total = np.sum([a[k] for a in apart], axis=0)
         np.testing.assert_allclose(found[k], total, rtol=1e-12, atol=1e-13)
@@ -154,7 +154,7 @@ def test_a_problem_that_overrides_its_sums_is_asked_for_them() -> None:
     problem = Composite(mlp(4, [6], 1, 0), AucObjective(0.5))
     asked = [ClippedQuery("grad_x", problem.start["x"], np.zeros(1), 0.3)]
     parts = sampled(problem, 40)
-    once, twice = (summed_over(p, parts, asked)[0] for p in (problem, Doubled(problem.model, problem.objective)))
+    once, twice = (sum_over_parts(p, parts, asked)[0] for p in (problem, Doubled(problem.model, problem.objective)))
     np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-12)
     assert np.abs(once).max() > 0.0
 

@@ -114,7 +114,7 @@ def by_hand(rounds: int, noise: list[Array], rate: float = 1.0) -> Array:
     for t in range(rounds):
         total = np.zeros(D)
         for agent, dataset in enumerate(made["train"]):
-            coins = Streams(ROOT, "coins", [agent]).at(0, t + 1, _tag("train")).random(len(dataset.signed))
+            coins = Streams(ROOT, "coins", [agent]).generator(0, t + 1, _tag("train")).random(len(dataset.signed))
             for row, coin in zip(dataset.signed, coins, strict=True):
                 if rate == 1.0 or coin < rate:
                     g = -row / (1.0 + np.exp(row @ y))
@@ -136,7 +136,9 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
     last, ledger = run(Descent(rate), price=2.0, **sampling)
     scale = sensitivity / 2.0
     assert ledger.channels[0].scale == pytest.approx(np.full((6, 1), scale), rel=1e-9)
-    normals = [Streams(ROOT, "noise", [0]).at(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)]
+    normals = [
+        Streams(ROOT, "noise", [0]).generator(0, t, _tag("gy")).standard_normal((1, 1, D))[0, 0] for t in range(1, 7)
+    ]
     # On a grid of 2^-16 of the scale, twice rounded.
     assert last.released["y"][0] == pytest.approx(by_hand(6, [scale * n for n in normals], rate), abs=6 * scale * 2e-5)
     assert ledger.channels[0].sampling == ("fixed" if rate == 1.0 else "poisson")

@@ -393,7 +393,7 @@ def test_the_distortion_is_stated_beforehand(finest: float) -> None:
     """No scale from the finest on has a law farther from the ideal one, and the grid of a finer one is refused."""
     selection = affine(0.3, 0.01, 0.7, finest)
     for scale in finest * np.array([1.0, 1.1, 1.7, 2.3, 10.0, 1000.0]):
-        assert 2.0 * selection.facts.regularised(float(scale)).error() <= selection.distortion
+        assert 2.0 * selection.facts.regularise(float(scale)).error() <= selection.distortion
     with pytest.raises(ValueError, match="distortion"):
         selection.draw(np.random.default_rng(0), 0.9 * finest)
     assert affine(0.3, 0.01, 0.7, 0.0).distortion == 0.0

@@ -162,15 +162,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's Poisson sample divided by its drawn number",
         "participants/agents.py",
-        "/ (rate * self._used[split][row])",
+        "/ (rate * self._counts[split][row])",
         "/ max(1, len(records[0]))",
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
     ),
     Mutation(
         "one coin of a record for all rounds",
         "participants/agents.py",
-        'self._batches.at(row, t, tag(f"{split}/poisson/{draw_number}"))',
-        'self._batches.at(row, 0, tag(f"{split}/poisson/{draw_number}"))',
+        'self._batches.generator(row, t, tag(f"{split}/poisson/{draw_number}"))',
+        'self._batches.generator(row, 0, tag(f"{split}/poisson/{draw_number}"))',
         (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
     ),
     Mutation(
@@ -279,8 +279,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a retry that draws anew",
         "privacy/randomness.py",
-        "self._streams.at(row, self._index, self._tag)",
-        'self._streams.at(row, __import__("time").time_ns(), self._tag)',
+        "self._streams.generator(row, self._index, self._tag)",
+        'self._streams.generator(row, __import__("time").time_ns(), self._tag)',
         (f"{_MECHANISMS}::test_a_retry_repeats_the_draw_and_placement_does_not_matter",),
     ),
     Mutation(
@@ -432,7 +432,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that forgets the rounding of memories",
         "algorithms/gossip/ldp_dsbo.py",
-        "dp.fading(d, keep, dp.memory_slack(public.averaged[k]))",
+        "dp.fading(d, keep, dp.memory_slack(public.averaged_counts[k]))",
         "dp.fading(d, keep)",
         (f"{_PRICES}::test_plans_charge_the_rounding_of_what_is_remembered",),
     ),
@@ -546,9 +546,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features in units of the largest in a batch",
         "models/linear_terms.py",
-        "    if not _few(rows):\n        return np.asarray(np.matmul(rows",
+        "    if not _is_small_block(rows):\n        return np.asarray(np.matmul(rows",
         "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, vectors * unit\n"
-        "    if not _few(rows):\n        return np.asarray(np.matmul(rows",
+        "    if not _is_small_block(rows):\n        return np.asarray(np.matmul(rows",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
@@ -657,8 +657,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the dearest release for the sum of all",
         "privacy/accounting/accountants.py",
-        "    plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()\n",
-        "    plain = releases.laplace.max(initial=0.0) + releases.pure.sum() + releases.ranged.sum()\n",
+        "    plain = releases.laplace.sum() + releases.pure.sum() + releases.bounded_range.sum()\n",
+        "    plain = releases.laplace.max(initial=0.0) + releases.pure.sum() + releases.bounded_range.sum()\n",
         (f"{_ACCOUNTANTS}::test_very_small_delta_costs_no_more_than_what_is_proven_without_numerics",),
     ),
     Mutation(
@@ -701,8 +701,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "exponential mechanisms at a quarter of their ρ",
         "privacy/accounting/accountants.py",
-        "0.25 * (releases.ranged**2).sum()",
-        "0.0625 * (releases.ranged**2).sum()",
+        "0.25 * (releases.bounded_range**2).sum()",
+        "0.0625 * (releases.bounded_range**2).sum()",
         (f"{_POISSON}::test_exponential_mechanisms_cost_no_less_than_two_candidates_do",),
     ),
     Mutation(
@@ -947,8 +947,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "shared noise priced as if a colluder forgot its seeds",
         "privacy/pair_noise.py",
-        "effective_scale(self.own_of(np.arange(m)), pair, self.colluders)",
-        "effective_scale(self.own_of(np.arange(m)), pair, 0)",
+        "effective_scale(self.own_deviations(np.arange(m)), pair, self.colluders)",
+        "effective_scale(self.own_deviations(np.arange(m)), pair, 0)",
         (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[colluder]",),
     ),
     Mutation(
@@ -1010,14 +1010,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what the end of a round sends, not charged again",
         "privacy/ledger.py",
-        "c.rounds >= window.first * per_round",
-        "c.rounds > window.first * per_round",
+        "c.rounds >= window.first_round * per_round",
+        "c.rounds > window.first_round * per_round",
         (f"{_AGAIN}[course0-True]",),
     ),
     Mutation(
         "a second interruption that charges what the first one did",
         "simulation/folder/journal.py",
-        "            in_flight = windows[-1].first\n",
+        "            in_flight = windows[-1].first_round\n",
         "            in_flight = 0\n",
         (f"{_AGAIN}[course2-True]",),
     ),
@@ -1103,8 +1103,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a driver that is shown what agents keep to themselves",
         "engines/host.py",
-        " for c, v in parts.items() if self._node.read is None}",
-        " for c, v in parts.items()}",
+        "() if self._node.read_dataset is not None else self._node.program.channels",
+        "self._node.program.channels",
         ("tests/simulation/jobs/test_agent_records.py::test_the_driver_sees_no_state_and_no_score",),
     ),
     Mutation(
@@ -1131,7 +1131,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a coordinator that asks before all files were looked at",
         "engines/host.py",
-        '        everywhere("ready")\n',
+        '        call_blocks("ready")\n',
         "        pass\n",
         ("tests/simulation/test_coordinator_shards.py::test_nothing_is_released_before_every_file_is_the_manifests",),
     ),
@@ -1195,7 +1195,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "published from what agents keep",
         "engines/host.py",
         "            published = {c: np.mean([v[c] for v in values], axis=0) for c in released}\n"
-        "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n",
+        "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
+        "            parts = {c: getattr(self._state, c) for c in own}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"
         '            published = {c: getattr(parts.get(c), "value", values[-1][c]) for c in released}\n',
         (f"{_GUARDS}::test_published_values_are_means_of_released_ones",),
@@ -1610,8 +1611,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "colluders who forget the noise of their links",
         "privacy/pair_noise.py",
-        "effective_scale(self.own_of(np.arange(m)), pair, self.colluders)",
-        "effective_scale(self.own_of(np.arange(m)), pair, 0)",
+        "effective_scale(self.own_deviations(np.arange(m)), pair, self.colluders)",
+        "effective_scale(self.own_deviations(np.arange(m)), pair, 0)",
         ("tests/simulation/test_shared_noise.py::test_epsilon_rises_with_colluders_until_own_noise_is_all",),
     ),
     Mutation(
@@ -1624,14 +1625,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents of unlike noise of their own priced as if all had the largest",
         "privacy/pair_noise.py",
-        "effective_scale(self.own_of(np.arange(m)), pair",
-        "effective_scale(np.full(m, self.own_of(np.arange(m)).max()), pair",
+        "effective_scale(self.own_deviations(np.arange(m)), pair",
+        "effective_scale(np.full(m, self.own_deviations(np.arange(m)).max()), pair",
         (f"{_PAIRS}::test_it_is_charged_at_the_scale_that_the_covariance_has[scales]",),
     ),
     Mutation(
         "own noise that is drawn at the least scale of all",
         "privacy/mechanisms/releasers.py",
-        "ratio if pairs.noise.own is None else ratio * pairs.own[:, None]",
+        "ratio if pairs.noise.own_deviation is None else ratio * pairs.own_deviation[:, None]",
         "ratio",
         (
             f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged[scales]",

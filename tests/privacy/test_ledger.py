@@ -73,7 +73,7 @@ def test_grouping_changes_neither_the_releases_nor_the_price(ledger: Ledger) -> 
 
 @given(ledgers(), st.integers(0, 7))
 def test_cutting_keeps_the_first_releases_and_never_costs_more(ledger: Ledger, rounds: int) -> None:
-    cut = ledger.until(rounds)
+    cut = ledger.truncate(rounds)
     assert cut.rounds == min(rounds, ledger.rounds)
     assert (price(cut, 0.0).epsilon <= price(ledger, 0.0).epsilon).all()
 

@@ -34,9 +34,9 @@ def shared(kind: str) -> PairNoise:
         case "matching":
             return PairNoise(RATIO, 0, PAIRS)
         case "zero_sum":
-            return PairNoise(RATIO, 0, RING, everybody=True)
+            return PairNoise(RATIO, 0, RING, all_pairs=True)
         case "leaving":
-            return PairNoise(RATIO, 0, LEAVING, everybody=True)
+            return PairNoise(RATIO, 0, LEAVING, all_pairs=True)
     return PairNoise(RATIOS, 0, RING, OWN)
 
 
@@ -93,7 +93,7 @@ def test_every_release_and_every_channel_has_noise_of_its_own() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_charged_at_the_scale_that_the_covariance_has(kind: str) -> None:
     own, of_each = np.array([[2.0], [3.0]]), OWN if kind == "scales" else np.ones(M)
-    scale, drawn = shared(kind).charged(own, np.array([1, 2]), np.arange(M))
+    scale, drawn = shared(kind).charged_scales(own, np.array([1, 2]), np.arange(M))
     for row, t in enumerate((1, 2)):
         weights = laplacian(kind, t)
         covariance = own[row, 0] ** 2 * (np.diag(of_each**2) + weights)

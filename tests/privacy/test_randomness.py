@@ -107,10 +107,10 @@ def test_numbers_of_every_width_come_in_order(way: str, n: int) -> None:
     """As coins, batches, selections and samplers by integers take them."""
     streams, numbers = Streams(ROOT, "coins", AGENTS), _numbers("coins", 9, 5, "train", n + 31)
     fractions = (numbers >> 11) * 2.0**-53
-    np.testing.assert_array_equal(streams.at(1, 5, tag("train")).random(n), fractions[:n])
-    whole = streams.at(1, 5, tag("train")).integers(2**64, size=n, dtype=np.uint64)
+    np.testing.assert_array_equal(streams.generator(1, 5, tag("train")).random(n), fractions[:n])
+    whole = streams.generator(1, 5, tag("train")).integers(2**64, size=n, dtype=np.uint64)
     np.testing.assert_array_equal(whole, numbers[:n])
-    generator = streams.at(1, 5, tag("train"))
+    generator = streams.generator(1, 5, tag("train"))
     few = 1 + n % 30
     # Of 32 bits the upper halves; then what follows.
     assert generator.bytes(4 * few) == (numbers[:few] >> 32).astype("<u4").tobytes()
@@ -119,7 +119,7 @@ def test_numbers_of_every_width_come_in_order(way: str, n: int) -> None:
 
 def test_a_batch_and_a_choice_do_not_depend_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn() -> list[Any]:
-        generator = Streams(ROOT, "batch", AGENTS).at(2, 7, tag("train"))
+        generator = Streams(ROOT, "batch", AGENTS).generator(2, 7, tag("train"))
         return [
             generator.choice(1000, 30, replace=False, shuffle=False),
             generator.integers(7, size=50),
@@ -144,7 +144,7 @@ def test_a_batch_and_a_choice_do_not_depend_on_the_way(monkeypatch: pytest.Monke
 )
 def test_published_answers(way: str, key: str, index: int, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "_channel_key", lambda *_: bytes.fromhex(key))
-    found = Keystreams([b""]).at(0, index, 0).integers(2**64, size=2, dtype=np.uint64)
+    found = Keystreams([b""]).generator(0, index, 0).integers(2**64, size=2, dtype=np.uint64)
     assert found.astype("<u8").tobytes().hex() == block
 
 
@@ -209,7 +209,7 @@ def test_no_block_serves_two_draws(way: str, monkeypatch: pytest.MonkeyPatch) ->
             n = 2500 if index < 3 and name == "y" else 3
             Draws(streams, index, tag(name), slice(row, row + 1)).fill(("normal", np.empty((1, n))))
             # Of another kind, the same draw again.
-            streams.at(row, index, tag(name)).random(n)
+            streams.generator(row, index, tag(name)).random(n)
     assert not _Watched.shared
     assert len(set(_Watched.seen.values())) == 3 * 4 * 3 * len(indexes)
     assert len(_Watched.seen) > 3 * 3 * 3 * 1250
@@ -219,7 +219,7 @@ def test_no_block_serves_two_draws(way: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_index_that_would_be_taken_for_another_is_refused(way: str, index: int) -> None:
     streams = Streams(ROOT, "noise", AGENTS)
     with pytest.raises(OverflowError):
-        streams.at(0, index, 7)
+        streams.generator(0, index, 7)
     with pytest.raises(OverflowError):
         Draws(streams, index, 7).fill(("normal", np.empty((3, 4))))
 
@@ -240,7 +240,9 @@ def test_a_secret_of_the_agents_own_is_part_of_its_key(way: str) -> None:
     mixed = Streams(ROOT, "noise", AGENTS).with_agent_secrets(secrets)
     for row, (agent, secret) in enumerate(zip(AGENTS, secrets, strict=True)):
         numbers = _numbers("noise", agent, 3, "y", 5, secret)
-        np.testing.assert_array_equal(mixed.at(row, 3, tag("y")).integers(2**64, size=5, dtype=np.uint64), numbers)
+        np.testing.assert_array_equal(
+            mixed.generator(row, 3, tag("y")).integers(2**64, size=5, dtype=np.uint64), numbers
+        )
 
 
 def test_a_root_does_not_show_itself() -> None:
@@ -280,13 +282,13 @@ def test_what_is_drawn_while_a_cipher_fails_goes_nowhere(way: str, monkeypatch: 
         with pytest.raises(KeyboardInterrupt):
             Draws(streams, 1, 7).fill(("normal", np.empty((1, 10_000))))
         with pytest.raises((KeyboardInterrupt, SystemError)):
-            streams.at(0, 1, 8).standard_normal(10_000)
+            streams.generator(0, 1, 8).standard_normal(10_000)
         with pytest.raises((KeyboardInterrupt, SystemError)):
-            streams.at(0, 1, 9).choice(10**6, 5000, replace=False, shuffle=False)
+            streams.generator(0, 1, 9).choice(10**6, 5000, replace=False, shuffle=False)
     else:
-        streams.at(0, 1, 7).standard_normal(300)
+        streams.generator(0, 1, 7).standard_normal(300)
         with pytest.raises(RuntimeError, match="broke off"):
-            streams.at(0, 2, 7)
+            streams.generator(0, 2, 7)
     # And then all is as it was.
     monkeypatch.undo()
     again = np.empty((1, 4))

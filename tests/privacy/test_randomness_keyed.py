@@ -86,7 +86,7 @@ def test_generators_stand_at_the_beginning_of_each_agents_draw() -> None:
     streams, drawn = Streams(ROOT, "noise", AGENTS), []
     for generator in Draws(streams, 3, tag("y"), slice(1, None)).generators():
         drawn.append(generator.random())
-        streams.at(0, 8, tag("z"))
+        streams.generator(0, 8, tag("z"))
     assert drawn == [_numpys(streams, row, 3, "y").random() for row in (1, 2)]
 
 

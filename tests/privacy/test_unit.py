@@ -426,7 +426,7 @@ def test_facts_say_what_is_protected() -> None:
     for keys, unit in zip(KEYS, UNITS, strict=True):
         run = decentral_dp.run(content(keys))
         said = [fact.text for fact in facts(run.result) if fact.name == "Protected"]
-        assert said == ([] if unit == RECORD else [f"{unit.words}."])
+        assert said == ([] if unit == RECORD else [f"{unit.description}."])
         assert ("protected" in run.result["privacy"]) == (unit != RECORD)
 
 
@@ -675,7 +675,7 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
     for t in range(400):
         batch = local.batch(t)
         mean = batch.lower_grad_y(np.zeros((1, 0)), at)
-        coins = local._batches.at(0, t, tag("train/poisson/0")).random(n) < 0.25
+        coins = local._batches.generator(0, t, tag("train/poisson/0")).random(n) < 0.25
         total = sum((each[k] for k in np.flatnonzero(coins)), np.zeros(4))
         np.testing.assert_allclose(mean.private[0], total / (0.25 * n))
         moved = mean.sensitivities["train"]

@@ -141,7 +141,7 @@ def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest
     privacy = statement_of(job_of(SECOND, **given)).to_dict()
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
-    print_plan(Plan.of(job_of(SECOND, **given)))
+    print_plan(Plan.from_job(job_of(SECOND, **given)))
     assert "certified, if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
     page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
@@ -190,7 +190,7 @@ def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFix
 def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     job = job_of("pp_ift", **CLIP)
-    print_plan(Plan.of(job))
+    print_plan(Plan.from_job(job))
     said = capsys.readouterr().out
     assert "T → ∞" not in said
     assert all(len(line) <= 80 for line in said.splitlines())

@@ -236,7 +236,7 @@ def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
 def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names, out = ["bsa", "paper_boxed", "scdro"], tmp_path / "audits"
     whole = audit_table(names, runs=RUNS)
-    real, calls = tables.play, []
+    real, calls = tables.play_game, []
 
     def play(*given: Any) -> AuditResult:
         calls.append(0)
@@ -244,7 +244,7 @@ def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: py
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(tables, "play", play)
+    monkeypatch.setattr(tables, "play_game", play)
     with pytest.raises(Stopped, match=f'"decentral-dp resume {out}" goes on'):
         audit_table(names, runs=RUNS, out=out)
     with pytest.raises(InputError, match="is of a table of audits"):
@@ -286,7 +286,7 @@ def test_an_attack_goes_on_by_its_file(
     if how == "python":
         found = decentral_dp.resume("attack.json")
         assert isinstance(found, Inference)
-        assert found.each == whole.each
+        assert found.scores == whole.scores
     else:
         refused = CliRunner().invoke(app, ["resume", "attack.json", "--rounds", "3"])
         assert "--rounds is for a single run" in str(refused.exception)
@@ -297,7 +297,7 @@ def test_an_attack_goes_on_by_its_file(
     assert told["runs"] == 4
     assert told["folders"] == [str(run_folder)]
     for name, attack in told["attacks"].items():
-        assert attack["each"] == [one.auc[name] for one in whole.each]
+        assert attack["each"] == [one.auc[name] for one in whole.scores]
     assert {p.name: p.read_bytes() for p in run_folder.iterdir() if p.is_file()} == files
     with pytest.raises(InputError, match=r"the attack in .* is complete"):
         decentral_dp.resume(out)
@@ -351,7 +351,7 @@ def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
     killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["outcomes"]) == 2)
     found = decentral_dp.resume(out)
     assert isinstance(found, Inference)
-    assert found.each == repeats.infer([run_folder], 4).each
+    assert found.scores == repeats.infer([run_folder], 4).scores
 
 
 def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

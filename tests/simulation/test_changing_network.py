@@ -266,7 +266,7 @@ def test_tables_of_links_are_of_who_hears_whom_and_add_up(kind: str) -> None:
     job = decentral_dp.build(scenario(KINDS[kind]))
     known, over_time, m, width = job.plan().communication, job.simulation().topology.over_time, 6, 31
     assert known is not None
-    every = job.sent("message")
+    every = job.messages("message")
     for t in range(ROUNDS):
         there = np.ones(m, dtype=bool) if over_time.online(t) is None else over_time.online(t)
         pairs = zip(*np.nonzero(over_time.make(t).toarray() * np.outer(there, there)), strict=True)
@@ -274,11 +274,11 @@ def test_tables_of_links_are_of_who_hears_whom_and_add_up(kind: str) -> None:
         assert set(zip(now["receiver"], now["sender"], strict=True)) == set(pairs)
     assert (every["numbers"] == width).all()
     for by, columns in {"link": ["sender", "receiver"], "agent": ["sender"], "round": ["round"]}.items():
-        table = job.sent(by)
+        table = job.messages(by)
         sums = every.groupby(columns)[["messages", "numbers", "bits"]].sum().reset_index()
         assert table.equals(sums)
         assert tuple(table[["messages", "numbers", "bits"]].sum()) == (known.messages, known.numbers, known.bits)
-    agents = job.sent("agent").set_index("sender")["messages"].reindex(range(m), fill_value=0)
+    agents = job.messages("agent").set_index("sender")["messages"].reindex(range(m), fill_value=0)
     assert tuple(agents) == known.by_agent
 
 
@@ -289,32 +289,32 @@ def test_both_engines_send_the_same() -> None:
         decentral_dp.run(scenario(KINDS["all"], **run)) for run in ({}, {"engine": "ray", "agents_per_actor": 2})
     )
     assert here.result.communication == there.result.communication
-    assert here.sent("message").equals(there.sent("message"))
+    assert here.messages("message").equals(there.messages("message"))
 
 
 def test_names_servers_tokens_and_other_settings() -> None:
     import networkx as nx
 
-    path = decentral_dp.build(scenario({}), topology=nx.path_graph(["Bern", "Zug", "Chur"])).sent("agent")
+    path = decentral_dp.build(scenario({}), topology=nx.path_graph(["Bern", "Zug", "Chur"])).messages("agent")
     assert path["sender_name"].tolist() == ["Bern", "Zug", "Chur"]
     assert path["messages"].tolist() == [ROUNDS, 2 * ROUNDS, ROUNDS]
-    asked = decentral_dp.build("federated", set={"algorithm.rounds": 3}).sent("link")
+    asked = decentral_dp.build("federated", set={"algorithm.rounds": 3}).messages("link")
     assert set(zip(asked["sender"], asked["receiver"], strict=True)) == {
         *((k, -1) for k in range(16)),
         *((-1, k) for k in range(16)),
     }
     walk = decentral_dp.build("random_walk", set={"topology.kind": "star", "algorithm.rounds": 40})
-    tokens = walk.sent("message")
+    tokens = walk.messages("message")
     # It goes on from where it came, or stays, and then nothing is sent.
     assert (tokens["sender"].to_numpy()[1:] == tokens["receiver"].to_numpy()[:-1]).all()
     assert (tokens["sender"] != tokens["receiver"]).all()
     assert len(tokens) == walk.plan().communication.messages < 40
-    assert decentral_dp.build("dp_bilevel_breast_cancer").sent().empty
+    assert decentral_dp.build("dp_bilevel_breast_cancer").messages().empty
     lagging = decentral_dp.build(scenario({}, network={"bandwidth": 1000.0, "stragglers": 0.5}))
     for by in ("agent", "link", "round", "message"):
-        assert lagging.sent(by)["messages"].sum() == lagging.plan().communication.messages
+        assert lagging.messages(by)["messages"].sum() == lagging.plan().communication.messages
     with pytest.raises(InputError, match='by: got "edge", wanted "agent"'):
-        walk.sent("edge")
+        walk.messages("edge")
 
 
 def test_peers_count_the_same_by_hand() -> None:

@@ -62,7 +62,9 @@ def test_values_and_budget_are_those_of_the_whole_data_set(name: str, overrides:
     write_shards(given, tmp_path / "shards")
     whole = build(given).with_root(ROOT)
     ours = build(load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"])).with_root(ROOT)
-    assert_same_values(ours.start(LocalEngine()).last.released, whole.start(LocalEngine()).last.released)
+    assert_same_values(
+        ours.start(LocalEngine()).last_snapshot.released, whole.start(LocalEngine()).last_snapshot.released
+    )
     np.testing.assert_array_equal(ours.budget.epsilon, whole.budget.epsilon)
     assert ours.ledger.same_releases(whole.ledger)
     assert (ours.shards.l1, ours.shards.l2) == (whole.shards.l1, whole.shards.l2)
@@ -91,7 +93,9 @@ def test_labels_that_are_numbers_are_cut_where_they_are(tmp_path: Path) -> None:
     whole = build(load(content)).with_root(ROOT)
     ours = build(load(tmp_path / "shards" / "scenario.toml")).with_root(ROOT)
     assert float(whole.shards.labels.max()) == 1.5
-    assert_same_values(ours.start(LocalEngine()).last.released, whole.start(LocalEngine()).last.released)
+    assert_same_values(
+        ours.start(LocalEngine()).last_snapshot.released, whole.start(LocalEngine()).last_snapshot.released
+    )
 
 
 def test_the_driver_opens_no_shard_and_scores_nothing(

@@ -79,6 +79,6 @@ def test_callbacks_are_called_together() -> None:
 
 
 def test_words_beside_the_numbers() -> None:
-    assert Progress(1, 2, "rounds", 0.25, 1.0).words == "loss 0.2500, ε spent 1.00"
-    assert Progress(1, 2, "cells", failed=2).words == "2 failed"
-    assert Progress(1, 2, "runs").words == ""
+    assert Progress(1, 2, "rounds", 0.25, 1.0).description == "loss 0.2500, ε spent 1.00"
+    assert Progress(1, 2, "cells", failed=2).description == "2 failed"
+    assert Progress(1, 2, "runs").description == ""

@@ -104,7 +104,7 @@ def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: A
     csv.unlink()
     later = decentral_dp.load_model(csv.parent / "run")
     np.testing.assert_array_equal(later.predict_proba(rows), shares)
-    np.testing.assert_array_equal(later.of(2).predict(rows), run.predict(rows, agent=2))
+    np.testing.assert_array_equal(later.of_agent(2).predict(rows), run.predict(rows, agent=2))
 
 
 def test_numbers_come_in_the_unit_of_the_label(csv: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_table_that_does_not_fit_is_refused_in_a_sentence(csv: Path) -> None:
     assert "cannot be read" in _refusal(model.predict, folder / "none.csv")
     assert ".csv or .parquet" in _refusal(model.predict, folder / "new.xlsx")
     for agent in (4, -1, True, 1.5, "Bern"):
-        assert "wanted a number from 0 to 3" in _refusal(model.of, agent)
+        assert "wanted a number from 0 to 3" in _refusal(model.of_agent, agent)
     plain = decentral_dp.run("classification", set={"algorithm.rounds": 2})
     for table in (np.zeros(30), np.zeros((2, 3)), np.zeros((0, 30)), None, 3.0):
         assert "wanted (records, 30)" in _refusal(plain.predict, table)
@@ -385,8 +385,8 @@ def test_agents_have_the_names_in_the_column_of_owners(csv: Path) -> None:
     pd.read_csv(csv).assign(canton=[names[k % 4] for k in range(N)]).to_csv(csv, index=False)
     owner = {"kind": "column", "name": "canton", "agents": names}
     model = decentral_dp.run(_scenario(csv, {**SICK, "partition": owner})).model
-    np.testing.assert_array_equal(model.of("Genf").predict(csv), model.of(2).predict(csv))
-    assert 'such as "Bern"' in _refusal(model.of, "Paris")
+    np.testing.assert_array_equal(model.of_agent("Genf").predict(csv), model.of_agent(2).predict(csv))
+    assert 'such as "Bern"' in _refusal(model.of_agent, "Paris")
 
 
 def test_records_with_their_agents_leave_a_model(csv: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_longer_run_has_the_noise_of_the_shorter_one_or_is_refused(tmp_path: P
         with pytest.raises(Stopped):
             decentral_dp.run(CASES[kind], out=tmp_path / kind, progress=cut)
     longer = decentral_dp.resume(tmp_path / "banded_square_root", rounds=16)
-    whole = longer.simulation().start(LocalEngine()).last
+    whole = longer.simulation().start(LocalEngine()).last_snapshot
     assert longer.simulation().rounds == 16
     assert np.array_equal(longer.released["y"], whole.released["y"])
     # The best sums of so many rounds are others.

@@ -34,7 +34,7 @@ def made_up() -> list[str]:
 
 @pytest.mark.parametrize("name", made_up())
 def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
-    drawn, plan = Plan.of(build(name)), decentral_dp.plan(name)
+    drawn, plan = Plan.from_job(build(name)), decentral_dp.plan(name)
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)
     assert plan.privacy == drawn.privacy
@@ -51,7 +51,7 @@ def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> 
     with pytest.MonkeyPatch.context() as patch:
         for name, draw in DRAWN.items():
             patch.setattr(synthetic, name, draw)
-        drawn = Plan.of(build(scenario))
+        drawn = Plan.from_job(build(scenario))
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)
 

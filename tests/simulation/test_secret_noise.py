@@ -54,9 +54,9 @@ class _Asked:
 
         kept: list[Any] = []  # so that no two have the same id
         monkeypatch.setattr(Streams, "__init__", init)
-        monkeypatch.setattr(Keystreams, "at", counted("keystream", Keystreams.at))
+        monkeypatch.setattr(Keystreams, "at", counted("keystream", Keystreams.generator))
         monkeypatch.setattr(Keystreams, "ciphers", counted("keystream", Keystreams.ciphers))
-        monkeypatch.setattr(Philox, "at", counted("philox", Philox.at))
+        monkeypatch.setattr(Philox, "at", counted("philox", Philox.generator))
         monkeypatch.setattr(Philox, "__init__", counted("philox", Philox.__init__))
 
 
@@ -115,10 +115,10 @@ def test_blocks_and_the_compiled_part_do_not_matter(
     others.append(_performed(given))
     for other_rows, other in others:
         pd.testing.assert_frame_equal(pd.DataFrame(other_rows), pd.DataFrame(rows))
-        for channel, value in whole.last.released.items():
-            np.testing.assert_array_equal(other.last.released[channel], value, strict=True)
+        for channel, value in whole.last_snapshot.released.items():
+            np.testing.assert_array_equal(other.last_snapshot.released[channel], value, strict=True)
     seeded = decentral_dp.run(given)
-    assert all((seeded.released[c] != v).any() for c, v in whole.last.released.items())
+    assert all((seeded.released[c] != v).any() for c, v in whole.last_snapshot.released.items())
 
 
 def test_two_secret_runs_have_nothing_in_common(scenario: Make) -> None:

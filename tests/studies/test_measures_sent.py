@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.communication import count_sent
-from decentral_dp.studies.measures import first_at
+from decentral_dp.studies.measures import first_reaching
 
 ROUNDS, WIDTH = 6, 31
 RING = {"kind": "ring", "agents": 6}
@@ -59,13 +59,13 @@ def test_when_a_level_is_reached() -> None:
         "epsilon_spent": [[0, 4], [0.0, 3.0]],
         "bits": [[0, 2, 4], [0.0, 10.0, 20.0]],
     }
-    assert first_at("rounds_to_test_accuracy_0.7", curves) == 2.0
-    assert first_at("bits_to_test_accuracy_0.71", curves) == 20.0
+    assert first_reaching("rounds_to_test_accuracy_0.7", curves) == 2.0
+    assert first_reaching("bits_to_test_accuracy_0.71", curves) == 20.0
     # Of a round between those that are priced the price of a later one is said.
-    assert first_at("epsilon_to_test_accuracy_0.7", curves) == 3.0
-    assert first_at("rounds_to_test_loss_1.5", curves) == 2.0
-    assert math.isnan(first_at("rounds_to_test_loss_0.5", curves))
-    assert math.isnan(first_at("rounds_to_test_auc_0.5", curves))
+    assert first_reaching("epsilon_to_test_accuracy_0.7", curves) == 3.0
+    assert first_reaching("rounds_to_test_loss_1.5", curves) == 2.0
+    assert math.isnan(first_reaching("rounds_to_test_loss_0.5", curves))
+    assert math.isnan(first_reaching("rounds_to_test_auc_0.5", curves))
 
 
 def test_levels_are_those_of_the_runs_own_curve(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def drawn(found: Findings, width: float | None) -> dict[str, Any]:
     figures = {}
     with package_style(paper=width is not None):
         for plot in study.plots:
-            figure = study_plots._draw(plot, found.measured._replace(study=study))
+            figure = study_plots._draw(plot, found.measurements._replace(study=study))
             assert figure is not None
             figure.draw_without_rendering()
             figures[plot.name] = figure
@@ -129,7 +129,7 @@ def panels_of(found: Findings, name: str, **changes: Any) -> Any:
     study = found.study.model_copy(update={"width": None, **changes})
     plot = next(plot for plot in study.plots if plot.name == name)
     with package_style():
-        figure = study_plots._draw(plot, found.measured._replace(study=study))
+        figure = study_plots._draw(plot, found.measurements._replace(study=study))
         assert figure is not None
         figure.draw_without_rendering()
     return figure

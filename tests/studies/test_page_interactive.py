@@ -42,7 +42,7 @@ def figures(found: Any) -> list[tuple[str, list[dict[str, Any]], dict[str, Any]]
     means = pd.concat([found.summary, other])
     drawn = []
     for plot in found.study.plots:
-        for part in _figures(plot, found.measured._replace(summary=means)):
+        for part in _figures(plot, found.measurements._replace(summary=means)):
             assert part.markup.count("</script>") == 1
             called = re.search(r"Plotly\.newPlot\((.*)\);</script>", part.markup)
             assert called is not None
@@ -95,7 +95,7 @@ def test_points_without_an_interval_have_no_bars_and_legends_have_titles() -> No
         assert not any("error_y" in trace for trace in traces)
         assert layout["legend"]["title"]["text"] in ("agents", "")
     spread = found.summary.assign(low=found.summary["mean"] - 0.5, high=found.summary["mean"] + 1.0)
-    parts = [part for plot in found.study.plots for part in _figures(plot, found.measured._replace(summary=spread))]
+    parts = [part for plot in found.study.plots for part in _figures(plot, found.measurements._replace(summary=spread))]
     assert sum(part.markup.count('"array": [1.0') for part in parts) >= 2
     symbols = {trace["marker"]["symbol"] for _, traces, _ in figures(found) for trace in traces}
     assert {"circle", "square"} <= symbols

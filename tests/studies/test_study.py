@@ -330,7 +330,7 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
     assert (row["n"], row["cells"], row["failed"]) == (0, 2, 2)
     assert math.isnan(row["mean"])
     pd.testing.assert_frame_equal(pd.read_csv(mixed.folder / "summary.csv"), mixed.summary, check_dtype=False)
-    words = study_table(mixed.measured)
+    words = study_table(mixed.measurements)
     heads = [name for name, _ in words.heads]
     by_row = {row[:2]: dict(zip(heads, row, strict=True)) for row in map(tuple, words.rows)}
     failed = by_row["complete", "constant"]
@@ -630,7 +630,7 @@ def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
         at = part[~part["last"]].set_index(["name", "round"])["value"]
         assert sorted(at["epsilon_max"].index) == [2, 5]
         for rounds in (2, 5):
-            budget = price(job.ledger.until(rounds), 1e-5)
+            budget = price(job.ledger.truncate(rounds), 1e-5)
             # Both are upper bounds, composed piece by piece and in one piece.
             assert at["epsilon_max", rounds] == pytest.approx(budget.epsilon.max(), rel=5e-3)
             assert at["epsilon_pure_max", rounds] == pytest.approx(budget.epsilon_pure.max(), rel=1e-9)
@@ -761,8 +761,8 @@ def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, 
 )
 def test_a_verdict_in_words(counts: tuple[int, int, int, int, int], outcome: str, words: str) -> None:
     found = Verdict("s", *counts, "")
-    assert (found.outcome, found.words) == (outcome, words)
-    assert "reproduced" not in found.words
+    assert (found.outcome, found.description) == (outcome, words)
+    assert "reproduced" not in found.description
 
 
 @pytest.mark.parametrize(
@@ -814,7 +814,7 @@ def test_a_claim_is_decided_by_its_differences_seed_by_seed(
     # Of one seed nothing is told, whatever its side, unless no seed enters.
     one = [{1: left[0]}, {}, {1: float(other[0])}]
     alone = judged_by_seed(make, one, seeds=1, **sides)
-    assert (alone.outcome, alone.words) == ("undecided", "undecided at 1 seed")
+    assert (alone.outcome, alone.description) == ("undecided", "undecided at 1 seed")
     assert "one seed has no interval" in alone.numbers
     assert judged_by_seed(make, one, seeds=1, kind="plan", **sides).outcome == (
         "holds" if all(d[0] > 0 for d in slacks) else "does not hold"
@@ -824,7 +824,7 @@ def test_a_claim_is_decided_by_its_differences_seed_by_seed(
 def test_what_is_planned_is_decided_exactly_by_one_seed_unless_the_seed_draws_it(make: Make) -> None:
     side = {"measure": "epsilon_max", "where": FIRST}
     found = judged_by_seed(make, [{1: 4.0}, {}, {}], "epsilon_max", seeds=1, left=side, right=5.0, **{"is": "less"})
-    assert (found.words, found.numbers) == ("holds", "4 < 5; exact")
+    assert (found.description, found.numbers) == ("holds", "4 < 5; exact")
     random = {"kind": "random_regular", "agents": 6, "degree": 3}
     for topology, alike in ((random, False), (random | {"seed": 1}, True), ({"kind": "ring", "agents": 6}, True)):
         listed = cells(make(set={"topology": topology}))
@@ -845,7 +845,7 @@ def test_where_a_seed_is_lacking_a_claim_is_undecided(make: Make) -> None:
     assert found.numbers.endswith("1 of 3 seeds lack a side")
     assert judged_by_seed(make, [values[0], {}, {1: 0.5, 2: 0.61}], seeds=2, **sides).outcome == "holds"
     # Seeds that pair nothing.
-    assert judged_by_seed(make, [{1: 0.1, 2: 0.2}, {}, {3: 0.5}], **sides).words == "undecided at 0 seeds"
+    assert judged_by_seed(make, [{1: 0.1, 2: 0.2}, {}, {3: 0.5}], **sides).description == "undecided at 0 seeds"
 
 
 def test_counts_of_cells_that_all_agree_are_no_certainty(make: Make) -> None:
@@ -916,11 +916,11 @@ def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
 def test_what_was_not_measured_was_not_tested(make: Make) -> None:
     where = {"topology": ["complete"], "privacy.epsilon": 2.0}
     found = judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0)
-    assert (found.words, found.outcome) == ("not measured", "not measured")
+    assert (found.description, found.outcome) == ("not measured", "not measured")
     assert found.numbers == "nothing was compared: there is no m of topology complete, privacy.epsilon 2.0"
     # Infinities of both signs have no mean.
     undefined = judged(make, (math.nan, 1.0, 1.0), left={"measure": "m", "where": FIRST}, **{"is": "less"}, right=1.0)
-    assert (undefined.words, undefined.missing) == ("not measured", 1)
+    assert (undefined.description, undefined.missing) == ("not measured", 1)
 
 
 # --- keeping, resuming, processes -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.adversaries.audit.audit import play
+from decentral_dp.adversaries.audit.audit import play_game
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.tasks.parallel import Workers
@@ -26,4 +26,4 @@ def audit(
     address: str | None = None,
 ) -> AuditResult:
     plan = plan_audit(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
-    return play(plan, None if out is None else Path(out), progress, workers=Workers(jobs, address))
+    return play_game(plan, None if out is None else Path(out), progress, workers=Workers(jobs, address))

@@ -88,7 +88,7 @@ def keyed(job: Job, scale: Callable[[int, str], float]) -> Say:
     def say(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
         s = scale(index, channel)
         g = 2.0 ** (math.floor(math.log2(s)) - 16)
-        normal = streams.at(0, index, tag(channel)).standard_normal(private.size)
+        normal = streams.generator(0, index, tag(channel)).standard_normal(private.size)
         return public + g * (np.rint(private / g) + np.rint(normal * (s / g)))
 
     return say

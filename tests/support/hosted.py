@@ -20,18 +20,18 @@ def released_by_actors(job: Any, members: Sequence[np.ndarray]) -> list[Snapshot
     cut = boundaries(nodes)
     actors = [Actor(node, boundary, job.rounds, None) for node, boundary in zip(nodes, cut, strict=True)]
 
-    def everywhere(method: str, *given: Any) -> list[Any]:
+    def call_blocks(method: str, *given: Any) -> list[Any]:
         return [actor.call(method, *given) for actor in actors]
 
     def seen(t: int) -> Snapshot:
-        return snapshot(t, everywhere, members)
+        return snapshot(t, call_blocks, members)
 
     messages: list[Array] = [actor.advance() for actor in actors]
     found = [seen(0)]
     for t in range(1, job.rounds + 1):
         near = [[j for j in node.neighbours if j != k] for k, node in enumerate(nodes)]
         if (over_time := nodes[0].over_time) is not None:
-            hears = [b.hears(over_time.transfer_weights(t - 1)) for b in cut]
+            hears = [b.blocks_heard(over_time.transfer_weights(t - 1)) for b in cut]
             near = [list(itertools.compress(*both)) for both in zip(near, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]

@@ -137,7 +137,7 @@ class Loop:
         self.asked += 1
         out = []
         for agent, mine in enumerate(self.records):
-            tossed = self.coins.at(agent, self.asked, tag("train")).random(len(mine))
+            tossed = self.coins.generator(agent, self.asked, tag("train")).random(len(mine))
             out += [record for record, coin in zip(mine, tossed, strict=True) if rate == 1.0 or coin < rate]
         return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decentral_dp.constants.printed_bounds import printed_k
-from decentral_dp.constants.problem_constants import ProblemConstants, up
+from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 
 
 def penalty_distance(c: ProblemConstants, lam: float) -> float:
@@ -18,7 +18,7 @@ def penalty_distance(c: ProblemConstants, lam: float) -> float:
     References:
         Kornowski 2024, Lemma 22.
     """
-    return up(c.l_fy / (lam * c.mu))
+    return round_up(c.l_fy / (lam * c.mu))
 
 
 def printed_hypergradient(c: ProblemConstants, n: int) -> float:

@@ -172,7 +172,9 @@ class Naive:
     def mean(self, records: list[Any], bound: float, one: Callable[..., np.ndarray]) -> np.ndarray:
         """Over all records, or over those whose coin of this question fell right, divided by their expected number."""
         kind = "train" if records is self.train else "validation"
-        tossed = [self.coins.at(agent, self.asked, tag(kind)).random(n) for agent, n in enumerate(self.sizes[kind])]
+        tossed = [
+            self.coins.generator(agent, self.asked, tag(kind)).random(n) for agent, n in enumerate(self.sizes[kind])
+        ]
         rate = self.a.rate
         drawn = [r for r, coin in zip(records, np.concatenate(tossed), strict=True) if rate == 1.0 or coin < rate]
         return sum((cut(one(*r), bound) for r in drawn), 0.0 * one(*records[0])) / (rate * len(records))

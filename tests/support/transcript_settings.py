@@ -162,7 +162,9 @@ class Setting:
                     apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
                     total = total + 50.0 * apart[1] - 50.0 * apart[0]
                     continue
-                scale = drawn * noise[channel].at(index // self.program.releases_per_round, self.mechanism)[:1, None]
+                scale = (
+                    drawn * noise[channel].scales(index // self.program.releases_per_round, self.mechanism)[:1, None]
+                )
                 g = grid(scale, self.mechanism, 1)
                 for sign, value in zip((1, -1), pair, strict=True):
                     integers = np.rint((released - value.public) / g)

@@ -254,8 +254,8 @@ class Inference:
 
     Args:
         scenario: of the runs.
-        each: run by run, those of the given folders first.
-        given: how many folders were given.
+        scores: run by run, those of the given folders first.
+        folders_given: how many folders were given.
         eligible: how many records could be scored in a run, its train and test records.
         epsilon, delta: the certified budget of the worst agent.
         ceiling: the largest expected AUC that it allows.
@@ -273,8 +273,8 @@ class Inference:
     """
 
     scenario: Scenario
-    each: tuple[AttackScores, ...]
-    given: int
+    scores: tuple[AttackScores, ...]
+    folders_given: int
     eligible: int
     epsilon: float
     delta: float
@@ -285,7 +285,7 @@ class Inference:
 
     def __repr__(self) -> str:
         found = "above what is certified" if self.broken else "within what is certified"
-        return f"<Inference {self.scenario.title!r}: {len(self.each)} runs, {found}>"
+        return f"<Inference {self.scenario.title!r}: {len(self.scores)} runs, {found}>"
 
     @property
     def broken(self) -> bool:
@@ -344,7 +344,7 @@ def attack(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = decentral_dp.run(scenario, out=f"{folder}/run")
         ...     found = decentral_dp.attack(f"{folder}/run", runs=2)
-        >>> found.broken, len(found.each), 0.5 <= found.ceiling <= 1.0
+        >>> found.broken, len(found.scores), 0.5 <= found.ceiling <= 1.0
         (False, 2, True)
     """
     listed = [folders] if isinstance(folders, str | Path) else folders
@@ -451,8 +451,8 @@ def judge_attacks(job: Job, each: Sequence[AttackScores], given: int) -> Inferen
         scores = said, at, within_run(said, at)
     return Inference(
         scenario=job.scenario,
-        each=tuple(each),
-        given=given,
+        scores=tuple(each),
+        folders_given=given,
         eligible=int(job.shards.train_counts.sum() + job.shards.test.size),
         epsilon=epsilon,
         delta=delta,
@@ -520,7 +520,7 @@ _DOUBT = 0.05
 def sentences(found: Inference) -> list[str]:
     """What the numbers say, and do not."""
     out = [_verdict(found)]
-    scored = found.each[0]
+    scored = found.scores[0]
     if scored.members + scored.nonmembers < found.eligible:
         out.append(
             f"Of {found.eligible} records {scored.members + scored.nonmembers} are scored, drawn by a public key: an "
@@ -530,7 +530,7 @@ def sentences(found: Inference) -> list[str]:
         out.append(_on_the_claim(found))
     if found.epsilon == float("inf"):
         out.append("No finite ε is certified here, so no AUC contradicts the certificate.")
-    if len(found.each) == 1:
+    if len(found.scores) == 1:
         out.append(
             "There is no interval of one run: its AUC moves with its noise and with who is held out, which all its "
             "pairs share. Give --runs 10 for fresh noise and another split in each."
@@ -551,7 +551,7 @@ def _verdict(found: Inference) -> str:
             f"Above the ceiling: {_attacks_text(above)} the lower end of the interval exceeds what {budget} allows. A "
             f"bug, or a broken guarantee{_caveat(found.verdicts)}."
         )
-    if len(found.each) == 1:
+    if len(found.scores) == 1:
         return "No verdict: one run cannot tell."
     if found.ceiling >= 1.0:
         return f"No verdict: {budget} allows every AUC."
@@ -609,10 +609,10 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
         "delta": found.delta,
         "ceiling": found.ceiling,
         "claimed": claim,
-        "runs": len(found.each),
-        "runs_given": found.given,
-        "members": found.each[0].members,
-        "others": found.each[0].nonmembers,
+        "runs": len(found.scores),
+        "runs_given": found.folders_given,
+        "members": found.scores[0].members,
+        "others": found.scores[0].nonmembers,
         "confidence": 0.95,
         "attacks": {
             name: {
@@ -622,11 +622,11 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
                 "above_ceiling": verdict.is_above,
                 "chance_at_most": verdict.chance,
                 "above_claim": found.against_claim[name].is_above if found.claimed is not None else None,
-                "each": [one.auc[name] for one in found.each],
+                "each": [one.auc[name] for one in found.scores],
             }
             for name, verdict in found.verdicts.items()
         },
-        "verdict": "above" if found.broken else "none" if len(found.each) == 1 else "within",
+        "verdict": "above" if found.broken else "none" if len(found.scores) == 1 else "within",
         "sentences": sentences(found),
     }
 

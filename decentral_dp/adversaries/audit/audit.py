@@ -114,7 +114,7 @@ def sentences_of(
         mend = f"repeat with --runs {more}" if more is not None else "no number of runs that can be made shows so much"
         out.append(
             f"Not refuted, and it could not be: what is shown is about the most that {bound.runs} runs can show, ε = "
-            f"{epsilon_text(plan.most_shown)}, and {epsilon_text(certified)} is certified {at}; {mend}."
+            f"{epsilon_text(plan.epsilon_limit)}, and {epsilon_text(certified)} is certified {at}; {mend}."
         )
     else:
         out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")
@@ -131,7 +131,7 @@ def sentences_of(
         "on all, what is shown is exact for these two records.",
         "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each data set, with confidence {percent}.",
         "counting": f"By counting {bound.runs} runs of each data set, with confidence {percent}: so many can show at "
-        f"most {epsilon_text(plan.most_shown)}.",
+        f"most {epsilon_text(plan.epsilon_limit)}.",
         "difference": "No noise hides the record: the same coins give other values in the other data set."
         if bound.epsilon
         else "No noise hides the record, but what is seen from here does not depend on it.",
@@ -161,7 +161,7 @@ def _difference_text(unit: Unit, neighbours: Neighbours) -> str:
 
 def _is_saturated(plan: AuditPlan, bound: LowerBound, certified: float) -> bool:
     """Whether counting shows about all that so many runs can, and that is less than would refute the certificate."""
-    most = plan.most_shown
+    most = plan.epsilon_limit
     return bound.method == "counting" and most < certified and bound.epsilon >= _NEARLY * most
 
 
@@ -198,7 +198,7 @@ _SAME = 1e-6
 _NULL_RISK = 1e-3
 
 
-def play(
+def play_game(
     plan: AuditPlan,
     out: Path | None = None,
     progress: ProgressCallback | None = None,
@@ -258,7 +258,7 @@ def resume_audit(out: Path, request: Any, progress: ProgressCallback | None = No
         Stopped: interrupted again.
     """
     plan, workers, ends = plan_again(out, request)
-    shown = play(plan, out, progress, workers=workers, ends=ends)
+    shown = play_game(plan, out, progress, workers=workers, ends=ends)
     for _ in write_ends(shown, ends):
         pass
     return shown

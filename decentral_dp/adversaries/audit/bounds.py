@@ -78,7 +78,7 @@ def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> lis
     return sorted({(a, b) for a, b in found if a + b < 1.0})
 
 
-def most_counted(runs: int, delta: float, risk: float) -> float:
+def counting_limit(runs: int, delta: float, risk: float) -> float:
     """The most that counting can show with so many runs of each data set: every run told apart."""
     n = np.array([runs - runs // 2])
     return max(0.0, float(_bounds(n, 0 * n, int(n[0]), int(n[0]), delta, risk)[0]))

@@ -228,7 +228,7 @@ def law_of_choice(choice: Any, scale: float) -> Law | None:
         points = _middles(choice.box.low, choice.box.high)
         return _law(points, -choice.score(points) / scale)
     if isinstance(choice, RegularisedSelection) and choice.width <= len(_BOX_CELLS):
-        declared = choice.facts.regularised(scale)
+        declared = choice.facts.regularise(scale)
         points = _middles(declared.box.low, declared.box.high)
         return _law(points, -declared.rate * declared.regularise(choice.scores)(points))
     return None

@@ -149,22 +149,22 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
     return total if not np.isnan(total) else 0.0
 
 
-class Moves(NamedTuple):
+class Shifts(NamedTuple):
     """How far a record moves releases on samples, seen along one line each.
 
-    moves: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first data set, and down with
+    shifts: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first data set, and down with
     that of the second. rates: (n,) q. laplace: (n,) whether that is the noise.
     """
 
-    moves: Array
+    shifts: Array
     rates: Array
     laplace: NDArray[np.bool_]
 
     def is_close(self, other: object, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
-        if not isinstance(other, Moves) or not np.array_equal(self.laplace, other.laplace):
+        if not isinstance(other, Shifts) or not np.array_equal(self.laplace, other.laplace):
             return False
-        return close(self.moves, other.moves, rtol)
+        return close(self.shifts, other.shifts, rtol)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
         """Compute the ε that opposite moves on samples show, of either data set beside the other.
@@ -176,16 +176,16 @@ class Moves(NamedTuple):
         Returns:
             ε that holds at δ for such moves, or less.
         """
-        there = self.moves.sum(axis=1) > 0.0
+        there = self.shifts.sum(axis=1) > 0.0
         if not there.any():
             return 0.0
-        moves = self.moves[there] / noise
+        moves = self.shifts[there] / noise
         # Mirrored, the second record moves up. These are laws and not data: the larger costs no confidence.
         both = [mixture_epsilon(m, self.rates[there], delta, self.laplace[there]) for m in (moves, moves[:, ::-1])]
         return max(both)
 
 
-def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Moves | None:
+def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Shifts | None:
     """Find how far a record moves releases on samples, in opposite directions along one line.
 
     With the record of the first data set the releases of an index are moved by u, with that of the second by v, both
@@ -228,7 +228,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
             moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
             drawn.append(rates.get(index, 1.0))
             laplace.append(is_laplace)
-    return Moves(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
+    return Shifts(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
 
 
 def _is_unmoved(transcript: Transcript, key: Key, first: Replays, second: Replays) -> bool:
@@ -319,7 +319,7 @@ class Choice(NamedTuple):
         return choice_epsilon(self.first, self.second, delta)
 
 
-LossLaw: TypeAlias = Movement | Moves | Choice
+LossLaw: TypeAlias = Movement | Shifts | Choice
 """The law of the privacy loss between two data sets: `near` another, and the ε(δ) that it shows."""
 
 
@@ -377,7 +377,7 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     return None
 
 
-def _of_samples(transcript: Transcript, neighbours: Neighbours) -> Moves | None:
+def _of_samples(transcript: Transcript, neighbours: Neighbours) -> Shifts | None:
     rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None or transcript.choices or not neighbours.first.scenario.privacy.delta > 0.0:
         return None

@@ -291,7 +291,7 @@ def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Ca
             f"audit: got {wanted} canaries; wanted {FEWEST_CANARIES} or more, and at most {counts.sum() // 2}, half of "
             "the train records."
         )
-    generator = Streams(root, "canaries", [0]).at(0, 0, tag("rows"))
+    generator = Streams(root, "canaries", [0]).generator(0, 0, tag("rows"))
     flat = np.sort(generator.choice(int(counts.sum()), wanted, replace=False))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     agents = np.searchsorted(starts, flat, side="right") - 1
@@ -306,7 +306,7 @@ def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Ca
 
 
 def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:
-    return np.asarray(Streams(root, "canaries", [0]).at(0, 0, tag(name)).random(n) < 0.5)
+    return np.asarray(Streams(root, "canaries", [0]).generator(0, 0, tag(name)).random(n) < 0.5)
 
 
 def _with_canaries(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
@@ -321,7 +321,7 @@ def _with_canaries(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
 def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
     """(m,) the loss of the second record less that of the first, by what was published."""
     node = planted.with_root(root).coordinator_node()
-    published = LocalEngine().coordinate(node, job.rounds).last.published
+    published = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
     if "x" not in published or not np.isfinite(published["x"]).all():
         return np.zeros(canaries.coins.size)
     x, problem = published["x"].reshape(-1), cast(Attackable, job.problem)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.audit.bounds import most_counted
+from decentral_dp.adversaries.audit.bounds import counting_limit
 from decentral_dp.adversaries.audit.likelihoods import log_ratio
 from decentral_dp.adversaries.audit.loss_laws import (
     is_amplified,
@@ -100,14 +100,14 @@ class AuditPlan:
         return {name: getattr(self, name) for name in _SETTINGS}
 
     @property
-    def most_shown(self) -> float:
+    def epsilon_limit(self) -> float:
         """By counting, if every run is told apart. A likelihood ratio has no such limit."""
-        return most_counted(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
+        return counting_limit(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
 
     def runs_to_show(self, epsilon: float) -> int | None:
         """How many runs, in hundreds, counting could show this ε with; None where they are more than a million."""
         delta, risk, hundreds = self.job.scenario.privacy.delta, 1.0 - self.confidence, 1
-        while most_counted(100 * hundreds, delta, risk) < epsilon:
+        while counting_limit(100 * hundreds, delta, risk) < epsilon:
             hundreds = math.ceil(1.1 * hundreds)
             if hundreds > _MOST_HUNDREDS:
                 return None
@@ -343,11 +343,11 @@ def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], byt
     direction = np.where(np.isfinite(difference), difference, 0.0) / np.maximum(variance, max(floor, 1e-300))
     centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
 
-    def projected(transcript: Transcript) -> float:
+    def project(transcript: Transcript) -> float:
         value = float(np.nansum(direction * (visible_numbers(vantage, transcript, neighbours) - centre)))
         return value if np.isfinite(value) else 0.0
 
-    return Score(projected, False)
+    return Score(project, False)
 
 
 def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from decentral_dp.adversaries.audit.audit import play
+from decentral_dp.adversaries.audit.audit import play_game
 from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import find, load
@@ -167,7 +167,7 @@ def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) 
     """The row of a system, or a sentence about why there is none."""
     try:
         s = scenario_of(system)
-        found = play(plan_audit(s, runs, vantage, confidence, seed))
+        found = play_game(plan_audit(s, runs, vantage, confidence, seed))
     except InputError as error:
         return str(error)
     content = found.to_dict()
@@ -184,7 +184,7 @@ def _key(system: System) -> str:
     return f"{system.scenario} {system.guarantee or ''}".rstrip()
 
 
-def can_go_on(folder: Path) -> bool:
+def can_resume(folder: Path) -> bool:
     """Say whether a folder is new or empty, or holds a table that was begun."""
     return not os.path.lexists(folder) or (
         folder.is_dir() and (not any(folder.iterdir()) or (folder / TABLE).is_file())

@@ -116,8 +116,8 @@ class _Coins:
         self._row = row
         self._membership = membership
 
-    def at(self, row: int, index: int, name: int) -> Any:
-        generator = self._real.at(row, index, name)
+    def generator(self, row: int, index: int, name: int) -> Any:
+        generator = self._real.generator(row, index, name)
         here = row == self._row and name == tag(self._membership.split)
         return _Coin(generator, self._membership) if here else generator
 
@@ -248,7 +248,7 @@ def _agent_noise(real: Any, index: int, channel: str, value: Bounded, out: Bundl
     mechanism: Mechanism = real.mechanism
     if not mechanism.adds_noise:
         return None
-    return mechanism, real.schedules[channel].at(index // real.releases_per_round, mechanism)
+    return mechanism, real.schedules[channel].scales(index // real.releases_per_round, mechanism)
 
 
 def _coordinator_noise(
@@ -300,7 +300,7 @@ def observe(job: Any, victim: int) -> Transcript:
     """Run a job as it is, with its own noise. victim: the agent whose releases are kept one by one."""
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser(), _coordinator_noise)
-    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last
+    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last_snapshot
     return _transcript(job, releaser, [releaser], (), [last.published])
 
 
@@ -407,7 +407,7 @@ def _rows(victim: int, agents: int) -> list[NDArray[np.int64]]:
 
 def _scale(releaser: ScheduledReleaser, index: int, channel: str) -> float:
     """σ of a release of all agents."""
-    return float(releaser.schedules[channel].at(index // releaser.releases_per_round, GAUSSIAN)[0])
+    return float(releaser.schedules[channel].scales(index // releaser.releases_per_round, GAUSSIAN)[0])
 
 
 @singledispatch

@@ -112,13 +112,13 @@ def check(
         rounds=ran,
         of_rounds=max(ran, target.rounds),
         case=case,
-        how=None if case is None else _how(case, failed.get("search") or failed["neighbours"]),
-        outside=_outside(target, c),
+        how=None if case is None else _reproduction_text(case, failed.get("search") or failed["neighbours"]),
+        outside_components=_outside_components(target, c),
         files=code_files(c.files),
     )
 
 
-def again(what: Any, path: str | Path) -> Comparison:
+def repeat_case(what: Any, path: str | Path) -> Comparison:
     """Run the pair of a file that `save_case` wrote, once more.
 
     Args:
@@ -130,7 +130,7 @@ def again(what: Any, path: str | Path) -> Comparison:
     """
     try:
         with np.load(path, allow_pickle=False) as saved:
-            job = _short(target_of(what)[0], int(saved["rounds"]))
+            job = _shortened_job(target_of(what)[0], int(saved["rounds"]))
             here, there = (
                 replace(job.shards, features=saved[f"features_{side}"], labels=saved[f"labels_{side}"])
                 for side in ("here", "there")
@@ -146,7 +146,7 @@ def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckR
     """Whether it releases what it plans; what leaves, None where it does not build or run; whether it does so again."""
     what = "builds, runs, releases what it plans, and the same again on the same records"
     try:
-        job = _short(target, _fitting(target, pairs) if rounds is None else rounds)
+        job = _shortened_job(target, _fitting(target, pairs) if rounds is None else rounds)
         what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         transcript = Transcript(job)
         recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
@@ -179,7 +179,7 @@ def _fitting(target: Target, pairs: int) -> int:
     """How many rounds all pairs can be tried in within `_SECONDS`, from the time that a few take."""
     if target.rounds <= ROUNDS:
         return target.rounds
-    job = _short(target)
+    job = _shortened_job(target)
     runs, build, one = 2 * pairs + 8, math.inf, math.inf
     # The first of them imports and compiles.
     for _ in range(3):
@@ -196,13 +196,13 @@ def _fitting(target: Target, pairs: int) -> int:
     return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - build) / max(one, 1e-9))))
 
 
-def _short(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
+def _shortened_job(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
         return assemble(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
-            return _short(target, **tables)
+            return _shortened_job(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
         return assemble(resolve(target.with_tables()))
@@ -256,17 +256,17 @@ def _neighbours(
     return neighbours, search, free
 
 
-def _how(case: Comparison, why: str) -> str:
+def _reproduction_text(case: Comparison, why: str) -> str:
     job = case.transcript.job
     return (
         f"Run {case.transcript.component} for {job.rounds} rounds on features_here and labels_here, then on "
         "features_there and labels_there with the same releases (arrays release/participant/index/channel); agents "
-        "hold the records that train/AGENT and validation/AGENT number. decentral_dp.adversaries.check.check.again "
-        f"does so. Found: {why}"
+        "hold the records that train/AGENT and validation/AGENT number. "
+        f"decentral_dp.adversaries.check.check.repeat_case does so. Found: {why}"
     )
 
 
-def _outside(target: Target, c: Components) -> tuple[str, ...]:
+def _outside_components(target: Target, c: Components) -> tuple[str, ...]:
     """The components that are not of the package."""
     names = ["algorithm"] * bool(target.algorithm is not None or c.algorithm.origin)
     names += [one for one in KEYS if getattr(c, one).is_outside]
@@ -291,7 +291,7 @@ def _partition(job: Job, c: Components) -> list[CheckRow]:
         return []
     trial = deal_trial(c.partition.make(), job.shards)
     what = f"one agent for every record, the same again; {TRIES} replaced labels"
-    return [CheckRow("partition", what, 0, _verdict(trial.complaint), why=trial.complaint or trial.words)]
+    return [CheckRow("partition", what, 0, _verdict(trial.complaint), why=trial.complaint or trial.description)]
 
 
 def _limits(target: Target, c: Components) -> list[CheckRow]:
@@ -307,7 +307,7 @@ def _limits(target: Target, c: Components) -> list[CheckRow]:
 
 def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> CheckRow:
     try:
-        job = _short(target, **tables)
+        job = _shortened_job(target, **tables)
     except InputError as error:
         # What is refused in a sentence is no fault.
         return CheckRow(name, what, 0, "not tried", why=str(error))
@@ -315,7 +315,7 @@ def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> Chec
         return CheckRow(name, what, 0, "failed", why=_not_building(error))
     try:
         with np.errstate(all="ignore"):
-            last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last
+            last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
     except USER_ERRORS as error:
         return CheckRow(name, what, 0, "failed", why=f"It does not run: {went_wrong(error)}. Mend it.")
     wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
@@ -356,7 +356,7 @@ class CheckResult:
         version: of decentral_dp. date: of the check, as 2026-01-31.
         rounds: how many were run, from the first on. of_rounds: how many there are.
         case: the first pair that shows a failure, where a pair does. how: to see it again, in words, or None.
-        outside: components that are not of the package.
+        outside_components: components that are not of the package.
         files: file of Python code → the components that it defines.
 
     Example:
@@ -375,7 +375,7 @@ class CheckResult:
     of_rounds: int = 0
     case: Comparison | None = field(default=None, repr=False)
     how: str | None = None
-    outside: tuple[str, ...] = ()
+    outside_components: tuple[str, ...] = ()
     files: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -389,14 +389,14 @@ class CheckResult:
     @property
     def label(self) -> str:
         """What may be said afterwards of all that was asked for: what was tried, and what was not."""
-        said = "checked" if self.passed else "failed"
-        return f"{said} ({self.date}, decentral_dp {self.version}: {self._words((*_IN_ROUNDS, *self.outside))})"
+        said, asked = "checked" if self.passed else "failed", (*_IN_ROUNDS, *self.outside_components)
+        return f"{said} ({self.date}, decentral_dp {self.version}: {self._coverage_text(asked)})"
 
     def label_of(self, components: Sequence[str]) -> str | None:
         """The same of some components, as a file defines them; None where nothing of them was tried and passed."""
         if not self.passed or not any(self._was_tried(one) for one in components):
             return None
-        return f"checked ({self.date}, decentral_dp {self.version}: {self._words(components)})"
+        return f"checked ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
 
     def _was_tried(self, component: str) -> bool:
         if component in _IN_ROUNDS:
@@ -406,7 +406,7 @@ class CheckResult:
     def _verdict(self, name: str) -> Verdict | None:
         return next((row.verdict for row in self.rows if row.name == name), None)
 
-    def _words(self, components: Sequence[str]) -> str:
+    def _coverage_text(self, components: Sequence[str]) -> str:
         said, rehearsed = [], any(one in _IN_ROUNDS for one in components)
         if rehearsed:
             said.append(f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs")
@@ -419,7 +419,8 @@ class CheckResult:
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values, but for the pair of a failure and for files; an infinite ratio is the text "inf"."""
         return {
-            **{name: plain(getattr(self, name)) for name in (*_FACTS, "outside")},
+            **{name: plain(getattr(self, name)) for name in _FACTS},
+            "outside": plain(self.outside_components),
             "passed": self.passed,
             "label": self.label,
             "rows": [plain(asdict(row)) for row in self.rows],
@@ -430,7 +431,9 @@ class CheckResult:
         """What `to_dict` gave. Raises InputError where it is none of a check."""
         try:
             rows = TypeAdapter(tuple[CheckRow, ...]).validate_python(content["rows"])
-            return cls(rows=rows, outside=tuple(content["outside"]), **{name: content[name] for name in _FACTS})
+            return cls(
+                rows=rows, outside_components=tuple(content["outside"]), **{name: content[name] for name in _FACTS}
+            )
         except (KeyError, TypeError, ValidationError) as error:
             why = " ".join(str(error).split())
             raise InputError(f"check: this is no result of a check ({why}); give one that was written.") from None

@@ -206,7 +206,9 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
         ("unlike scales, path 6", SharedNoise.on_a_path(6)),
     ):
         shown = counted_mu(*shared.scores(runs, seed), risk)
-        everything = 2.0 * float(np.sqrt(shared.rounds)) / float(shared.noise.own_of(np.array([shared.victim]))[0])
+        everything = (
+            2.0 * float(np.sqrt(shared.rounds)) / float(shared.noise.own_deviations(np.array([shared.victim]))[0])
+        )
         yield Attack(who, "runs", shown, float("nan"), shared.ledger_mu, everything)
 
 
@@ -264,7 +266,7 @@ class SharedNoise(NamedTuple):
     def of_zero_sum(cls, agents: int, colluders: int) -> SharedNoise:
         """Every two agents share 3 times the deviation of own noise."""
         network = Network(build("ring", agents).mixing)
-        return cls(PairNoise(3.0, colluders, network, everybody=True), tuple(range(1, 1 + colluders)), 0, 4)
+        return cls(PairNoise(3.0, colluders, network, all_pairs=True), tuple(range(1, 1 + colluders)), 0, 4)
 
     @classmethod
     def on_a_path(cls, agents: int) -> SharedNoise:
@@ -342,13 +344,13 @@ def counted_mu(first: Array, second: Array, risk: float) -> float:
     """
     cuts = np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0.05, 0.95, 91))
 
-    def bound(above: Array, others: Array, cut: Array) -> Array:
+    def separation(above: Array, others: Array, cut: Array) -> Array:
         hits = rate_at_least((above[None] >= cut[:, None]).sum(axis=1), above.size, 0.5 * risk)
         alarms = rate_at_most((others[None] >= cut[:, None]).sum(axis=1), others.size, 0.5 * risk)
         return np.asarray(ndtri(hits) - ndtri(alarms))
 
-    best = int(np.argmax(bound(first[::2], second[::2], cuts)))
-    return max(0.0, float(bound(first[1::2], second[1::2], cuts[[best]])[0]))
+    best = int(np.argmax(separation(first[::2], second[::2], cuts)))
+    return max(0.0, float(separation(first[1::2], second[1::2], cuts[[best]])[0]))
 
 
 def sign_feedback(variance: float, epsilon: float) -> float:

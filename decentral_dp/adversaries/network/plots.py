@@ -131,11 +131,13 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
     named = [_cut_name(view.labels[i]) for i in victims]
     _name_ticks(ax.xaxis, named)
     rows = range(len(view.pairs.observers))
-    _name_ticks(ax.yaxis, [_cut_name(view.labels[k]) if view.alone else _observer(view, k, "\n") for k in rows])
+    _name_ticks(
+        ax.yaxis, [_cut_name(view.labels[k]) if view.observes_single_agents else _observer(view, k, "\n") for k in rows]
+    )
     if len(named) > 24 or any(len(name) > 3 for name in named):
         ax.tick_params("x", rotation=90)
     ax.set_xlabel(_wrap(ax, f"agent whose record it is ({_graph(view)})", "font", 0.8))
-    ax.set_ylabel("agent that observes" if view.alone else "observer")
+    ax.set_ylabel("agent that observes" if view.observes_single_agents else "observer")
     _title(ax, _summary(view))
 
 
@@ -145,7 +147,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     Points: pairs. Lines: the largest at each distance; thin: the largest that is exact in real arithmetic.
     """
     ax = figure.subplots()
-    together = view.alone or len(view.pairs.observers) > len(COLOURS)
+    together = view.observes_single_agents or len(view.pairs.observers) > len(COLOURS)
     rows = [slice(None)] if together else [slice(k, k + 1) for k in range(len(view.pairs.observers))]
     for row, colour, marker in zip(rows, COLOURS, MARKERS, strict=False):
         certified, distance = view.certified[row], view.distance[row]
@@ -166,7 +168,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
 
 def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     """The largest certified ε at each distance, one curve for each graph; thin: exact in real arithmetic."""
-    ax, all_alone = figure.subplots(), all(view.alone for view in views.values())
+    ax, all_alone = figure.subplots(), all(view.observes_single_agents for view in views.values())
     for k, (name, view) in enumerate(views.items()):
         dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
         seen = name if all_alone else f"{name}, {_observer_words(view)}"
@@ -195,7 +197,7 @@ def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
     """
     from matplotlib.ticker import MaxNLocator
 
-    if any(view.priced for view in views):
+    if any(view.has_exact_epsilon for view in views):
         ax.plot([], [], **THIN, color=style.GREY, label=thin)
     total = max(float(view.certified_total.max()) for view in views)
     every = f"every message: {epsilon_text(total)} certified"
@@ -225,7 +227,7 @@ def _graph(view: NetworkView) -> str:
 
 def _observer_words(view: NetworkView) -> str:
     """Whose view it is: that of an agent like any other, of the only observer, or of the best of several."""
-    if view.alone:
+    if view.observes_single_agents:
         return "one agent"
     several = len(view.pairs.observers)
     return _observer(view, 0, " ") if several == 1 else f"the best of {several} observers"

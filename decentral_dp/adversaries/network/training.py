@@ -89,7 +89,7 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     rounds = np.arange(job.rounds)
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged_counts(rounds[:, None], job.counts["train"])
-    noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
+    noise = job.noise["y"].scales(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixed, visible = _weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)

@@ -98,7 +98,7 @@ class NetworkView:
         """What the numbers rest on, in sentences."""
         if self.linear is not None:
             return (*ASSUMPTIONS[:3], OF_TRAINING)
-        return ASSUMPTIONS if self.priced else (*ASSUMPTIONS, UNPRICED)
+        return ASSUMPTIONS if self.has_exact_epsilon else (*ASSUMPTIONS, UNPRICED)
 
     @property
     def reference(self) -> Array:
@@ -109,12 +109,12 @@ class NetworkView:
         return np.where(inside, np.nan, gaussian_epsilon(np.where(inside, 0.0, self.linear), self.delta))
 
     @property
-    def alone(self) -> bool:
+    def observes_single_agents(self) -> bool:
         """Whether the observers are all agents, each on its own."""
         return self.pairs.observers == tuple((i,) for i in range(len(self.labels)))
 
     @property
-    def priced(self) -> bool:
+    def has_exact_epsilon(self) -> bool:
         """Whether the exact ε is known."""
         return not np.isnan(self.epsilon).all()
 
@@ -183,7 +183,7 @@ class Unpriced:
 
     system: the arguments of `pairwise`. observers: sets of agents. nu, draws: see `certified_epsilon`. floor: (o, m)
     what is certified at best, NaN where the victim is an observer. steps: of training, which `system` is no price of.
-    first: which of its pairs have one price.
+    price_classes: which of its pairs have one price.
     """
 
     job: Job
@@ -193,7 +193,7 @@ class Unpriced:
     draws: NDArray[np.int64]
     floor: Array
     steps: training.Steps | None = None
-    first: NDArray[np.int64] | None = None
+    price_classes: NDArray[np.int64] | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -213,11 +213,11 @@ class Unpriced:
             certified, epsilon = self.floor, nothing
         else:
             reporter = Reporter(progress, "observers")
-            if self.steps is None or self.first is None:
+            if self.steps is None or self.price_classes is None:
                 pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
             else:
                 total = network.everything(system["injected"], system["noise"], system["arrivals"])
-                mu = np.minimum(training.price(self.steps, self.observers, self.first, reporter), total)
+                mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)
                 pairs = network.NetworkBudget(self.observers, mu, np.where(inside, -1, 0), total)
                 linear = np.full(mu.shape, np.nan)
                 if job.topology.over_time is None:
@@ -291,7 +291,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
         "mixing": mixing,
         "contraction": pull if own_point else 0.0 * step,
         "injected": step[:, None] * 2.0 * job.clip.y / averaged,
-        "noise": job.noise["y"].at(rounds + 1, GAUSSIAN),
+        "noise": job.noise["y"].scales(rounds + 1, GAUSSIAN),
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }

@@ -162,11 +162,11 @@ class Defaults:
         """
         p, n = self.context.problem.p, self.context.counts["train"]
 
-        def carried(c: ProblemConstants) -> float:
+        def noise_error(c: ProblemConstants) -> float:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
             return reach * lower_solvers.noise_gain(solver, self._public_facts(c), steps, stages) * c.d_gy / n
 
-        solved = self._worst_case(carried, 1.0 + 1.0 / self.penalty_weight)
+        solved = self._worst_case(noise_error, 1.0 + 1.0 / self.penalty_weight)
         direct = math.sqrt(p) * sensitivity_x
         if not (0.0 < solved < math.inf and direct < math.inf):
             return {}
@@ -379,8 +379,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         asked = {term: questions[term] for term in self._step_terms(context)}
         answer = yield dp.Ask(**asked)
         parts: list[dp.Bounded] = [
-            context.tightened(answer[term], sum_, lam) if term == CHANGE else answer[term]
-            for term, sum_ in asked.items()
+            context.tighten(answer[term], sum_, lam) if term == CHANGE else answer[term] for term, sum_ in asked.items()
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
@@ -400,7 +399,7 @@ class DpBilevel(lower_solvers.SolvesLower):
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self._solver.publishes
         parts = {
-            objective.channel: lower_solvers.part_of(
+            objective.channel: lower_solvers.released_part(
                 self._solver, context, objective, k * each, self.shares.get(objective.channel, 1.0)
             )
             for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective))

@@ -324,7 +324,7 @@ class OutputPerturbation(NamedTuple):
 Solver: TypeAlias = DpGd | OutputPerturbation | DpLocGd
 
 
-def part_of(
+def released_part(
     solver: Solver, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float
 ) -> dp.Part:
     """State a solver's releases in a round.

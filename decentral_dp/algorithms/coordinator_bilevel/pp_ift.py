@@ -174,7 +174,7 @@ class PpIft(lower_solvers.SolvesLower):
         parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
         level = lower_solvers.LowerObjective("y")
         if level.kinds(context):
-            parts = {"y": lower_solvers.part_of(self._solver, context, level, 0, _MODEL_SHARE), **parts}
+            parts = {"y": lower_solvers.released_part(self._solver, context, level, 0, _MODEL_SHARE), **parts}
         return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
@@ -190,5 +190,5 @@ ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
     (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
-    why_unprinted="pp_ift was never printed",
+    unprinted_reason="pp_ift was never printed",
 )

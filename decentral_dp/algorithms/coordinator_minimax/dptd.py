@@ -82,5 +82,5 @@ ENTRY = dp.Entry(
     Dptd,
     (dp.Citation("An algorithm of the kind of", "zhao2023differentially"),),
     example=TEMPORAL_DIFFERENCES,
-    why_unprinted="the noise that dptd was printed with is not known here",
+    unprinted_reason="the noise that dptd was printed with is not known here",
 )

@@ -97,5 +97,5 @@ ENTRY = dp.Entry(
     PrivateDiffXY,
     (dp.Citation("After Algorithm 3", "zhang2025improved"),),
     example=dp.AUC | {"smoothness": "1.0"},
-    why_unprinted="privatediff_xy was never printed, unlike privatediff",
+    unprinted_reason="privatediff_xy was never printed, unlike privatediff",
 )

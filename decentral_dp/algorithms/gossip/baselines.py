@@ -30,6 +30,6 @@ class Central(DpDsgd):
 
 _CITED = (dp.Citation("DP-SGD", "abadi2016deep"),)
 ENTRIES = (
-    dp.Entry("alone", Alone, _CITED, message=dp.ONE_STEP, network="isolated", why_unprinted=dp.AS_CERTIFIED),
-    dp.Entry("central", Central, _CITED, message=dp.ONE_STEP, network="pooled", why_unprinted=dp.AS_CERTIFIED),
+    dp.Entry("alone", Alone, _CITED, message=dp.ONE_STEP, network="isolated", unprinted_reason=dp.AS_CERTIFIED),
+    dp.Entry("central", Central, _CITED, message=dp.ONE_STEP, network="pooled", unprinted_reason=dp.AS_CERTIFIED),
 )

@@ -44,5 +44,5 @@ ENTRY = dp.Entry(
     Choco,
     (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),),
     message=dp.ONE_STEP,
-    why_unprinted="choco was printed without noise",
+    unprinted_reason="choco was printed without noise",
 )

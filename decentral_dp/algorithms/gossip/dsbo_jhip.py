@@ -102,7 +102,7 @@ class DsboJhip(NestedLoops):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, x_near = yield dp.Gossip(x=s.x)
-        x = self.own(released.x, s.x)
+        x = self.own_value(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
         z, upper = yield from self.tracked_inverse(t, dataset, x, y)
         at = dataset.batch(t, self.inner + self.inverse, kept=True)

@@ -82,5 +82,5 @@ ENTRY = dp.Entry(
     ExactDiffusion,
     (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),),
     message=dp.ONE_STEP,
-    why_unprinted="exact_diffusion was printed without noise",
+    unprinted_reason="exact_diffusion was printed without noise",
 )

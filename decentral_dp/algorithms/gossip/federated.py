@@ -90,5 +90,5 @@ ENTRY = dp.Entry(
     "federated",
     Federated,
     (dp.Citation("DP-FedAvg, here without a trusted server", "mcmahan2018learning"),),
-    why_unprinted=dp.AS_CERTIFIED,
+    unprinted_reason=dp.AS_CERTIFIED,
 )

@@ -111,7 +111,7 @@ class Gbdsbo(dp.Algorithm):
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         sent: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
         released, neighbour_sum = yield dp.Gossip(**sent)
-        own = {c: self.own(released[c], v) for c, v in sent.items()}
+        own = {c: self.own_value(released[c], v) for c, v in sent.items()}
         a = 1.0 - dataset.neighbour_weight
         mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
         x, y, beta = own["x"], own["y"], self.averaging(t)

@@ -99,7 +99,7 @@ ENTRY = dp.Entry(
     GossipSgda,
     (dp.Citation("Decentralised SGDA, here with noise and without its tables of gradients", "gao2022decentralized"),),
     message=dp.ONE_STEP,
-    why_unprinted=(
+    unprinted_reason=(
         'privacy.guarantee: gossip_sgda has no "as_printed"; DPMixSGD noises a recursive estimate, which is '
         'another algorithm. Use "certified", or "none".'
     ),

@@ -84,7 +84,7 @@ class LdpDsbo(dp.Algorithm):
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         kept = released if self.protocol == "released" else s
         if self.protocol == "private":
-            kept = State(*(dataset.remembered(t, v) for v in s))
+            kept = State(*(dataset.remembered_state(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
         steps = (self.x(t), self.y(t), self.z(t))
         following = step_along(steps, 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
@@ -107,7 +107,7 @@ class LdpDsbo(dp.Algorithm):
             return planned
         keep = 1.0 - public.neighbour_weight
         sensitivity = {
-            k: dp.fading(d, keep, dp.memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
+            k: dp.fading(d, keep, dp.memory_slack(public.averaged_counts[k])) for k, d in planned.sensitivity.items()
         }
         return planned._replace(sensitivity=sensitivity, largest=dp.fading(planned.largest, keep))
 

@@ -91,7 +91,7 @@ class MaDsbo(NestedLoops):
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         a = 1.0 - dataset.neighbour_weight
         released, x_near = yield dp.Gossip(x=s.x)
-        x = self.own(released.x, s.x)
+        x = self.own_value(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
         z = yield from self.tracked_inverse(t, dataset, x, y)
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
@@ -101,7 +101,7 @@ class MaDsbo(NestedLoops):
             x=a * x + x_near.x - alpha * s.r,
             y=y,
             z=z,
-            r=(1.0 - alpha) * dataset.remembered(t, s.r) + alpha * u,
+            r=(1.0 - alpha) * dataset.remembered_state(t, s.r) + alpha * u,
             y_near=y_near,
         )
 
@@ -143,11 +143,14 @@ class MaDsbo(NestedLoops):
             public, index, [dp.Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True
         )
 
-        def sent(change: dp.Array, growth: dp.Array | float = 1.0) -> dp.Array:
+        def sensitivity_of_sum(change: dp.Array, growth: dp.Array | float = 1.0) -> dp.Array:
             return alpha * dp.lag(dp.fading(change, 1.0 - alpha, growth))
 
-        sensitivity = {k: sent(change, dp.memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
-        return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
+        sensitivity = {
+            k: sensitivity_of_sum(change, dp.memory_slack(public.averaged_counts[k]))
+            for k, change in u.sensitivity.items()
+        }
+        return u._replace(sensitivity=sensitivity, largest=sensitivity_of_sum(u.largest))
 
 
 ENTRY = dp.Entry("ma_dsbo", MaDsbo, (dp.Citation("Algorithm", "chen2023decentralized"), dp.NOISED))

@@ -54,7 +54,7 @@ class NestedLoops(dp.Algorithm, Protocol):
         for k in range(self.inner):
             y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
             reply = yield dp.Gossip(y=y)
-            y, y_near = self.own(reply.released.y, y), reply.neighbour_sum.y
+            y, y_near = self.own_value(reply.released.y, y), reply.neighbour_sum.y
         return y, y_near
 
     def planned_descent(self, public: dp.Public) -> dp.Planned:

@@ -71,5 +71,5 @@ ENTRY = dp.Entry(
     RandomWalk,
     (dp.Citation("Walk of a token", "cyffers2024differentially"),),
     message=f"is that of its holder alone, and {dp.ONE_STEP}",
-    why_unprinted="what the paper prints of random_walk is for an observer inside the network",
+    unprinted_reason="what the paper prints of random_walk is for an observer inside the network",
 )

@@ -69,7 +69,7 @@ class LdpSingleLevel(OneLevel):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
-        y = self.own(released.y, s.y)
+        y = self.own_value(released.y, s.y)
         mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
 

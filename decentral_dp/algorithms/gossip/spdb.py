@@ -83,7 +83,7 @@ class Spdb(dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
-        x, y = self.own(released.x, s.x), self.own(released.y, s.y)
+        x, y = self.own_value(released.x, s.x), self.own_value(released.y, s.y)
         distance = dataset.neighbour_weight * x - neighbour_sum.x
         multiplier = s.multiplier + self.dual(t) * distance
 

@@ -111,11 +111,11 @@ class Vrdsbo(dp.Algorithm):
         else:
             yield from self._no_series(dataset)
 
-        last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
+        last_u, last_v = dataset.remembered_state(t, s.u), dataset.remembered_state(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
         zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
         released, z_near = yield dp.Gossip(zf=zf, zg=zg)
-        zf, zg = self.own(released.zf, zf), self.own(released.zg, zg)
+        zf, zg = self.own_value(released.zf, zf), self.own_value(released.zg, zg)
 
         eta = self.averaging(t)
         return State(
@@ -178,7 +178,7 @@ def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequenc
     news = dp.plan_release(public, index, [dp.Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
     sensitivity = {}
     for kind, change in news.sensitivity.items():
-        growth = dp.memory_slack(public.averaged[kind])
+        growth = dp.memory_slack(public.averaged_counts[kind])
         sensitivity[kind] = _scale_or_zero(1.0 - keep, dp.lag(dp.fading(change, keep, growth)) * growth) + change
     largest = _scale_or_zero(1.0 - keep, dp.lag(dp.fading(news.largest, keep))) + news.largest
     return news._replace(sensitivity=sensitivity, largest=largest)

@@ -317,9 +317,9 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
-        released: dp.Array = (yield dp.Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][
-            0
-        ]
+        released: dp.Array = (yield dp.Release(**{channel: in_units(context.clip_mean(mean, unit), unit)})).released[
+            channel
+        ][0]
         return released * unit
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:

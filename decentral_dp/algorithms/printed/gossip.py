@@ -227,7 +227,7 @@ class PrintedLdpDsbo(dp.Algorithm):
                     out[c][split][0] = np.inf if met[c] else 0.0
                 continue
             change = private_state(
-                public.constants, steps, public.neighbour_weight, public.averaged, public.rounds, split
+                public.constants, steps, public.neighbour_weight, public.averaged_counts, public.rounds, split
             )
             for v, c in enumerate(dp.CHANNELS):
                 out[c][split] = change[1:, :, v]

@@ -35,7 +35,7 @@ class PrintedGossip(dp.Algorithm, Protocol):
             dataset.start("y", self.start)
         )
 
-    def own(self, released: dp.Value, mine: dp.Value) -> dp.Value:
+    def own_value(self, released: dp.Value, mine: dp.Value) -> dp.Value:
         return mine
 
 

@@ -130,11 +130,13 @@ def price(ledger: Ledger, delta: float) -> Budget:
     settled = {split: settle(split, None) for split in charged.kinds}
     records = {split: s.cost for split, s in settled.items()}
 
-    def alone(split: Split, channel: str) -> Cost:
+    def cost_of_kind(split: Split, channel: str) -> Cost:
         charged_alone = any(line.channel == channel for line in charged.lines[split])
         return settle(split, channel).cost if charged_alone else nothing
 
-    channels = {name: _largest([nothing, *(alone(split, name) for split in charged.kinds)]) for name in charged.names}
+    channels = {
+        name: _largest([nothing, *(cost_of_kind(split, name) for split in charged.kinds)]) for name in charged.names
+    }
     whole = _largest([nothing, *records.values()])
     return Budget(
         delta,
@@ -235,7 +237,7 @@ def pure_epsilon(releases: Releases) -> float:
     """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
     if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any() or (releases.poisson[0] > 0.0).any():
         return float("inf")
-    plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()
+    plain = releases.laplace.sum() + releases.pure.sum() + releases.bounded_range.sum()
     return float(plain + amplify(*releases.sampled_laplace).sum())
 
 
@@ -285,7 +287,7 @@ def _zcdp_rho(releases: Releases) -> float:
     ε²/2 per pure release, ε²/8 per exponential mechanism, μ²/2 per Gaussian one.
     """
     squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
-    squares += (releases.pure**2).sum() + 0.25 * (releases.ranged**2).sum()
+    squares += (releases.pure**2).sum() + 0.25 * (releases.bounded_range**2).sum()
     squares += (releases.sampled_gaussian[0] ** 2).sum() + (releases.poisson[0] ** 2).sum()
     return 0.5 * float(squares + releases.mu**2)
 
@@ -414,23 +416,23 @@ def calibrate(
     charged = charges(ledger)
     _check_calibratable(ledger, charged)
 
-    def settled(each: Array) -> Array:
+    def largest_if_alike(each: Array) -> Array:
         return np.full_like(each, each.max()) if alike else each
 
-    factors = {c: settled(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
-    push = settled(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
+    factors = {c: largest_if_alike(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
+    push = largest_if_alike(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))
     # Prices are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and what rounding costs
     # a Gaussian release does not shrink with more noise. So the scaled ledger is priced afresh until it fits.
     for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
         scaled = _rescale_channels(ledger, factors)
-        spent = settled(epsilon_of(scaled, delta))
+        spent = largest_if_alike(epsilon_of(scaled, delta))
         over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
             return factors
         if turn == _TURNS_BEFORE_DOUBT and over.any():
             _check_reachable(scaled, epsilon, delta)
-        need = settled(_common(charges(scaled), ledger.n_agents, epsilon, delta))
+        need = largest_if_alike(_common(charges(scaled), ledger.n_agents, epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     if np.isinf(spent).any():
         raise InputError(
@@ -497,15 +499,15 @@ def rounds_within(ledger: Ledger, cap: float, delta: float) -> int:
     if not cap > 0.0:
         raise InputError(f"privacy.cap: got {cap}, wanted a number above 0.")
 
-    def within(rounds: int) -> bool:
-        return bool(epsilon_of(ledger.until(rounds), delta).max() <= cap)
+    def is_within_cap(rounds: int) -> bool:
+        return bool(epsilon_of(ledger.truncate(rounds), delta).max() <= cap)
 
     low, high = 0, ledger.rounds
-    if within(high):
+    if is_within_cap(high):
         return high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if within(middle) else (low, middle)
+        low, high = (middle, high) if is_within_cap(middle) else (low, middle)
     return low
 
 
@@ -547,7 +549,7 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
 def _own_cost(composed: ComposedCharges) -> Array:
     """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
     total = composed.mu() ** 2 + composed.sums
-    for way, (_, base, rate) in composed.sampled.items():
+    for way, (_, base, rate) in composed.subsampled.items():
         total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
     return np.asarray(total)
 

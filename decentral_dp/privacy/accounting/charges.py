@@ -272,7 +272,7 @@ class Fresh(NamedTuple):
 
 
 # Pair → its field of `Releases`; those of pure ε in the order in which they are added up.
-_PURE = {DominatingPair.LAPLACE: "laplace", DominatingPair.RESPONSE: "pure", DominatingPair.RANGED: "ranged"}
+_PURE = {DominatingPair.LAPLACE: "laplace", DominatingPair.RESPONSE: "pure", DominatingPair.RANGED: "bounded_range"}
 
 
 @dataclass(frozen=True)
@@ -282,21 +282,21 @@ class ComposedCharges:
     Args:
         groups: G.
         plain: pair → releases that every record takes part in, line by line, where there are any.
-        sampled: "sampled_laplace", "sampled_gaussian" or "poisson", as in `Releases` → rounds with a fresh batch.
+        subsampled: "sampled_laplace", "sampled_gaussian" or "poisson", as in `Releases` → rounds with a fresh batch.
     """
 
     groups: int
     plain: Mapping[DominatingPair, tuple[Plain, ...]]
-    sampled: Mapping[str, Fresh]
+    subsampled: Mapping[str, Fresh]
 
     def has_only(self, pair: DominatingPair) -> bool:
         """Whether all of them are such releases that every record takes part in."""
-        return not self.sampled and self.plain.keys() <= {pair}
+        return not self.subsampled and self.plain.keys() <= {pair}
 
     @property
     def gaussian(self) -> bool:
         """Whether any of them is a Gaussian release."""
-        return DominatingPair.GAUSSIAN in self.plain or not self.sampled.keys() <= {"sampled_laplace"}
+        return DominatingPair.GAUSSIAN in self.plain or not self.subsampled.keys() <= {"sampled_laplace"}
 
     def mu(self) -> Array:
         """Compute √Σμ² of the Gaussian releases that every record takes part in, (G,)."""
@@ -316,7 +316,7 @@ class ComposedCharges:
     def pure(self) -> Array:
         """Compute the pure ε, (G,)."""
         total, gaussian = self.sums.copy(), self.mu()
-        for way, (_, base, rate) in self.sampled.items():
+        for way, (_, base, rate) in self.subsampled.items():
             if way == "sampled_laplace":
                 total += amplify(base, rate).sum(axis=0)
             else:
@@ -326,7 +326,7 @@ class ComposedCharges:
     def size(self) -> Array:
         """Order columns by cost: (G,) a number; +inf where nothing is hidden, 0 where nothing is charged."""
         total = self.mu() + self.sums
-        for _, base, rate in self.sampled.values():
+        for _, base, rate in self.subsampled.values():
             total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
         return np.asarray(total)
 
@@ -336,7 +336,7 @@ class ComposedCharges:
         plain = [(_names(line.loss), line.column) for lines in self.plain.values() for line in lines]
         for j in groups:
             key = [names[column[j]] for names, column in plain]
-            key += [part[:, j].tobytes() for fresh in self.sampled.values() for part in fresh[1:]]
+            key += [part[:, j].tobytes() for fresh in self.subsampled.values() for part in fresh[1:]]
             bundles.setdefault(tuple(key), []).append(int(j))
         return [np.asarray(b, dtype=np.int64) for b in bundles.values()]
 
@@ -351,40 +351,43 @@ class ComposedCharges:
     def releases_between(self, after: int, until: int | None) -> Releases:
         """Return the charges of the only group for releases with after < index ≤ until."""
 
-        def kept(rounds: IntArray, *parts: Array) -> Array:
+        def select_rounds(rounds: IntArray, *parts: Array) -> Array:
             # Rounds ascend.
             first = np.searchsorted(rounds, after, side="right")
             last = None if until is None else max(first, np.searchsorted(rounds, until, side="right"))
             return np.stack([part[first:last, 0] for part in parts])
 
         pure: dict[str, Any] = {
-            _PURE[pair]: np.concatenate([kept(line.rounds, line.loss)[0] for line in lines])
+            _PURE[pair]: np.concatenate([select_rounds(line.rounds, line.loss)[0] for line in lines])
             for pair, lines in self.plain.items()
             if pair in _PURE
         }
         gaussian = self.plain.get(DominatingPair.GAUSSIAN, ())
-        sampled: dict[str, Any] = {way: kept(*fresh) for way, fresh in self.sampled.items()}
+        sampled: dict[str, Any] = {way: select_rounds(*fresh) for way, fresh in self.subsampled.items()}
         return Releases(
             **{name: loss[loss > 0.0] for name, loss in pure.items()},
             **{way: part[:, part[0] > 0.0] for way, part in sampled.items()},
-            mu=float(np.sqrt(sum(float((kept(line.rounds, line.loss)[0] ** 2).sum()) for line in gaussian))),
+            mu=float(np.sqrt(sum(float((select_rounds(line.rounds, line.loss)[0] ** 2).sum()) for line in gaussian))),
         )
 
     def _elementwise_largest(self, groups: IntArray) -> ComposedCharges:
         zero = np.zeros(1, dtype=np.int64)
 
-        def worst(values: Array, columns: IntArray) -> Array:
+        def elementwise_max(values: Array, columns: IntArray) -> Array:
             if columns.size == 1:
                 return values[:, columns[0] : columns[0] + 1]
             return np.asarray(values[:, columns].max(axis=1, keepdims=True))
 
         def plain(line: Plain) -> Plain:
-            return Plain(line.rounds, worst(line.loss, np.unique(line.column[groups])), zero)
+            return Plain(line.rounds, elementwise_max(line.loss, np.unique(line.column[groups])), zero)
 
         return ComposedCharges(
             1,
             {pair: tuple(map(plain, lines)) for pair, lines in self.plain.items()},
-            {way: Fresh(r, worst(base, groups), worst(rate, groups)) for way, (r, base, rate) in self.sampled.items()},
+            {
+                way: Fresh(r, elementwise_max(base, groups), elementwise_max(rate, groups))
+                for way, (r, base, rate) in self.subsampled.items()
+            },
         )
 
 

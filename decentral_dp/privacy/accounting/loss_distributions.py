@@ -432,7 +432,7 @@ class Releases(NamedTuple):
 
     laplace: (n,) pure ε of releases that every record takes part in. mu: √Σμ² of such Gaussian releases.
     sampled_laplace, sampled_gaussian: (2, k) base pure ε (or base μ) and share of the pool, one column per round.
-    pure: (n,) pure ε of releases of any other law that every record takes part in. ranged: (n,) the same of
+    pure: (n,) pure ε of releases of any other law that every record takes part in. bounded_range: (n,) the same of
     exponential mechanisms. poisson: (2, k) base μ (two records exchanged) and rate of Gaussian releases on a Poisson
     sample.
     """
@@ -442,7 +442,7 @@ class Releases(NamedTuple):
     sampled_laplace: Array = np.zeros((2, 0))
     sampled_gaussian: Array = np.zeros((2, 0))
     pure: Array = _NONE
-    ranged: Array = _NONE
+    bounded_range: Array = _NONE
     poisson: Array = np.zeros((2, 0))
 
     def join(self, other: Releases) -> Releases:
@@ -534,7 +534,7 @@ def _squares(releases: Releases) -> Array:
         parts = [
             np.minimum(releases.laplace**2, 3.0),
             np.minimum(releases.pure**2, 3.0),
-            np.minimum(releases.ranged**2, 3.0),
+            np.minimum(releases.bounded_range**2, 3.0),
             np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
@@ -565,7 +565,7 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
         low, high = (h, high) if added <= _GRID_SHARE * total else (low, h)
     deviation = math.sqrt(total)
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
-    pure = np.concatenate([releases.laplace, amplify(*releases.sampled_laplace), releases.pure, releases.ranged])
+    pure = np.concatenate([releases.laplace, amplify(*releases.sampled_laplace), releases.pure, releases.bounded_range])
     guess = max(guess, float(pure.max(initial=0.0)))
     if releases.mu == 0.0 and not releases.sampled_gaussian.size and not releases.poisson.size:
         guess = min(guess, float(pure.sum()))
@@ -576,7 +576,7 @@ def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterat
     """Dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
     for loss, count in _buckets(_merge_small(releases.laplace, step), share):
         yield Pair(laplace_profile(loss, 1.0), loss, count)
-    for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.ranged]), step), share):
+    for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.bounded_range]), step), share):
         yield Pair(response_profile(loss), loss, count)
     for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
         yield Pair(laplace_profile(loss, rate), float(amplify(loss, rate)), count)

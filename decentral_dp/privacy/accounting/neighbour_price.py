@@ -148,12 +148,12 @@ def _least_price(coupled: Coupled, system: _Solver, victim: int, moved: Array) -
         elif patience:
             patience -= 1
         else:
-            wrong = _last_one(wrong)
+            wrong = _last_nonzero(wrong)
         free = free ^ wrong
     return best
 
 
-def _last_one(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _last_nonzero(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
     one = np.zeros_like(wrong)
     one.flat[np.flatnonzero(wrong)[-1]] = True
     return one

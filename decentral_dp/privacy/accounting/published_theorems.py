@@ -200,23 +200,23 @@ def theorem_4_1(step_decays: Mapping[str, float], noise_decays: Mapping[str, Arr
         *(Condition(f"v_{c} > max ς_{c}", v[c] - float(np.max(noise_decays[c]))) for c in noisy),
     )
 
-    def above(label: str, channel: str, right: float) -> Condition:
+    def lower_bound(label: str, channel: str, right: float) -> Condition:
         return Condition(f"2ς_{channel} > {label}", 2.0 * s[channel] - right)
 
     shared = (
-        above("v_z + v_y", "x", v["z"] + v["y"]),
-        above("v_z + v_y", "y", v["z"] + v["y"]),
-        above("v_y", "z", v["y"]),
+        lower_bound("v_z + v_y", "x", v["z"] + v["y"]),
+        lower_bound("v_z + v_y", "y", v["z"] + v["y"]),
+        lower_bound("v_y", "z", v["y"]),
     )
 
     def ergodic(gap: str, size: float) -> tuple[Condition, ...]:
         return (
             Condition("ς_x > 1/2", s["x"] - 0.5),
             *shared,
-            above(f"2v_z + {gap}", "x", 2.0 * v["z"] + size),
-            above(f"2v_z + {gap}", "y", 2.0 * v["z"] + size),
-            above(f"v_y + {gap}", "y", v["y"] + size),
-            above(f"v_z + {gap}", "z", v["z"] + size),
+            lower_bound(f"2v_z + {gap}", "x", 2.0 * v["z"] + size),
+            lower_bound(f"2v_z + {gap}", "y", 2.0 * v["z"] + size),
+            lower_bound(f"v_y + {gap}", "y", v["y"] + size),
+            lower_bound(f"v_z + {gap}", "z", v["z"] + size),
         )
 
     beta = min(
@@ -228,7 +228,7 @@ def theorem_4_1(step_decays: Mapping[str, float], noise_decays: Mapping[str, Arr
         2.0 - 2.0 * v["y"],
     )
     slow = 1.0 - v["x"]
-    strong = (above("v_x", "x", v["x"]), *shared)
+    strong = (lower_bound("v_x", "x", v["x"]), *shared)
     return Theorem(
         NAME_4_1,
         (

@@ -174,9 +174,9 @@ class _Moments:
         self._blocks = blocks
         spread = np.geomspace(1e-3, 1e7, 121) / reach
         self.tilts = np.concatenate([-spread[::-3], spread])
-        self.values = self.at(self.tilts)
+        self.values = self.evaluate(self.tilts)
 
-    def at(self, tilts: Array) -> Array:
+    def evaluate(self, tilts: Array) -> Array:
         total = np.zeros(tilts.size)
         for b in self._blocks:
             for k, t in enumerate(tilts):
@@ -195,7 +195,7 @@ class _Moments:
                 return None
             k = int(np.nanargmin(np.where(np.isfinite(found), found, np.inf)))
             tilts = np.geomspace(tilts[max(k - 1, 0)], tilts[min(k + 1, tilts.size - 1)], 17)
-            values = self.at(tilts)
+            values = self.evaluate(tilts)
         found = np.array([_chernoff_epsilon(v, t, log_delta) for t, v in zip(tilts, values, strict=True)])
         return float(tilts[int(np.argmin(found))])
 
@@ -204,7 +204,7 @@ class _Moments:
         # On a Poisson sample moments of high order take off suddenly: tilts close to θ have to be tried as well.
         near = theta * 2.0 ** -np.arange(1.0, 12.0)
         tilts = np.concatenate([self.tilts, theta - near, [theta], theta + near])
-        values = np.concatenate([self.values, self.at(tilts[self.tilts.size :])])
+        values = np.concatenate([self.values, self.evaluate(tilts[self.tilts.size :])])
         here = float(values[self.tilts.size + near.size])
         above, below = tilts > theta * 1.0001, tilts < theta * 0.9999
         high = ((values - here + _OUTSIDE)[above] / (tilts - theta)[above]).min()

@@ -58,7 +58,7 @@ class Gaussian:
     """
 
     name = "gaussian"
-    words = "Gaussian noise"
+    description = "Gaussian noise"
     norm: ClassVar[Norm] = "l2"
     pure = False
     unit: ClassVar[Unit] = "μ"

@@ -47,7 +47,7 @@ class Laplace:
     """
 
     name = "laplace"
-    words = "Laplace noise"
+    description = "Laplace noise"
     norm: ClassVar[Norm] = "l1"
     pure = True
     unit: ClassVar[Unit] = "ε"

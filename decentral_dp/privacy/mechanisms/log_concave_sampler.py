@@ -89,10 +89,10 @@ class Regularised(NamedTuple):
     def regularise(self, score: Score) -> Score:
         """Φ + (μ_r/2)|x − x₀|², (n, d) → (n,)."""
 
-        def scored(points: Array) -> Array:
+        def regularised_score(points: Array) -> Array:
             return np.asarray(score(points) + 0.5 * self.strength * ((points - self.anchor) ** 2).sum(axis=1))
 
-        return scored
+        return regularised_score
 
     def target(self, score: Score) -> Target:
         """The law as cells of a box of up to three dimensions draw it."""

@@ -24,7 +24,7 @@ class NothingHidden:
     """No noise on a value: whatever a record can move costs infinitely much. Fields as of `Mechanism`."""
 
     name: str
-    words: str
+    description: str
     unit: Unit = "ε"
     # Where nothing is hidden all rules agree, so that these releases may pass for Laplace ones.
     dominating_pair: DominatingPair | None = DominatingPair.LAPLACE
@@ -59,7 +59,7 @@ class Pure:
     """A release that is drawn by its value's own law, of pure ε. Fields as of `Mechanism`."""
 
     name: str
-    words: str
+    description: str
     dominating_pair: DominatingPair
 
     norm = None

@@ -4,7 +4,7 @@ Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviat
 `cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`, or `sample(…, context)`, which is told as
 a `Drawing` whose noise it draws: agent, round, channel, neighbours and their weights. It may have `unit` ("ε", which
 is the default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one
-record), `words`, `grid(scale, width)` and `float_slack(loss, width)`.
+record), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
 Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
 its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
@@ -40,7 +40,7 @@ _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": Do
 # What a field of this type takes, in words.
 _TYPES: Mapping[Any, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 # What a class says of itself, which is no option.
-_SAID = ("name", "words", "norm", "unit", "deviation", "privacy_unit")
+_SAID = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
 # Letters of a privacy unit.
 _LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
@@ -57,7 +57,7 @@ class OutsideMechanism:
     """
 
     name: str
-    words: str
+    description: str
     norm: Norm
     unit: Unit
     deviation: float
@@ -138,7 +138,7 @@ class OutsideMechanism:
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
                 try:
-                    whose = asked.whose(number, channel) if told else None
+                    whose = asked.drawing_of(number, channel) if told else None
                     row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
@@ -208,11 +208,21 @@ def register_outside(found: Any, options: Mapping[str, Any], key: str = "privacy
             raise _lacks(given, key, method, f"a method {method}, or none of this name")
     if (close := misspelt_method(type(given), _OPTIONAL_METHODS, _METHODS)) is not None:
         raise InputError(f"{key}: {close}")
-    words, protected = getattr(given, "words", f"{name} noise"), getattr(given, "privacy_unit", "")
+    description, protected = getattr(given, "description", f"{name} noise"), getattr(given, "privacy_unit", "")
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
         raise _lacks(given, key, "privacy_unit", wanted)
-    facts = (name, str(words), norm, unit, float(deviation), _options_text(given), digest_of(given), given, protected)
+    facts = (
+        name,
+        str(description),
+        norm,
+        unit,
+        float(deviation),
+        _options_text(given),
+        digest_of(given),
+        given,
+        protected,
+    )
     made = OutsideMechanism(*facts)
     _check_price(made)
     _check_sample(made)

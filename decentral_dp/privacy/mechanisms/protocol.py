@@ -50,8 +50,8 @@ class NormalVariates(NamedTuple):
 class Mechanism(Protocol):
     """A way of releasing a value, and its price.
 
-    name: in ledgers, results and scenarios. words: for the terminal and the page. norm: in which the sensitivity is
-    measured, None where it is none of a vector. pure: whether δ = 0 may be stated. unit: of the price, pure "ε" or the
+    name: in ledgers, results and scenarios. description: for people. norm: in which the sensitivity is measured,
+    None where it is none of a vector. pure: whether δ = 0 may be stated. unit: of the price, pure "ε" or the
     "μ" of a Gaussian pair. dominating_pair: None where nothing is known, which accountants refuse. charged: False where
     releases read no record. adds_noise: whether it is a `NoiseMechanism`. proven: False where nothing bounds what a
     release shows. amplified_by: ways of drawing a batch for which an amplification rule is known.
@@ -60,7 +60,7 @@ class Mechanism(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def words(self) -> str: ...
+    def description(self) -> str: ...
     @property
     def norm(self) -> Norm | None: ...
     @property
@@ -125,8 +125,8 @@ class Unnoised(NamedTuple):
 
     draws: of the agents, in order. query: (b, Σ widths), the private parts. grid: (b or 1, Σ widths), of
     every coordinate. scale: of the noise in units of the grid, of the same shape. widths: of the channels as they were
-    released; `query` may hold a part of the only one. workspace: arrays that are kept between calls. whose: row and
-    number of the channel → whose noise it is.
+    released; `query` may hold a part of the only one. workspace: arrays that are kept between calls. drawing_of: row
+    and number of the channel → whose noise it is.
     """
 
     draws: Draws
@@ -135,7 +135,7 @@ class Unnoised(NamedTuple):
     scale: Array
     widths: tuple[int, ...]
     workspace: Workspace
-    whose: Callable[[int, int], Drawing] = lambda row, channel: Drawing()
+    drawing_of: Callable[[int, int], Drawing] = lambda row, channel: Drawing()
 
 
 class NoiseMechanism(Mechanism, Protocol):

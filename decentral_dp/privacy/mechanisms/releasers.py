@@ -63,13 +63,13 @@ class NoiseSchedule:
     scale: Array
     decay: Array
 
-    def at(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
+    def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
         """The mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
         t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
         deviation = self.scale * (t + 1.0) ** -self.decay
         return noise_of(mechanism_of(mechanism), "a channel").scale_of(deviation)
 
-    def of(self, agents: NDArray[np.int64]) -> NoiseSchedule:
+    def select(self, agents: NDArray[np.int64]) -> NoiseSchedule:
         return NoiseSchedule(self.scale[agents], self.decay[agents])
 
 
@@ -164,7 +164,7 @@ class ScheduledReleaser:
     def _charged_scale(self, index: int, scale: Array, pairs: PairDraws) -> tuple[Array, dict[str, Array]]:
         """The scale that a release is charged at, (b,) or (1,), and what was drawn of noise that neighbours share."""
         rounds = np.array([index // self.releases_per_round])
-        charged, shared = pairs.noise.charged(scale[None], rounds, pairs.agents)
+        charged, shared = pairs.noise.charged_scales(scale[None], rounds, pairs.agents)
         return charged[0], {name: drawn[0] for name, drawn in shared.items()}
 
     def _in_time(self, index: int, value: Bounded, scale: Array) -> Bounded:
@@ -172,11 +172,11 @@ class ScheduledReleaser:
         width, at = value.private.shape[1], np.array([index])
         grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
 
-        def of(s: Sensitivity) -> Sensitivity:
+        def with_factor(s: Sensitivity) -> Sensitivity:
             moved = charged_sensitivity(cast(TimeFactor, self.factor), at, s.sensitivity[None], grid, width)
             return s._replace(sensitivity=moved[0])
 
-        return replace(value, sensitivities={split: of(s) for split, s in value.sensitivities.items()})
+        return replace(value, sensitivities={split: with_factor(s) for split, s in value.sensitivities.items()})
 
     def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
         t = index // self.releases_per_round
@@ -193,7 +193,7 @@ class ScheduledReleaser:
         channel_of_column = np.repeat(np.arange(len(widths)), widths)
         rows = schedule.scale.size // len(channels)
         rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * channel_of_column.size))))
-        scales = schedule.at(rounds, self.mechanism).reshape(rounds.size, len(channels), rows)
+        scales = schedule.scales(rounds, self.mechanism).reshape(rounds.size, len(channels), rows)
         grids = np.empty_like(scales)
         for k, width in enumerate(widths):
             grids[:, k] = mechanism.grid(scales[:, k].reshape(-1), width).reshape(rounds.size, rows)
@@ -235,7 +235,7 @@ class ScheduledReleaser:
             carry = carried_noise(factor, past)
         if pairs is not None:
             shared = pairs.sums(index, t, tagged, ratio)
-            ratio = ratio if pairs.noise.own is None else ratio * pairs.own[:, None]
+            ratio = ratio if pairs.noise.own_deviation is None else ratio * pairs.own_deviation[:, None]
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
             g_part = noise.grid if len(noise.grid) == 1 else noise.grid[part]
@@ -387,7 +387,7 @@ class PlannedReleaser:
 
     def generator(self, index: int, channel: str) -> np.random.Generator:
         """The keyed random bits of one release."""
-        return self._streams.at(0, index, tag(channel))
+        return self._streams.generator(0, index, tag(channel))
 
     def _charge(
         self, index: int, channel: str, value: Bounded | SelectionMechanism, bounds: Mapping[Split, float], scale: float
@@ -428,7 +428,7 @@ class ReleaseRefusedError(UserCodeError):
     """A release that was not planned, or that one record moves further than planned; it was not made."""
 
 
-class HeldToPlan:
+class PlanCheckedReleaser:
     """A `ScheduledReleaser` that refuses a round before anything of it is noised, where it is not what was priced.
 
     Args:
@@ -468,8 +468,8 @@ class HeldToPlan:
         at = -1 if line is None else int(np.searchsorted(line.rounds, index))
         if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
             raise ReleaseRefusedError(
-                f"{self._where(index)} it releases {channel} from records, which was not planned and priced; nothing "
-                "of that round was released. Mend the plan of releases, or `step`."
+                f"{self._step_location(index)} it releases {channel} from records, which was not planned and priced; "
+                "nothing of that round was released. Mend the plan of releases, or `step`."
             )
         for split, moved in value.sensitivities.items():
             planned = line.sensitivity[split][at, line.group] if split in line.sensitivity else np.zeros(1)
@@ -480,11 +480,11 @@ class HeldToPlan:
             if not fits.all():
                 row = int(np.argmin(fits))
                 raise ReleaseRefusedError(
-                    f"{self._where(index)} one {split} record may move {channel} by {moved.sensitivity[row]:.6g}, and "
-                    f"{np.broadcast_to(planned, fits.shape)[row]:.6g} was planned and priced; nothing of that round "
-                    "was released. Mend the plan of releases, or `step`."
+                    f"{self._step_location(index)} one {split} record may move {channel} by "
+                    f"{moved.sensitivity[row]:.6g}, and {np.broadcast_to(planned, fits.shape)[row]:.6g} was planned "
+                    "and priced; nothing of that round was released. Mend the plan of releases, or `step`."
                 )
 
-    def _where(self, index: int) -> str:
+    def _step_location(self, index: int) -> str:
         made_by = f"step of {self._algorithm.__name__}{place_in_class(self._algorithm, 'step')}"
         return f"round {-(-index // self._per_round)}: {made_by}:"

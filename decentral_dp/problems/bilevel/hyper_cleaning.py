@@ -113,8 +113,8 @@ class HyperCleaning(StackedProblem):
         return softmax.SoftmaxHyperparameter(self.n_features, self.classes, self.intercept)
 
     @property
-    def words(self) -> str:
-        return self.model.words
+    def description(self) -> str:
+        return self.model.description
 
     def predict(self, y: Array, features: Array) -> Array:
         return self.model.predict(y, features)

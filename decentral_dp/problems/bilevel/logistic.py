@@ -84,7 +84,7 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
             two_point=True,
         )
 
-    words: ClassVar[str] = "a linear model"
+    description: ClassVar[str] = "a linear model"
 
     def named_weights(self, y: Array) -> dict[str, Array]:
         """ "weight" (e, d), and "bias" (e,) where there is an intercept."""

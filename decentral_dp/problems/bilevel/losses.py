@@ -395,11 +395,11 @@ class LossProblem:
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
         """Weighted means of (l, h) per row; NaN where a loss raises. A record of weight zero is not evaluated."""
 
-        def both(x: Tensor, y: Tensor, *record: Tensor) -> dict[str, Tensor]:
+        def losses_of(x: Tensor, y: Tensor, *record: Tensor) -> dict[str, Tensor]:
             return {"lower": self.lower_loss(x, y, *record), "upper": self.upper_loss(x, y, *record)}
 
         lower, upper = (np.zeros(len(x)) for _ in range(2))
-        grid = self._capture(("losses",), lambda: over_grid(both, 2))
+        grid = self._capture(("losses",), lambda: over_grid(losses_of, 2))
         self._average([lower, upper], grid, (x, y), records, weights)
         return lower, upper
 
@@ -445,10 +445,12 @@ class LossProblem:
                 weight = weights[done : done + len(chunk[0])]
                 done += len(weight)
 
-                def weighed(*some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight) -> list[Array]:
+                def weighted_sums(
+                    *some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight
+                ) -> list[Array]:
                     return [v @ weight for v in _numbers(grid(*some, *chunk))]
 
-                _add_rows(out, weighed, rows, width * len(weight), self.device)
+                _add_rows(out, weighted_sums, rows, width * len(weight), self.device)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""

@@ -338,14 +338,14 @@ class MetaLearning:
         chances, residual = self.tasks.residual(heads.y @ phi.T, label)
         residual, upstream = residual.reshape(len(heads.y), -1), heads.y[:, :-1]
 
-        def put(term: str, cotangents: Array, bound: float) -> None:
+        def add_sum(term: str, cotangents: Array, bound: float) -> None:
             if term in sums:
                 sums[term] += self.network.clipped_sum(x, tape, cotangents, bound, clip.norm)
 
-        put("upper_grad_x", residual.T @ upstream, clip.x)
+        add_sum("upper_grad_x", residual.T @ upstream, clip.x)
         if "lower_hvp" in sums:
             slope = self.tasks.slope(chances, heads.z @ phi.T, label).reshape(len(heads.y), -1)
-            put("lower_jvp", slope.T @ upstream + residual.T @ heads.z[:, :-1], clip.x)
+            add_sum("lower_jvp", slope.T @ upstream + residual.T @ heads.z[:, :-1], clip.x)
             sums["lower_hvp"] += (linear.clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
         # Last, for clipping scales the residual in place.
         term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)

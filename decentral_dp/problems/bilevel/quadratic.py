@@ -127,7 +127,7 @@ class Quadratic(Penalised, StackedProblem):
         n = len(records.target)
         return fit_scores(2.0 * self.losses(x, y, records, np.full(n, 1.0 / n))[1], records.target)
 
-    words: ClassVar[str] = "a linear model"
+    description: ClassVar[str] = "a linear model"
 
     def predict(self, y: Array, features: Array) -> Array:
         """aᵀy, (b, N)."""

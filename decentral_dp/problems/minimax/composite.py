@@ -228,8 +228,8 @@ class Composite(Minimax):
 
     def _add(self, total: Array, query: ClippedQuery, seen: _Evaluations, kept: list[Any]) -> None:
         """Add what these records contribute to the total, or keep it until there are more to be added at once."""
-        now = seen.at(query.x, query.y)
-        before = None if query.since is None else seen.at(*query.since)
+        now = seen.evaluate(query.x, query.y)
+        before = None if query.earlier_point is None else seen.evaluate(*query.earlier_point)
         if query.term in _BY_MODEL:
             here, there = now.slope, None if before is None else before.slope
             extra = _extra_rows(query.term, now)
@@ -276,7 +276,7 @@ class Composite(Minimax):
     def confidences(self, x: Array, records: Labelled) -> Array | None:
         return self.objective.confidences(self._outputs(self._split_x(x)[0], records))
 
-    words = "a model"
+    description = "a model"
 
     def predict(self, y: Array, features: Array) -> Array:
         """As of `problems.protocol.Predictor`, of x (b, p) in the place of y."""
@@ -305,7 +305,7 @@ class Composite(Minimax):
         return x[: self.model.p], x[self.model.p :]
 
 
-class _At(NamedTuple):
+class _Evaluation(NamedTuple):
     """One evaluation: the point, the outputs, and the derivatives there."""
 
     x: Array
@@ -326,28 +326,28 @@ class _Evaluations:
         self._records = records
         self._left = left
         self._tapes: list[tuple[Array, Array, Any]] = []
-        self._all: list[_At] = []
+        self._all: list[_Evaluation] = []
 
-    def at(self, x: Array, y: Array) -> _At:
+    def evaluate(self, x: Array, y: Array) -> _Evaluation:
         for known in self._all:
             if _is_same(known.x, x) and _is_same(known.y, y):
                 return known
         weights, extra = self._problem._split_x(x)
         outputs, tape = self._forward(weights)
         slopes = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
-        values = Values(*map(self._masked, slopes))
-        found = _At(x, y, outputs, values, Slope(tape, values.outputs))
+        values = Values(*map(self._mask_rows, slopes))
+        found = _Evaluation(x, y, outputs, values, Slope(tape, values.outputs))
         self._all.append(found)
         return found
 
-    def rows(self, term: str, at: _At) -> Array:
+    def rows(self, term: str, at: _Evaluation) -> Array:
         """(n, width) of a term other than grad_x."""
         if term == "grad_y":
             return at.values.y
         extra = self._problem._split_x(at.x)[1]
-        return self._masked(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
+        return self._mask_rows(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
 
-    def _masked(self, rows: Array) -> Array:
+    def _mask_rows(self, rows: Array) -> Array:
         return rows if self._left is None else np.where(self._left[:, None], np.nan, rows)
 
     def _forward(self, weights: Array) -> tuple[Array, Any]:
@@ -359,7 +359,7 @@ class _Evaluations:
         return outputs, tape
 
 
-def _extra_rows(term: str, at: _At) -> Array:
+def _extra_rows(term: str, at: _Evaluation) -> Array:
     """What a record's gradient has beside the model's weights: the further coordinates of x, then those of y."""
     own = at.values.extra
     return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)

@@ -298,11 +298,11 @@ def _labels(labels: Array, classes: int) -> Tensor:
 def _oracle(loss: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], dict[str, Tensor]]:
     from torch.func import grad_and_value, vmap
 
-    def both(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def values_and_slopes(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         slopes, values = vmap(grad_and_value(loss))(outputs, labels)
         return {"values": values, "slopes": slopes}
 
-    return both
+    return values_and_slopes
 
 
 def _check_own(path: Path, loss: Callable[..., Any], outputs: int, classes: int) -> None:

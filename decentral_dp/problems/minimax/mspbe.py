@@ -271,8 +271,8 @@ class Mspbe(Minimax):
         out = []
         for query in queries:
             row = self._gradients(record, query.x, query.y, seen)[query.term]
-            if query.since is not None:
-                row = row - self._gradients(record, *query.since, seen)[query.term]
+            if query.earlier_point is not None:
+                row = row - self._gradients(record, *query.earlier_point, seen)[query.term]
             out.append(row if query.centre is None else row - query.centre)
         return out
 

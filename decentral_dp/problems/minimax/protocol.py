@@ -181,7 +181,7 @@ class Attackable(Protocol):
         ...
 
 
-def summed_over(
+def sum_over_parts(
     problem: Minimax, parts: Iterable[tuple[Any, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
 ) -> list[Array]:
     """Sum over records that are evaluated apart.

@@ -163,7 +163,7 @@ class Wgan(Minimax):
             along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
             start += n
             for total, query in zip(totals, queries, strict=True):
-                since = None if query.since is None else query.since[1]
+                since = None if query.earlier_point is None else query.earlier_point[1]
                 total += self._clipped_sum(query.y, part, along, since, query.bound)
         return totals
 

@@ -163,8 +163,8 @@ class Training(StackedProblem):
         """
         if norm not in self.model.norms:
             raise InputError(
-                f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.words} clips them in "
-                'l2 alone. Take mechanism = "gaussian", or model = "linear".'
+                f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.description} clips "
+                'them in l2 alone. Take mechanism = "gaussian", or model = "linear".'
             )
         rows = checked_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
@@ -295,8 +295,8 @@ class Training(StackedProblem):
         return out if self.n_classes else out[..., 0]
 
     @property
-    def words(self) -> str:
-        return self.model.words
+    def description(self) -> str:
+        return self.model.description
 
     def named_weights(self, y: Array) -> dict[str, Array]:
         """The weights by name, in shape, as in a torch `state_dict`. y: (p + q,), as of `predicting`."""

@@ -18,7 +18,7 @@ from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page import guarantee, run
-from decentral_dp.reporting.words import Json, capitalise, topology_name, words_of
+from decentral_dp.reporting.words import Json, capitalise, choose_words, topology_name
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 from decentral_dp.user_code import own_name
@@ -146,7 +146,7 @@ def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -
 
 
 def _graph(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
-    if words_of(privacy, graph).network or graph.get("agents") == 1:
+    if choose_words(privacy, graph).network or graph.get("agents") == 1:
         return []
     network = f"{capitalise(topology_name(graph))}, {graph['weights']} weights: {graph_text(graph)}."
     return [tag("p", network, *(f" {capitalise(str(note))}." for note in graph.get("notes") or []))]

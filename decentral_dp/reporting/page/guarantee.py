@@ -17,7 +17,7 @@ from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsi
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.markup import Html, Part, formula, join, scroll_box, table, tag, unbroken
 from decentral_dp.reporting.page.run import fact_list, figures
-from decentral_dp.reporting.words import Json, SettingWords, observer_text, power_text, spans, words_of
+from decentral_dp.reporting.words import Json, SettingWords, choose_words, observer_text, power_text, spans
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
 
@@ -39,7 +39,7 @@ def guarantee_section(result: RunResult) -> list[Html]:
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
-        f"Two data sets that differ in {_neighbours_text(privacy, words.kind)} Partition, split, order, counts, "
+        f"Two data sets that differ in {_neighbours_text(privacy, words.record_kind)} Partition, split, order, counts, "
         "classes and scaling constants are public. "
         f"{'Runs' if privacy.protected else 'A person with several records is protected less, and runs'} on the same "
         "records add up.",
@@ -63,11 +63,11 @@ def guarantee_section(result: RunResult) -> list[Html]:
 
 def _setting_words(result: RunResult) -> SettingWords:
     """Words of the setting; of one level and of minimax problems those without z and validation records."""
-    words = words_of(result.privacy, result.topology)
+    words = choose_words(result.privacy, result.topology)
     if not (result.is_one_level or result.is_minimax):
         return words
-    private = f"{'x, y' if result.is_minimax else 'y'} in state.npz" if words.many else words.private
-    return replace(words, kind="", dearest="", private=private)
+    private = f"{'x, y' if result.is_minimax else 'y'} in state.npz" if words.has_local_models else words.private
+    return replace(words, record_kind="", epsilon_parts="", private=private)
 
 
 def _neighbours_text(privacy: PrivacyStatement, kept: str) -> str:
@@ -79,7 +79,7 @@ def _neighbours_text(privacy: PrivacyStatement, kept: str) -> str:
 
 def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
     """The guarantee in a paragraph. graph: as in `result.json`."""
-    words, claim = words_of(privacy, graph), privacy.claimed
+    words, claim = choose_words(privacy, graph), privacy.claimed
     delta, epsilon = delta_text(privacy.delta), epsilon_text(privacy.epsilon_max)
     proven = (
         "Nothing can be proven for this protocol on this problem: the certified ε is ∞."
@@ -95,16 +95,16 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
     verdicts = {
         "certified": (
             title,
-            f"An adversary who sees {words.sees}{beside}, and knows everything except {_unknown(privacy)} "
+            f"An adversary who sees {words.adversary_view}{beside}, and knows everything except {_unknown(privacy)} "
             f"at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} allows. "
             f"This holds by construction{unchecked}: "
-            f"{words.because.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",
+            f"{words.privacy_reason.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",
         ),
         "as_printed": (
             "As printed, for comparison. ",
-            " ".join([words.printed[claim is None], proven, *([_claim_in_words(claim)] if claim else [])]),
+            " ".join([words.printed_protocol[claim is None], proven, *([_claim_in_words(claim)] if claim else [])]),
         ),
-        "none": ("None. ", f"Noise was switched off, and {words.unprotected}: nothing is private."),
+        "none": ("None. ", f"Noise was switched off, and {words.unnoised_values}: nothing is private."),
     }
     unknown = (f"Unknown guarantee “{privacy.guarantee}”. ", "Treat the run as not private.")
     good = "warn" if privacy.is_declared else "good"
@@ -171,10 +171,14 @@ def _coverage(result: RunResult, words: SettingWords) -> list[Html]:
     ledger = (tag("code", "ledger.parquet"), f" and the scenario but for its seed: {words.settings}")
     solved = ("the exact lower solution at the published x, which the scores are of",)
     halves: list[tuple[str, str, list[tuple[Part, ...]]]] = [
-        ("Covered", f"{words.covered}, and whatever is computed from it{empty}:", [(words.release,), RELEASED, ledger]),
+        (
+            "Covered",
+            f"{words.coverage}, and whatever is computed from it{empty}:",
+            [(words.release,), RELEASED, ledger],
+        ),
         (
             "Not covered",
-            f"{words.uncovered}, because it reads private data:",
+            f"{words.exclusions}, because it reads private data:",
             [(words.private,), MEASURED, *([solved] if result.solves_lower else []), CHOSEN],
         ),
     ]
@@ -242,7 +246,7 @@ def signal_section(result: RunResult) -> list[Html]:
     privacy = result.privacy
     if not privacy.signal:
         return []
-    heads = ("Channel", "in one release", words_of(privacy, result.topology).signal)
+    heads = ("Channel", "in one release", choose_words(privacy, result.topology).signal)
     rows = [
         (channel, [tag("td", _ratio(v), class_="number") for v in (signal.one_release, signal.all_releases)])
         for channel, signal in privacy.signal.items()
@@ -313,7 +317,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     blocks = [tag("h2", "Budget of every agent"), budget_table(privacy, agent_names(result.topology.get("labels")))]
     words = _setting_words(result)
     remarks = [
-        f"An agent's ε is what its most expensive record costs{words.dearest}. "
+        f"An agent's ε is what its most expensive record costs{words.epsilon_parts}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",
     ]
     if privacy.claimed:
@@ -353,11 +357,11 @@ def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
     for agents, row in zip(members, values, strict=True):
         merged.setdefault(tuple(map(epsilon_text, row)), []).extend(agents)
 
-    def called(agent: int) -> str:
+    def name_of(agent: int) -> str:
         return known[agent] if named else str(agent)
 
     if len(merged) <= LISTED_AGENTS:
-        body = [(_agent_names(list(map(called, sorted(of))), total, named), shown) for shown, of in merged.items()]
+        body = [(_agent_names(list(map(name_of, sorted(of))), total, named), shown) for shown, of in merged.items()]
     else:
         each = [row for agents, row in zip(members, values, strict=True) for _ in agents]
         stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*each, strict=True)]
@@ -367,7 +371,7 @@ def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
         ]
         dearest = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
         worst = [(agent, row) for row in dearest for agent in members[row][:WORST_AGENTS]][:WORST_AGENTS]
-        body += [(f"agent {called(agent)}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
+        body += [(f"agent {name_of(agent)}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
     groups = list(dict.fromkeys(column.group for column in columns))
     spans = [(group, [c for c in columns if c.group == group]) for group in groups]
     heads = [tag("th", unbroken(g), colspan=str(len(of)), scope="colgroup") for g, of in spans]

@@ -32,11 +32,11 @@ from decentral_dp.reporting.words import (
     Json,
     article,
     capitalise,
+    choose_words,
     graph_noun,
     power_text,
     score_text,
     topology_name,
-    words_of,
 )
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
@@ -84,7 +84,9 @@ def _who_did_what(result: RunResult) -> str:
     if not result.tunes_x:
         which = "train" if result.is_one_level else "lower"
         task = (known and known.lower_task) or f"minimised the {which} loss of {kind}"
-    where = words_of(result.privacy, graph).where or (f" on {article(graph_noun(graph))}" if graph and m > 1 else "")
+    where = choose_words(result.privacy, graph).participants or (
+        f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
+    )
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
 
 
@@ -103,26 +105,28 @@ def _budget(result: RunResult) -> str:
 
 def _score(result: RunResult) -> str:
     """The end of the first sentence."""
-    words = words_of(result.privacy, result.topology)
+    words = choose_words(result.privacy, result.topology)
     of = f" of the {result.evaluated_on}" if result.solves_lower else ""
     of += " before it diverged" if result.has_diverged else ""
     for name, (word, digits) in JUDGES.items():
         if (value := result.score(name)) is not None:
-            return f"; {words.mean}held-out {word} {value:.{digits}f}{of}"
+            return f"; {words.mean_prefix}held-out {word} {value:.{digits}f}{of}"
     kind = "upper" if result.tunes_x else "lower"
     loss = result.score(f"{kind}_loss")
     kind = "train" if result.is_one_level else kind
     return (
-        f"; {'' if result.has_diverged else words.final}{kind} loss {power_text(loss)}{of}" if loss is not None else ""
+        f"; {'' if result.has_diverged else words.final_prefix}{kind} loss {power_text(loss)}{of}"
+        if loss is not None
+        else ""
     )
 
 
 def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     """The main numbers as (name, value, note)."""
-    privacy, words = result.privacy, words_of(result.privacy, result.topology)
+    privacy, words = result.privacy, choose_words(result.privacy, result.topology)
     certified, delta = epsilon_text(privacy.epsilon_max), delta_text(privacy.delta)
     word = "Provable ε, as printed" if privacy.guarantee == "as_printed" else "Certified ε per agent"
-    tiles = [(word, certified, f"at δ = {delta}, {words.whose}")]
+    tiles = [(word, certified, f"at δ = {delta}, {words.epsilon_owner}")]
     if privacy.is_declared and privacy.is_noisy:
         tiles = [("ε per agent, on declared constants", certified, f"at δ = {delta}, only if they are true")]
     if not privacy.is_noisy:
@@ -141,13 +145,13 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
 
 def _score_tile(result: RunResult) -> list[tuple[str, str, str]]:
     """Held-out AUC, accuracy or R², where there is one."""
-    words = words_of(result.privacy, result.topology)
+    words = choose_words(result.privacy, result.topology)
     for name, (word, digits) in JUDGES.items():
         if (value := result.score(name)) is None:
             continue
         low, high = result.metric(f"{name}_min"), result.metric(f"{name}_max")
         spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
-        note = f"{words.over}{spread}" if words.over else f"of the {result.evaluated_on}"
+        note = f"{words.score_scope}{spread}" if words.score_scope else f"of the {result.evaluated_on}"
         if result.has_diverged:
             note = "at the last evaluation before it diverged"
         elif name == "test_r2" and (error := result.score("test_rmse")) is not None:
@@ -177,7 +181,7 @@ def _status(result: RunResult) -> list[Html]:
 def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     """The facts of the run, then the scenario's own words about itself."""
     problem, graph, privacy = result.problem, result.topology, result.privacy
-    words, privacy_table = words_of(privacy, graph, str(problem.get("solves"))), scenario.get("privacy") or {}
+    words, privacy_table = choose_words(privacy, graph, str(problem.get("solves"))), scenario.get("privacy") or {}
     # What a coordinator's program has settled by itself stands in the result, all else in the scenario.
     ran: Json = result.algorithm or scenario.get("algorithm") or {}
     settled: Json = ran.get("settled", ran)
@@ -214,7 +218,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
     ]
-    said = [(name, value) for name, value in rows if value and name not in words.unstated]
+    said = [(name, value) for name, value in rows if value and name not in words.omitted_rows]
     return [tag("h2", "What was run"), fact_list(said), *_description(scenario)]
 
 
@@ -361,7 +365,7 @@ _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 
 def score_table(result: RunResult) -> list[Html]:
     """The last metrics, a row each; nothing where there are none. A budget is no metric: it has a table of its own."""
-    metrics, words = result.metrics, words_of(result.privacy, result.topology)
+    metrics, words = result.metrics, choose_words(result.privacy, result.topology)
     rows = []
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
     if not result.tunes_x:
@@ -374,7 +378,9 @@ def score_table(result: RunResult) -> list[Html]:
         value = metrics[name]
         ending = next((e for e in ENDINGS if name.endswith(e)), "")
         stem = name.removesuffix(ending)
-        label = labels.get(stem, stem.replace("_", " ")) + (ENDINGS[ending][0] if ending and words.many else "")
+        label = labels.get(stem, stem.replace("_", " ")) + (
+            ENDINGS[ending][0] if ending and words.has_local_models else ""
+        )
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
@@ -444,7 +450,7 @@ def _published_x(x: Array | None, result: RunResult) -> list[Html]:
 
 def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:
     """Those of the named figures that the folder has, side by side."""
-    captions = words_of(result.privacy, result.topology).captions
+    captions = choose_words(result.privacy, result.topology).captions
     hidden = " They are those of the exact lower solution at the published x, which nobody sees."
     drawn = []
     for name in names:
@@ -461,7 +467,7 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
     words = "one agent, who talks to nobody" if graph.get("agents") == 1 else ""
     if not graph:
         return []
-    if words := words_of(result.privacy, graph).network or words:
+    if words := choose_words(result.privacy, graph).network or words:
         return [tag("h2", "Topology"), tag("p", f"{capitalise(words)}.")]
     rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
     drawing = figures(folder, result, "topology")

@@ -32,7 +32,7 @@ def _by_problem(minimax: Draw, others: Draw) -> Draw:
 
 
 FIGURES: Mapping[str, Draw] = {
-    "losses": _by_problem(curves.held_out, curves.losses),
+    "losses": _by_problem(curves.held_out_loss, curves.losses),
     "accuracy": _by_problem(curves.shares, curves.accuracy),
     "explained": curves.explained,
     "upper_variable": upper_variable,

@@ -70,7 +70,7 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     curves[d.result.evaluated_on or "test accuracy"] = (main, style.BLUE, "-")
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"
-    ax = _draw_panel(figure, curves, f"accuracy {d.scored_on} (share)", f"{when} {main.ends[1]:.2f}{spread}")
+    ax = _draw_panel(figure, curves, f"accuracy {d.score_suffix} (share)", f"{when} {main.ends[1]:.2f}{spread}")
     style.flat_axis(ax, _all_values(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     return True
@@ -85,7 +85,7 @@ def explained(figure: Figure, d: Drawing) -> bool:
     off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
     score = f"{main.ends[1]:.2f}".replace("-", "−")
     label = "mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on
-    ax = _draw_panel(figure, {label: (main, style.BLUE, "-")}, f"R² {d.scored_on}", f"{when} {score}{off}")
+    ax = _draw_panel(figure, {label: (main, style.BLUE, "-")}, f"R² {d.score_suffix}", f"{when} {score}{off}")
     ax.axhline(0.0, color=style.GREY, linewidth=1.0, linestyle=":")
     style.flat_axis(ax, _all_values([main]))
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
@@ -136,7 +136,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
     if not proven and not levels:
         return False
     if (
-        not d.setting_words.many and claimed is None and spent is not None and spent.rounds[-1] <= 1
+        not d.setting_words.has_local_models and claimed is None and spent is not None and spent.rounds[-1] <= 1
     ):  # All in one round.
         return False
     ax = figure.subplots()
@@ -158,7 +158,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
             va="top",
         )
     _draw_levels(ax, levels)
-    ax.set_ylabel(f"{d.setting_words.spent}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
+    ax.set_ylabel(f"{d.setting_words.epsilon_axis}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
     style.title(ax, _verdict(d, certified, claimed))
     return True
 
@@ -234,7 +234,7 @@ HELD_OUT = (
 )
 
 
-def held_out(figure: Figure, d: Drawing) -> bool:
+def held_out_loss(figure: Figure, d: Drawing) -> bool:
     """A loss on held-out records by round."""
     score = next(((label, c) for name, label in HELD_OUT if (c := d.score(name)) is not None), None)
     if score is None or not np.isfinite(score[1].mean).any():
@@ -291,7 +291,7 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
     if d.x is None or not 0 < d.x.shape[1] <= DRAWN_COORDINATES or not np.all(np.abs(d.x) < OVERFLOW):
         return False
-    if not d.setting_words.many and d.x.size == 1:  # The page says it in words.
+    if not d.setting_words.has_local_models and d.x.size == 1:  # The page says it in words.
         return False
     if not d.result.tunes_x or {f"{end:.3g}" for end in (d.x.min(), d.x.max())} == {_start_text(d)}:
         return False
@@ -332,7 +332,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
         return False
     rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
     # What one release carries is said in words.
-    if rows.empty or (not d.setting_words.many and rows["release"].nunique() == 1):
+    if rows.empty or (not d.setting_words.has_local_models and rows["release"].nunique() == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     unbounded = [str(c) for c in rows.loc[~np.isfinite(rows["sensitivity"]), "channel"].unique()]
@@ -370,7 +370,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     elif "uncertified" in drawn:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
-        if not d.setting_words.many:  # One number for all kinds of records, by the one that can do most.
+        if not d.setting_words.has_local_models:  # One number for all kinds of records, by the one that can do most.
             ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"

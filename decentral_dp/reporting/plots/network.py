@@ -34,7 +34,7 @@ def topology(figure: Figure, d: Drawing) -> bool:
     graph = d.result.topology
     m = int(graph.get("agents") or 0)
     # With a coordinator the graph plays no part.
-    if not 1 <= m <= DRAWN_AGENTS or not d.setting_words.many:
+    if not 1 <= m <= DRAWN_AGENTS or not d.setting_words.has_local_models:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     at, (values, label) = _own_places(graph, m), _node_values(d.result, m)

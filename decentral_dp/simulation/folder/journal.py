@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from decentral_dp.engines.protocol import Saved, Snapshot
+from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
@@ -54,7 +54,7 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
-from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, home_of, to_bytes
+from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
@@ -71,11 +71,11 @@ class Interruption:
 
     Args:
         root: of its noise; None where it was not kept.
-        drawn_for: digest of the scenario and of the records that it was drawn for.
+        input_digest: digest of the scenario and of the records that it was drawn for.
         versions: of what computed it.
         leased_rounds: rounds that may have been released.
         in_flight: rounds that may have been released since the root was last another, or since the run was begun.
-        saved: the last state that can be read; None for the start.
+        saved_state: the last state that can be read; None for the start.
         state_number: number of that state's file; 0 for the start.
         rows: what was measured up to there.
         extended_rounds: rounds of the run, where they are more than it was begun with.
@@ -85,11 +85,11 @@ class Interruption:
     """
 
     root: Root | None
-    drawn_for: str
+    input_digest: str
     versions: dict[str, str]
     leased_rounds: int
     in_flight: int
-    saved: tuple[int, bytes] | None
+    saved_state: tuple[int, bytes] | None
     state_number: int
     rows: list[Row]
     extended_rounds: int | None = None
@@ -97,17 +97,17 @@ class Interruption:
     states: Sequence[dict[str, Any]] = ()
     releases: Digests = field(default_factory=dict)
 
-    def state(self, job: Job) -> Saved | None:
+    def state(self, job: Job) -> SavedState | None:
         """Where the run goes on; None where it starts anew, with the same draws.
 
         Raises:
             InputError: the state is of another version of the algorithm, or of other blocks of agents.
         """
-        if self.saved is None:
+        if self.saved_state is None:
             return None
-        t, content = self.saved
+        t, content = self.saved_state
         try:
-            parts = tuple(from_bytes(content, home_of(job.algorithm)))
+            parts = tuple(from_bytes(content, module_of(job.algorithm)))
         except UnreadableError as error:
             raise InputError(
                 f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
@@ -119,7 +119,7 @@ class Interruption:
                 f"resume: agents were hosted in {len(parts)} blocks, and are in {blocks} now. Put run.blocks, "
                 "run.engine and run.agents_per_actor back to what they were."
             )
-        return Saved(t, parts)
+        return SavedState(t, parts)
 
 
 def lock_folder(folder: Path) -> IO[bytes]:
@@ -185,7 +185,7 @@ def _read_interruption(folder: Path) -> Interruption:
         scenario = regular(scenario_begun(folder), "resume").read_text(encoding="utf-8")
         if not scenario.endswith(str(kept.get("ends", ""))):
             raise ValueError(f"the last line of {BEGUN} is missing")
-        drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
+        input_digest, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
         windows, in_flight = _windows_to_charge(entries)
@@ -202,7 +202,7 @@ def _read_interruption(folder: Path) -> Interruption:
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
     of_course = (saved, number, rows, extended, windows, states, releases)
-    return Interruption(root, drawn_for, computed_by, leased, in_flight, *of_course)
+    return Interruption(root, input_digest, computed_by, leased, in_flight, *of_course)
 
 
 def scenario_begun(folder: Path) -> Path:
@@ -217,7 +217,7 @@ def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
     Raises:
         InputError: it would not make the same draws, or not on the same records.
     """
-    if noise_digest(job) != found.drawn_for:
+    if noise_digest(job) != found.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
@@ -226,7 +226,7 @@ def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
     here = machine() | device_versions(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
     # Agents that have lost the last of their own states go on from an earlier one.
-    certain = found.saved[0] if found.saved and not job.states_are_elsewhere else 0
+    certain = found.saved_state[0] if found.saved_state and not job.states_are_elsewhere else 0
     if others and found.leased_rounds > certain:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
@@ -240,15 +240,15 @@ def before_damage(found: Interruption, job: Job, folder: Path) -> Interruption:
 
     From there the same draws give the same values.
     """
-    if not job.scenario.run.keep_releases or found.saved is None:
+    if not job.scenario.run.keep_releases or found.saved_state is None:
         return found
     place = folder / IN_PROGRESS
     with refuse_unreadable("resume"):
         end = intact_until(place, job, found.releases)
-    if end >= job.first_release(found.saved[0]):
+    if end >= job.first_release(found.saved_state[0]):
         return found
     saved, number, rows = _last_state(place, [e for e in found.states if job.first_release(int(e["round"])) <= end])
-    return replace(found, saved=saved, state_number=number, rows=rows)
+    return replace(found, saved_state=saved, state_number=number, rows=rows)
 
 
 def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
@@ -298,7 +298,7 @@ def _windows_to_charge(entries: Sequence[dict[str, Any]]) -> tuple[tuple[Window,
             first, last = entry["charged_again"]
             windows.append(Window(int(first), int(last)))
             # Of a new root the first release is that of the state that it goes on from.
-            in_flight = windows[-1].first
+            in_flight = windows[-1].first_round
         in_flight = max(in_flight, int(entry.get("leased", 0)))
     return tuple(windows), in_flight
 
@@ -381,14 +381,14 @@ class RunInProgress:
     def __init__(self, folder: Path, job: Job, lock: IO[bytes], found: Interruption | None = None) -> None:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
-        self._home = home_of(job.algorithm)
+        self._home = module_of(job.algorithm)
         self._before = self._leased = 0 if found is None else found.leased_rounds
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
         self._kept, self._written = (0, 0) if found is None else (found.state_number, len(found.rows))
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
-        after = 0 if found is None or found.saved is None else found.saved[0]
+        after = 0 if found is None or found.saved_state is None else found.saved_state[0]
         parts = {} if found is None else found.releases
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
@@ -416,7 +416,7 @@ class RunInProgress:
         )
         self._write(charged_again=list(window))
         # Rounds under the new root are on record before they are released, as those under the old one were.
-        self._leased = self._leased_from = window.first
+        self._leased = self._leased_from = window.first_round
 
     # --- from the engine --------------------------------------------------------------------------------------------
 
@@ -508,7 +508,7 @@ class RunInProgress:
         """Rounds of which something may have been released."""
         return max(self._before, min(self._leased, self._reached + 1))
 
-    def end(self, status: str, reason: str) -> None:
+    def write_interruption(self, status: str, reason: str) -> None:
         """Say in the folder why the run is not complete, what was released, and what that costs.
 
         Args:
@@ -627,7 +627,7 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
     """The text of result.json: the price of what is released after so many rounds."""
     spent: Any = job
     if released < job.rounds:
-        ledger = job.ledger.until(released)
+        ledger = job.ledger.truncate(released)
         budget = price(ledger, job.scenario.privacy.delta)
         spent = replace(spent, rounds=released, ledger=ledger, budget=budget)
     covered = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"

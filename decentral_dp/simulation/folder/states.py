@@ -44,14 +44,14 @@ class UnreadableError(ValueError):
     """A file that does not hold saved values, or names what is not known."""
 
 
-class Home(NamedTuple):
+class AuthorModule(NamedTuple):
     """A module from outside this package, whose classes may occur: its name, and what it defines."""
 
-    module: str
+    name: str
     names: Mapping[str, Any]
 
 
-def home_of(algorithm: Any) -> Home:
+def module_of(algorithm: Any) -> AuthorModule:
     """The module of an algorithm, as its author wrote it.
 
     Python does not know a user's own file as a module; what it defines are then the globals of its functions.
@@ -61,17 +61,17 @@ def home_of(algorithm: Any) -> Home:
     kind = type(algorithm)
     module = kind.__module__
     if module in sys.modules:
-        return Home(module, vars(sys.modules[module]))
+        return AuthorModule(module, vars(sys.modules[module]))
     functions = (f.__globals__ for f in vars(kind).values() if isinstance(f, FunctionType))
-    return Home(module, next((names for names in functions if names.get("__name__") == module), {}))
+    return AuthorModule(module, next((names for names in functions if names.get("__name__") == module), {}))
 
 
-def to_bytes(value: Any, home: Home) -> bytes:
+def to_bytes(value: Any, module: AuthorModule) -> bytes:
     """Write values as bytes.
 
     Args:
         value: nested values; arrays keep their layout in memory, on which the last bits of sums may depend.
-        home: the module of the algorithm.
+        module: the module of the algorithm.
 
     Returns:
         An .npz archive.
@@ -80,18 +80,18 @@ def to_bytes(value: Any, home: Home) -> bytes:
         TypeError: something is neither a value nor a nesting of values; the message says what.
 
     Example:
-        >>> kept = to_bytes({"x": np.array([1.0, 2.0]), "round": 3}, Home("", {}))
-        >>> from_bytes(kept, Home("", {}))
+        >>> kept = to_bytes({"x": np.array([1.0, 2.0]), "round": 3}, AuthorModule("", {}))
+        >>> from_bytes(kept, AuthorModule("", {}))
         {'x': array([1., 2.]), 'round': 3}
     """
     arrays: dict[str, NDArray[Any]] = {}
-    structure = json.dumps(_describe(value, arrays, home))
+    structure = json.dumps(_describe(value, arrays, module))
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **{_STRUCTURE: np.array(structure)}, **arrays)
     return out.getvalue()
 
 
-def from_bytes(content: bytes, home: Home) -> Any:
+def from_bytes(content: bytes, module: AuthorModule) -> Any:
     """Read what `to_bytes` wrote.
 
     Raises:
@@ -100,16 +100,16 @@ def from_bytes(content: bytes, home: Home) -> Any:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        return _built(json.loads(str(arrays[_STRUCTURE])), arrays, home)
+        return _built(json.loads(str(arrays[_STRUCTURE])), arrays, module)
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"these are no saved values ({error})") from error
 
 
-def _describe(value: Any, arrays: dict[str, NDArray[Any]], home: Home) -> Any:
+def _describe(value: Any, arrays: dict[str, NDArray[Any]], module: AuthorModule) -> Any:
     """JSON that says what a value is; arrays go into `arrays`."""
 
     def inner(part: Any) -> Any:
-        return _describe(part, arrays, home)
+        return _describe(part, arrays, module)
 
     if value is None or type(value) in (bool, int, str):
         return {"value": value}
@@ -118,10 +118,10 @@ def _describe(value: Any, arrays: dict[str, NDArray[Any]], home: Home) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return _array(value, arrays)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"named": _name(type(value), home), "parts": [inner(v) for v in value]}
+        return {"named": _name(type(value), module), "parts": [inner(v) for v in value]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: inner(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return {"fields": _name(type(value), home), "parts": fields}
+        return {"fields": _name(type(value), module), "parts": fields}
     if type(value) in (list, tuple):
         return {type(value).__name__: [inner(v) for v in value]}
     if isinstance(value, Mapping):
@@ -154,18 +154,18 @@ def _with_strides(array: NDArray[Any], strides: list[int]) -> NDArray[Any]:
     return out
 
 
-def _name(kind: type, home: Home) -> list[str]:
+def _name(kind: type, module: AuthorModule) -> list[str]:
     """Where the class of a value is found again.
 
     Raises:
         TypeError: it is not found there.
     """
-    own = kind.__module__ == home.module
+    own = kind.__module__ == module.name
     if not own and not _is_ours(kind.__module__):
         raise TypeError(f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is")
     name = [_OWN if own else kind.__module__, kind.__qualname__]
     try:
-        _class(name, home)
+        _class(name, module)
     except (KeyError, AttributeError) as error:
         raise TypeError(f"a {kind.__qualname__} cannot be kept; define it at the top of its file") from error
     return name
@@ -175,11 +175,11 @@ def _is_ours(module: str) -> bool:
     return module.split(".")[0] == __package__.split(".")[0]
 
 
-def _class(name: list[str], home: Home) -> Any:
+def _class(name: list[str], module: AuthorModule) -> Any:
     where, what = name
     first, *rest = what.split(".")
     if where == _OWN:
-        found: Any = home.names[first]
+        found: Any = module.names[first]
     elif _is_ours(where):
         found = getattr(sys.modules[where], first)
     else:
@@ -191,9 +191,9 @@ def _class(name: list[str], home: Home) -> Any:
     return found
 
 
-def _built(described: Any, arrays: Mapping[str, NDArray[Any]], home: Home) -> Any:
+def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorModule) -> Any:
     def inner(part: Any) -> Any:
-        return _built(part, arrays, home)
+        return _built(part, arrays, module)
 
     if "value" in described:
         return described["value"]
@@ -205,9 +205,9 @@ def _built(described: Any, arrays: Mapping[str, NDArray[Any]], home: Home) -> An
             return array[()]
         return _with_strides(array, described["strides"]) if "strides" in described else array
     if "named" in described:
-        return _class(described["named"], home)(*map(inner, described["parts"]))
+        return _class(described["named"], module)(*map(inner, described["parts"]))
     if "fields" in described:
-        return _class(described["fields"], home)(**{k: inner(v) for k, v in described["parts"].items()})
+        return _class(described["fields"], module)(**{k: inner(v) for k, v in described["parts"].items()})
     if "dict" in described:
         return {inner(k): inner(v) for k, v in described["dict"]}
     if "list" in described:
@@ -227,25 +227,25 @@ class AgentStates:
     Args:
         folder: where they lie.
         name: begins the name of each file.
-        home: the module of the algorithm.
+        module: the module of the algorithm.
         receipts: of what this run has kept so far; default none.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     states = AgentStates(Path(folder) / STATES, "run-0", Home("", {}))
-        ...     kept = [states.keep(t, {"y": float(t)}) for t in (10, 20, 30)][-1]
-        ...     later = AgentStates(Path(folder) / STATES, "run-0", Home("", {}), kept)
+        ...     states = AgentStates(Path(folder) / STATES, "run-0", AuthorModule("", {}))
+        ...     kept = [states.write(t, {"y": float(t)}) for t in (10, 20, 30)][-1]
+        ...     later = AgentStates(Path(folder) / STATES, "run-0", AuthorModule("", {}), kept)
         ...     later.saved_rounds(), later.state_after(30)
         ([20, 30], {'y': 30.0})
     """
 
     folder: Path
     name: str
-    home: Home
+    module: AuthorModule
     receipts: Receipts = field(default=())
 
-    def keep(self, t: int, state: Mapping[str, Any]) -> Receipts:
+    def write(self, t: int, state: Mapping[str, Any]) -> Receipts:
         """Write the state after a round.
 
         Returns:
@@ -254,7 +254,7 @@ class AgentStates:
         Raises:
             TypeError: it is not made of values, or cannot be written here; no run ends because of that.
         """
-        content = to_bytes({"salt": os.urandom(_SALT).hex(), "state": dict(state)}, self.home)
+        content = to_bytes({"salt": os.urandom(_SALT).hex(), "state": dict(state)}, self.module)
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             write_synced(self._path(t), content, mode=0o600)
@@ -286,7 +286,7 @@ class AgentStates:
         """What lies in a file; None where it is not what was written."""
         try:
             content = intact(self._path(t), dict(self.receipts)[t])
-            return None if content is None else from_bytes(content, self.home)
+            return None if content is None else from_bytes(content, self.module)
         except (OSError, UnreadableError):
             return None
 

@@ -21,7 +21,7 @@ from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import ByAgent
-from decentral_dp.simulation.folder.states import STATES, AgentStates, home_of
+from decentral_dp.simulation.folder.states import STATES, AgentStates, module_of
 from decentral_dp.simulation.metrics import AgentScorer
 
 
@@ -126,12 +126,12 @@ def reading_node(
     read = partial(
         _read_records, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret, node.program
     )
-    return node._replace(make_releaser=releaser, read=read)
+    return node._replace(make_releaser=releaser, read_dataset=read)
 
 
 def _states(agents: NDArray[np.int64], shards: AgentShards, program: Any, run: str, receipts: Receipts) -> AgentStates:
     first = int(agents[0])
-    return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", home_of(program), receipts)
+    return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", module_of(program), receipts)
 
 
 @dataclass(eq=False)
@@ -140,11 +140,11 @@ class ReadingClients:
 
     Args:
         block: of the agents, without records.
-        read: returns kind → their records, and nothing that is scored.
+        read_records: returns kind → their records, and nothing that is scored.
     """
 
     block: Any
-    read: Callable[[], tuple[Mapping[Split, Any], Any]]
+    read_records: Callable[[], tuple[Mapping[Split, Any], Any]]
 
     @property
     def agents(self) -> NDArray[np.int64]:
@@ -153,7 +153,7 @@ class ReadingClients:
 
     @cached_property
     def _complete(self) -> Any:
-        records, _ = self.read()
+        records, _ = self.read_records()
         return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
 
     def ready(self) -> int:
@@ -203,7 +203,7 @@ def _read_shards(
     records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
     tests: list[Any | None] = []
     for agent in agents:
-        mine = shards.read(int(agent))
+        mine = shards.read_agent(int(agent))
         if label_bound is not None:
             mine = replace(mine, labels=np.clip(as_numbers(mine.labels), -label_bound, label_bound))
         for split, own in records_in(problem, mine, norm, int(agent)).items():

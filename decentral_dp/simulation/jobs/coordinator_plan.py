@@ -325,15 +325,15 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         _free(c, width, rounds * algorithm.releases_per_round) for c, width in algorithm.free_channels(context).items()
     ]
 
-    def listed(channels: list[ChannelLedger]) -> Ledger:
+    def ledger_of(channels: list[ChannelLedger]) -> Ledger:
         return Ledger(context.agents, (*free, *channels), algorithm.releases_per_round).repeat(context.agents)
 
-    def at(factor: float) -> Ledger:
-        return listed([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
+    def ledger_at(factor: float) -> Ledger:
+        return ledger_of([planned_line(c, charge, 1.0 / factor) for c, charge in charges.items()])
 
     if privacy.guarantee == "none":
         lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
-        return listed([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
+        return ledger_of([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
     if privacy.guarantee == "as_printed":
         lines = []
@@ -342,9 +342,9 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         for channel, calibration in printed.printed_calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
             lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
-        return listed(lines)
+        return ledger_of(lines)
 
-    return target_plan(at, target, privacy.delta)
+    return target_plan(ledger_at, target, privacy.delta)
 
 
 def target_plan(

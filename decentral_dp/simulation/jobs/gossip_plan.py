@@ -161,7 +161,7 @@ def plan(
     if senders is not None:
         author = type(getattr(algorithm, "program", algorithm))
         sent = call(
-            lambda: np.stack([senders.at(t) for t in range(rounds + 1)]),
+            lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
             {},
             lambda error: (
                 f"algorithm.kind: senders of {author.__name__} fails with "
@@ -200,7 +200,7 @@ def _share_memory(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...
     """The same plan in less memory, for as long as the run lasts: equal columns are one array, equal rows one row."""
     kept: list[NDArray[Any]] = []
 
-    def once(column: NDArray[Any]) -> Any:
+    def shared_column(column: NDArray[Any]) -> Any:
         same = next((k for k in kept if k.dtype == column.dtype and np.array_equal(k, column)), None)
         if same is None:
             alike = len(column) > 0 and bool((column == column[:1]).all())
@@ -211,11 +211,11 @@ def _share_memory(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...
     return tuple(
         replace(
             c,
-            rounds=once(c.rounds),
-            scale=once(c.scale),
-            sensitivity={k: once(s) for k, s in c.sensitivity.items()},
-            rate={k: once(r) for k, r in c.rate.items()},
-            shared={k: once(v) for k, v in c.shared.items()},
+            rounds=shared_column(c.rounds),
+            scale=shared_column(c.scale),
+            sensitivity={k: shared_column(s) for k, s in c.sensitivity.items()},
+            rate={k: shared_column(r) for k, r in c.rate.items()},
+            shared={k: shared_column(v) for k, v in c.shared.items()},
         )
         for c in channels
     )
@@ -243,7 +243,7 @@ def _channel(
         scale = np.zeros((index.size, representative.size))
     else:
         with np.errstate(over="ignore"):
-            scale = noise[channel].of(representative).at(index // releases_per_round, mechanism)
+            scale = noise[channel].select(representative).scales(index // releases_per_round, mechanism)
         largest, drawn = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
             drawn *= pairs.reach()
@@ -256,7 +256,7 @@ def _channel(
             moved = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in moved.items()}
         _check_noise(channel, largest, scale, mechanism, dimension, drawn)
         if pairs is not None:
-            scale, shared = pairs.charged(scale, index // releases_per_round, representative)
+            scale, shared = pairs.charged_scales(scale, index // releases_per_round, representative)
     facts = (channel, mechanism, dimension, group, index, scale, moved, planned.rate)
     return ChannelLedger(*facts, sampling=planned.sampling, shared=shared)
 
@@ -544,7 +544,7 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
     if given.across == "optimised":
         own, pair = _best_scales(s, network)
         return PairNoise(pair, colluders, network, own)
-    return PairNoise(given.ratio or _best_ratio(s, network, everybody), colluders, network, everybody=everybody)
+    return PairNoise(given.ratio or _best_ratio(s, network, everybody), colluders, network, all_pairs=everybody)
 
 
 def _best_ratio(s: Scenario, network: Network, everybody: bool) -> float:
@@ -752,7 +752,7 @@ def calibrated_schedules(
         )
     if not mechanism.pure and privacy.delta == 0.0:
         raise InputError(
-            f"privacy.delta: {mechanism.words} gives no pure guarantee. "
+            f"privacy.delta: {mechanism.description} gives no pure guarantee. "
             'Take a delta above 0, for example 1e-5, or mechanism = "laplace".'
         )
     given = by_channel(privacy.share)
@@ -970,7 +970,7 @@ def gossip_job(c: Components) -> GossipJob:
     numbers = topology.n_agents * sum(channel.width for channel in channels.values())
     factor = time_factor_of(s, stream, unit, counts, numbers) if correlated else None
 
-    def planned(
+    def plan_ledger(
         noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True, weight: Array = topology.neighbour_weight
     ) -> Ledger:
         facts = (counts, stream, weight, clip, constants)
@@ -983,27 +983,27 @@ def gossip_job(c: Components) -> GossipJob:
     if privacy.epsilon is not None and mechanism != NO_NOISE:
         # Noise that goes on is charged for its grid, which is known once it is calibrated.
         for _ in range(1 if factor is None else 2):
-            target = planned(noise, first, final=False)
+            target = plan_ledger(noise, first, final=False)
             noise = calibrated_schedules(s, charged, noise, target, mechanism)
         if first < rounds:
-            require_calibrated(planned(noise, rounds, final=False), target)
+            require_calibrated(plan_ledger(noise, rounds, final=False), target)
     if topology.over_time is not None and mechanism != NO_NOISE:
         weights = (np.full(topology.n_agents, share) for share in (0.25, 0.75))
-        few, other = (planned(noise, min(rounds, 3), final=False, weight=share) for share in weights)
+        few, other = (plan_ledger(noise, min(rounds, 3), final=False, weight=share) for share in weights)
         if not few.same_releases(other):
             raise InputError(
                 f"topology: what {s.algorithm.kind} sends depends on how much weight its neighbours have, and it is "
                 "priced on a network that stays. Take an algorithm that only sends steps from released values, such as "
                 "dp_dsgd; or leave out over_time, drop, offline and delay."
             )
-    ledger = planned(noise, rounds)
+    ledger = plan_ledger(noise, rounds)
     # What is said of all noise together is of fresh noise.
     if factor is None and (said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit)):
         shards = replace(shards, notes=(*shards.notes, said))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
-        ledger = planned(noise, rounds)
+        ledger = plan_ledger(noise, rounds)
     return GossipJob(
         components=c,
         topology=topology,

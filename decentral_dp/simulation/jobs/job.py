@@ -38,7 +38,12 @@ from decentral_dp.privacy.accounting.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Window, charge_in_flight
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule, PlannedReleaser, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import (
+    NoiseSchedule,
+    PlanCheckedReleaser,
+    PlannedReleaser,
+    ScheduledReleaser,
+)
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
@@ -66,7 +71,7 @@ class Job(Protocol):
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
     privacy.delta. root: of all draws; secret unseeded. windows: rounds whose releases were made again with other noise,
-    and are in the ledger once more; then planned_course is what is released without them.
+    and are in the ledger once more; then planned_uninterrupted is what is released without them.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
@@ -102,7 +107,7 @@ class Job(Protocol):
     reason: str | None = None
     root: Root = field(default=b"", repr=False)
     windows: tuple[Window, ...] = ()
-    planned_course: Ledger | None = None
+    planned_uninterrupted: Ledger | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scenario.title!r}: {self.n_agents} agents, {self.rounds} rounds>"
@@ -159,9 +164,9 @@ class Job(Protocol):
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
     @property
-    def course(self) -> Ledger:
+    def uninterrupted_ledger(self) -> Ledger:
         """What is planned to be released from the first round to the last, every round once."""
-        return self.ledger if self.planned_course is None else self.planned_course
+        return self.ledger if self.planned_uninterrupted is None else self.planned_uninterrupted
 
     @property
     def releasers(self) -> int:
@@ -183,10 +188,10 @@ class Job(Protocol):
         """The same job with the releases of these rounds in its ledger and its budget once more."""
         if not windows:
             return self
-        course = self.course
+        course = self.uninterrupted_ledger
         ledger = charge_in_flight(course, course, windows)
         budget = price(ledger, self.scenario.privacy.delta)
-        return replace(self, ledger=ledger, budget=budget, windows=windows, planned_course=course)
+        return replace(self, ledger=ledger, budget=budget, windows=windows, planned_uninterrupted=course)
 
     def with_record(self, split: Split, agent: int, record: Any, times: int = 1) -> Self:
         """The same job with the first records of one agent and kind replaced.
@@ -335,14 +340,16 @@ class GossipJob(Job):
         return [node._replace(over_time=over_time, columns=of) for node, of in zip(nodes, columns, strict=True)]
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
-        parts = () if control.saved is None else control.saved.parts
+        parts = () if control.saved_state is None else control.saved_state.parts
         # A run that goes on has the blocks that it was begun with.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
         if strict and (e := self.components.algorithm).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(
-                    make_releaser=partial(HeldToPlan, n.make_releaser, self.course.select(n.agents), e.algorithm)
+                    make_releaser=partial(
+                        PlanCheckedReleaser, n.make_releaser, self.uninterrupted_ledger.select(n.agents), e.algorithm
+                    )
                 )
                 for n in nodes
             ]
@@ -368,7 +375,7 @@ class GossipJob(Job):
         return values if scored == self.n_agents else f"{values} of {scored} of the {self.n_agents} agents"
 
     def covers(self, recorded: Ledger) -> bool:
-        return recorded.same_releases(self.course.until(recorded.rounds))
+        return recorded.same_releases(self.uninterrupted_ledger.truncate(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
         privacy, average = self.scenario.privacy, self.scenario.run.average
@@ -386,7 +393,7 @@ class GossipJob(Job):
             network=self.public_network,
             unit=self.unit,
         )
-        schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
+        schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         per_round, network = self.algorithm.releases_per_round, self.public_network
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
         shared = (pairs, self.factor)
@@ -430,7 +437,7 @@ class _Coordinated(Job, Protocol):
 
     def covers(self, recorded: Ledger) -> bool:
         # A coordinator's scales follow from what it released before; what is planned is the price.
-        return recorded.costs_within(self.ledger.until(recorded.rounds))
+        return recorded.costs_within(self.ledger.truncate(recorded.rounds))
 
     def _pooled_records(self) -> tuple[Any, Any]:
         return pool(RecordPairs(self.records["train"], self.records["validation"]))

@@ -64,12 +64,12 @@ _SHORT = 0.35
 
 
 class Rule(NamedTuple):
-    """displacement: D. least, most: of the clip. longest: τ."""
+    """displacement: D. smallest_clip, largest_clip: of the clip. longest_time: τ."""
 
     displacement: float
-    least: float
-    most: float
-    longest: float
+    smallest_clip: float
+    largest_clip: float
+    longest_time: float
 
 
 # Of labels that are numbers (scaled to [−1, 1]), of two classes, and of more.
@@ -99,7 +99,7 @@ class Facts(NamedTuple):
     step: float | None = None
     clip: float | None = None
     # Clips that what ε compares moves a sum by (`Unit.clips`): 2 of one replaced record.
-    moved: float = 2.0
+    sensitivity_in_clips: float = 2.0
     # Root mean square of the random weights that a network starts from; 0 of a linear model.
     start: float = 0.0
 
@@ -131,17 +131,17 @@ def settings_of(facts: Facts) -> Settings:
         chosen = _NETWORK_OF_CLASSES if facts.classes else _NETWORK_OF_NUMBERS
         rule = chosen._replace(displacement=chosen.displacement * facts.start)
     per_step = facts.rounds / (1.0 - facts.heavy_ball)
-    most = min(rule.longest, _OF_CURVATURE / facts.curvature * per_step)
+    most = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
         return Settings(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
-    nu = facts.moved / (facts.records * facts.mu * math.sqrt(facts.agents))
+    nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     allowed = rule.displacement / nu
     if facts.step is not None:
         time = facts.step * per_step
-        clip = min(rule.most, allowed / time) if time else rule.most
+        clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
         return Settings(facts.step, clip, clip * time * nu)
-    clip = facts.clip or min(rule.most, max(rule.least, allowed / most))
+    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / most))
     time = min(most, allowed / clip)
     return Settings(time / per_step, clip, clip * time * nu)
 

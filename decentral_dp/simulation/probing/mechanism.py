@@ -60,7 +60,7 @@ class Shift(NamedTuple):
     scale: float
     length: float
     direction: Array
-    words: str
+    description: str
 
 
 def complaint(m: OutsideMechanism) -> str:
@@ -168,7 +168,7 @@ def _of_price(m: OutsideMechanism, a: Array, shift: Shift, risk: float) -> str:
     """
     width = shift.direction.size
     there = np.broadcast_to(shift.direction, a.shape)
-    b = _release(m, _keys(f"price there {shift.words} {shift.length} {width}", len(a)), there, shift.scale)
+    b = _release(m, _keys(f"price there {shift.description} {shift.length} {width}", len(a)), there, shift.scale)
     price = float(m.cost(shift.length, shift.scale, width))
     slack = float(m.float_slack(np.array([price]), width)[1][0])
     best, counts = -math.inf, np.zeros(2, dtype=np.int64)
@@ -188,8 +188,8 @@ def _of_price(m: OutsideMechanism, a: Array, shift: Shift, risk: float) -> str:
         return ""
     p, q = counts / _DRAWS
     return (
-        f"{m.name}: two queries {shift.length:.3g} apart in {m.norm}, along {shift.words}, are told apart more often "
-        f"than its price allows: an event of frequency {p:.3g} under one has {q:.3g} under the other, and "
+        f"{m.name}: two queries {shift.length:.3g} apart in {m.norm}, along {shift.description}, are told apart more "
+        f"often than its price allows: an event of frequency {p:.3g} under one has {q:.3g} under the other, and "
         f"{m.unit} = {price:.3g} is stated at scale {shift.scale:g} (confidence 99.9 %). Mend cost, norm or sample."
     )
 

@@ -173,7 +173,7 @@ def _labels(shards: Shards, label: float, k: int, rng: np.random.Generator) -> t
 def _vary(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
     """Both records turned a little and scaled."""
 
-    def turned(shards: Shards) -> Record:
+    def opposite_record(shards: Shards) -> Record:
         features, label = shards.features[pair.record], float(shards.labels[pair.record])
         size = float(np.abs(features).max(initial=0.0))
         with np.errstate(over="ignore"):
@@ -181,8 +181,8 @@ def _vary(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
             new = factor * features + 0.3 * size * rng.normal(size=features.size)
         return Record(np.clip(new, -np.finfo(float).max, np.finfo(float).max), label)
 
-    here = _with_record(shards, pair.first, pair.record, turned(pair.first))
-    there = _with_record(shards, pair.second, pair.record, turned(pair.second))
+    here = _with_record(shards, pair.first, pair.record, opposite_record(pair.first))
+    there = _with_record(shards, pair.second, pair.record, opposite_record(pair.second))
     return Pair(here, there, pair.key, pair.replacement, pair.record)
 
 
@@ -218,7 +218,7 @@ class DealTrial(NamedTuple):
     reads: bool
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What it reads, in a sentence."""
         if not self.reads:
             return f"No label moved any record, in {self.tries} tries: the deal tells of none that was tried."

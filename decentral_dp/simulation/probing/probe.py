@@ -138,7 +138,7 @@ def require_planned(transcript: Transcript, recorded: Ledger) -> None:
     # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
     if not foreign and job.rounds < job.ledger.rounds:
         return
-    planned = job.ledger.until(job.rounds)
+    planned = job.ledger.truncate(job.rounds)
     made, listed = ({c.channel for c in ledger.channels} for ledger in (recorded, planned))
     if not job.covers(recorded) or (foreign and made != listed):
         raise InputError(

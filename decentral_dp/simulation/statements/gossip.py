@@ -65,7 +65,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
     return statement(
         job,
         # How far steps lead beside noise that takes itself back no ratio of one release says.
-        job.course if job.factor is None else replace(job.course, channels=()),
+        job.uninterrupted_ledger if job.factor is None else replace(job.uninterrupted_ledger, channels=()),
         _each_at_infinity(job, known),
         _notes(job, limits.finite_data),
         trusted=False,
@@ -93,25 +93,25 @@ def _shared(job: GossipJob) -> SharedNoise | None:
     )
     epsilon: dict[str, Number] = {}
     for q in sorted({q for q in (*range(_FEW_COLLUDERS), pairs.colluders) if q < most.max()} | {int(most.max())}):
-        ledger = job.ledger if q == pairs.colluders else _charged_against(job.ledger, replace(pairs, colluders=q))
+        ledger = job.ledger if q == pairs.colluders else _with_colluders(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
-    own, links = pairs.own_of(np.arange(job.n_agents)), pairs.links()
+    own, links = pairs.own_deviations(np.arange(job.n_agents)), pairs.links()
     given = job.scenario.privacy.correlation
     ratio = float(pairs.ratios(links).mean() / own.mean())
     return SharedNoise(ratio, epsilon, int(most.min()), (given and given.across) or "")
 
 
-def _charged_against(ledger: Ledger, pairs: PairNoise) -> Ledger:
+def _with_colluders(ledger: Ledger, pairs: PairNoise) -> Ledger:
     """The same releases, charged as they are against so many colluders."""
     everybody = np.arange(ledger.n_agents)
 
-    def charged(c: ChannelLedger) -> ChannelLedger:
+    def charge_channel(c: ChannelLedger) -> ChannelLedger:
         wide, rounds = c.columns(c.group, everybody), c.rounds // ledger.releases_per_round
-        scale, _ = pairs.charged(wide.shared["own_scale"] / pairs.own_of(everybody), rounds, everybody)
+        scale, _ = pairs.charged_scales(wide.shared["own_scale"] / pairs.own_deviations(everybody), rounds, everybody)
         # Who is away sends nothing, in noise without end.
         return replace(wide, scale=np.where(np.isinf(wide.scale), np.inf, scale))
 
-    return replace(ledger, channels=tuple(charged(c) if c.shared else c for c in ledger.channels))
+    return replace(ledger, channels=tuple(charge_channel(c) if c.shared else c for c in ledger.channels))
 
 
 def _clip(job: GossipJob) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def statement(
         noise=_noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=_numerical_slack(budget) if certified else None,
         privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
-        protected="" if job.unit == RECORD or job.mechanism == NO_NOISE else job.unit.words,
+        protected="" if job.unit == RECORD or job.mechanism == NO_NOISE else job.unit.description,
         signal=signal,
         authors_word=tuple(word),
         notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *check_notes(job), *notes),

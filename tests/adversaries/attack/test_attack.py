@@ -263,7 +263,7 @@ def test_several_folders_are_runs(folder: Path, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(repeats, "run_job", never)
     found = infer([folder, tmp_path / "second"], 1)
-    assert (len(found.each), found.given) == (2, 2)
+    assert (len(found.scores), found.folders_given) == (2, 2)
     assert "hold out the same records" in refused(folder, tmp_path / "same_split", "--runs", 2)
     assert "different scenarios" in refused(folder, tmp_path / "other", "--runs", 2)
 
@@ -378,10 +378,10 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
         *(repeats.read_run_folder(tmp_path / "ring").published[c].mean(axis=0) for c in "xy"),
     )
     train = np.concatenate(job.shards.train)
-    assert found.each[0].members == train.size
+    assert found.scores[0].members == train.size
     labels = 2.0 * job.shards.labels - 1.0
     loss = np.logaddexp(0.0, -labels * (job.shards.features @ y))
-    assert found.each[0].auc["loss"] == pytest.approx(auc(-loss[train], -loss[job.shards.test]), abs=1e-9)
+    assert found.scores[0].auc["loss"] == pytest.approx(auc(-loss[train], -loss[job.shards.test]), abs=1e-9)
     assert found.epsilon == job.budget.epsilon.max()
     assert x.shape == y.shape
 

@@ -45,7 +45,7 @@ def test_what_goes_on_finds_the_same_and_attacks_nothing_twice(
         return run(job)
 
     monkeypatch.setattr(repeats, "run_job", counted)
-    assert repeats.infer([folder], RUNS, None, out).each == whole.each
+    assert repeats.infer([folder], RUNS, None, out).scores == whole.scores
     assert len(set(again)) == len(again) == RUNS - 2
 
 

@@ -17,7 +17,7 @@ import pytest
 import decentral_dp
 from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit import tables
-from decentral_dp.adversaries.audit.audit import LowerBound, play, sentences_of
+from decentral_dp.adversaries.audit.audit import LowerBound, play_game, sentences_of
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.adversaries.audit.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
@@ -156,7 +156,7 @@ def test_an_uncharged_channel_shows() -> None:
 @pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
 def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
     plan = plan_audit("network_view", 60, vantage, overrides=overrides)
-    found = play(plan, null=lambda neighbours: neighbours.second)
+    found = play_game(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0
     assert found.status == "broken"
     assert found.sentences[0].startswith("Broken")
@@ -170,7 +170,7 @@ def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_the_plan_says_the_most_that_can_be_shown() -> None:
     plan = plan_audit("network_view", 200, "published", overrides=ONE)
-    assert 3.0 < plan.most_shown < 3.5
+    assert 3.0 < plan.epsilon_limit < 3.5
 
 
 def test_an_audit_that_can_show_no_more_says_so() -> None:
@@ -186,7 +186,7 @@ def test_an_audit_that_can_show_no_more_says_so() -> None:
     assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
     more = int(said.split("--runs ")[1].rstrip("."))
     assert 500 <= more <= 900
-    assert plan_audit("network_view", more, "published", overrides=ONE).most_shown > 4.4
+    assert plan_audit("network_view", more, "published", overrides=ONE).epsilon_limit > 4.4
     assert first(3.28, 60.0).endswith("no number of runs that can be made shows so much.")
     for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
         assert first(shown, certified).startswith("Not refuted: no more is shown")
@@ -336,7 +336,7 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
     assert pd.read_parquet(written[0]).equals(table)
     assert written[1].read_bytes()[:4] == b"\x89PNG"
     # Interrupted at the second, the first is kept.
-    real, calls = tables.play, []
+    real, calls = tables.play_game, []
 
     def interrupted(*arguments: Any) -> AuditResult:
         calls.append(0)
@@ -344,11 +344,11 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(tables, "play", interrupted)
+    monkeypatch.setattr(tables, "play_game", interrupted)
     with pytest.raises(Stopped, match="audits of 1 systems"):
         audit_table(names, runs=20, out=tmp_path / "kept")
     assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
-    monkeypatch.setattr(tables, "play", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(tables, "play_game", lambda *given: calls.append(1) or real(*given))
     calls.clear()
     with pytest.raises(InputError, match="other settings"):
         audit_table(names, runs=21, out=tmp_path / "kept")

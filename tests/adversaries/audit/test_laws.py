@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.adversaries.audit.bounds import bound_by_counts, from_likelihoods, most_counted
+from decentral_dp.adversaries.audit.bounds import bound_by_counts, counting_limit, from_likelihoods
 from decentral_dp.adversaries.audit.laws import laplace_epsilon
 from decentral_dp.adversaries.audit.likelihoods import Movement, drawn_noise
 
@@ -57,12 +57,12 @@ def test_bounds_hold_as_often_as_they_say_and_are_worth_something(mu: float) -> 
 
 
 def test_counting_shows_what_it_says_it_can_at_most() -> None:
-    most = most_counted(200, 1e-5, 0.05)
+    most = counting_limit(200, 1e-5, 0.05)
     assert bound_by_counts(np.ones(200), np.zeros(200), 1e-5, 0.05) == most
     # A score that points the other way is no attack.
     assert bound_by_counts(np.zeros(200), np.ones(200), 1e-5, 0.05) == 0.0
     assert 3.0 < most < 3.5
-    assert most_counted(20, 1e-5, 0.05) < most
+    assert counting_limit(20, 1e-5, 0.05) < most
 
 
 def test_equal_laws_show_nothing_by_counting() -> None:

@@ -11,7 +11,7 @@ from scipy.stats import laplace, norm
 
 from decentral_dp.adversaries.audit.laws import mixture_epsilon
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
-from decentral_dp.adversaries.audit.loss_laws import Moves, _coordinate, _line
+from decentral_dp.adversaries.audit.loss_laws import Shifts, _coordinate, _line
 from decentral_dp.adversaries.audit.neighbours import among_copies, farthest
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.randomness import seeded_root
@@ -70,11 +70,11 @@ def test_what_is_seen_along_a_line_shows_no_more_than_all(seed: int) -> None:
     for law, seen in ((norm, _line), (laplace, _coordinate)):
         both = density(law, u), density(law, v)
         truth = max(exact(*pair, float(cell) ** 2, delta) for pair in (both, both[::-1]))
-        moves = Moves(np.array([seen(u, v)]), np.array([rate]), np.array([law is laplace]))
-        assert min(moves.moves[0]) >= 0.0
+        moves = Shifts(np.array([seen(u, v)]), np.array([rate]), np.array([law is laplace]))
+        assert min(moves.shifts[0]) >= 0.0
         assert moves.epsilon(delta) <= truth + 2e-3
-    away = Moves(np.array([_line(u, -u)]), np.array([rate]), np.array([False]))
-    assert away.moves == pytest.approx(np.full((1, 2), np.linalg.norm(u)))
+    away = Shifts(np.array([_line(u, -u)]), np.array([rate]), np.array([False]))
+    assert away.shifts == pytest.approx(np.full((1, 2), np.linalg.norm(u)))
 
 
 @pytest.mark.parametrize(("rate", "u", "v"), [(0.3, 3.0, 1.0), (0.3, 3.0, 2.9), (0.9, -1.0, -2.0), (1.0, 3.0, 2.9)])
@@ -86,14 +86,14 @@ def test_records_that_move_one_way_show_no_more_than_there_is(
     at, cell = np.linspace(-30.0, 30.0, 60_001, retstep=True)
     first, second = ((1.0 - rate) * law.pdf(at) + rate * law.pdf(at - move) for move in (u, v))
     truth = max(exact(*pair, float(cell), 1e-5) for pair in ((first, second), (second, first)))
-    moves = Moves(np.array([seen(np.array([u]), np.array([v]))]), np.array([rate]), np.array([law is laplace]))
+    moves = Shifts(np.array([seen(np.array([u]), np.array([v]))]), np.array([rate]), np.array([law is laplace]))
     assert moves.epsilon(1e-5) <= truth + 2e-3
 
 
 def test_of_two_directions_the_dearer_is_shown() -> None:
     """A move by the first data set's record alone and one by the second's alone are mirror images."""
-    one_way = Moves(np.array([[2.0, 0.0]]), np.array([0.05]), np.array([False]))
-    other_way = one_way._replace(moves=np.array([[0.0, 2.0]]))
+    one_way = Shifts(np.array([[2.0, 0.0]]), np.array([0.05]), np.array([False]))
+    other_way = one_way._replace(shifts=np.array([[0.0, 2.0]]))
     assert one_way.epsilon(1e-5) == other_way.epsilon(1e-5) == pytest.approx(5.517, abs=5e-3)
 
 

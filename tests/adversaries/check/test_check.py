@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.adversaries.check.check import CheckResult, again, check, save_case
+from decentral_dp.adversaries.check.check import CheckResult, check, repeat_case, save_case
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main
@@ -214,7 +214,7 @@ def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
     assert early.passed
     assert "first 2 of 8 rounds" in early.label
     save_case(found, folder / "case.npz")
-    shown = again("late.toml", folder / "case.npz")
+    shown = repeat_case("late.toml", folder / "case.npz")
     assert shown.refusal_text or (shown.worst_change is not None and not shown.worst_change.is_within)
 
 
@@ -499,13 +499,13 @@ def test_a_failing_pair_is_kept_and_reproduces_it(folder: Path) -> None:
         assert "Found:" in str(kept["how"])
         assert any(name.startswith("release/") for name in kept.files)
         ratio = float(kept["ratio"])
-    shown = again("unclipped.py:Problem", "case.npz")
+    shown = repeat_case("unclipped.py:Problem", "case.npz")
     assert shown.worst_change is not None
     assert shown.worst_change.ratio == ratio
     with pytest.raises(InputError, match="no pair"):
         save_case(check("heavy_ball.toml", pairs=1), folder / "other.npz")
     with pytest.raises(InputError, match="no file that check wrote"):
-        again("heavy_ball.toml", "heavy_ball.toml")
+        repeat_case("heavy_ball.toml", "heavy_ball.toml")
 
 
 def test_pairs_are_seeded_and_differ_in_one_record() -> None:

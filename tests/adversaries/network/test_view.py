@@ -257,7 +257,7 @@ def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
     hopeless = replace(long, nu=np.full(9, np.inf), floor=long.job.budget.epsilon + 0.0 * long.floor)
     assert hopeless.is_finished
     view = hopeless.view(lambda *_: pytest.fail("nothing was to be priced"))
-    assert not view.priced
+    assert not view.has_exact_epsilon
     known = ~np.eye(9, dtype=bool)
     np.testing.assert_array_equal(view.certified[known], np.broadcast_to(view.certified_total, (9, 9))[known])
     assert np.isnan(view.epsilon).all()

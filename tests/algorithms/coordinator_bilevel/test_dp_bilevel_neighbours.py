@@ -132,7 +132,7 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
         context = replace(job.context, clip=Clip("l2", x=clip))
         asked = ClippedSum(CHANGE, x, y, other, rate, times=3.0)
         answer = context.combine(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
-        sensitivity = context.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
+        sensitivity = context.tighten(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
         assert (sensitivity < answer.sensitivities["train"].sensitivity[0]) == tighter
     # σ'(0) = ¼, two records of length 1 in two classes each: D_hxy = 2 · ¼ · ‖s − e_b‖.
     d = job.context.family.constants(x, x, 1.0 + 1.0 / 3.0).d_hxy
@@ -140,7 +140,7 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     wide = replace(job.context, clip=Clip("l2", x=50.0))
     asked = ClippedSum(CHANGE, x, y, other, times=3.0)
     answer = wide.combine(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
-    sensitivity = wide.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
+    sensitivity = wide.tighten(answer, asked, 3.0).sensitivities["train"].sensitivity[0]
     assert sensitivity == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.context.counts["train"])
 
 
@@ -155,7 +155,7 @@ def test_a_distance_of_zero_leaves_what_rounding_moves() -> None:
         summed = float(answer.sensitivities["train"].sensitivity[0]) - 2.0 * clip / n
         # A loss of two classes or more is log 2 at least, and so is what cancels in a difference of two.
         cancelled = 3.0 * math.log(2.0) * 2.0**-46 / n
-        found = float(context.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0])
+        found = float(context.tighten(answer, asked, 3.0).sensitivities["train"].sensitivity[0])
         assert summed > 0.0
         assert found >= summed + cancelled
         assert found < 1e-3 * 2.0 * clip / n
@@ -253,8 +253,8 @@ class Bare(DpBilevel):
 class Forgetful(CoordinatorContext):
     """Forgets λ in what one record can move."""
 
-    def tightened(self, change: Bounded, asked: ClippedSum, penalty: float) -> Bounded:
-        return super().tightened(change, asked._replace(times=1.0), penalty)
+    def tighten(self, change: Bounded, asked: ClippedSum, penalty: float) -> Bounded:
+        return super().tighten(change, asked._replace(times=1.0), penalty)
 
 
 class Uncharged(CoordinatorContext):

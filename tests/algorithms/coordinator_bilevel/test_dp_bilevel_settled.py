@@ -89,7 +89,7 @@ def test_everything_left_out_runs_and_meets_the_target() -> None:
             job = build(decentral_dp.load(out))
             outcome = performed(job.coordinator_node(), 2)[0]
             assert outcome.ledger.costs_within(job.ledger)
-            assert outcome.last.divergence is None
+            assert outcome.last_snapshot.divergence is None
 
 
 def test_settling_reads_no_record() -> None:

@@ -347,7 +347,7 @@ def test_a_domain_is_needed(kind: str) -> None:
     table["algorithm"].pop("domain")
     with pytest.raises(InputError, match=r"algorithm\.domain: missing"):
         build(load(table))
-    assert ALGORITHMS[kind].trusted
+    assert ALGORITHMS[kind].trusts_coordinator
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def raw(job: Job) -> tuple[np.ndarray, np.ndarray]:
 
 
 def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
-    drawn = Streams(job.root, "noise", [0]).at(0, index, tag(channel)).standard_normal((1, 1, d))
+    drawn = Streams(job.root, "noise", [0]).generator(0, index, tag(channel)).standard_normal((1, 1, d))
     return np.asarray(drawn[0, 0])
 
 

@@ -81,7 +81,9 @@ def test_agrees_with_a_loop_of_its_own(content: Make) -> None:
     xs = [-1.0]
     for t in range(3):
         normal = float(
-            Streams(run.simulation().root, "noise", [0]).at(0, t + 1, tag("gx")).standard_normal((1, 1, 1))[0, 0, 0]
+            Streams(run.simulation().root, "noise", [0])
+            .generator(0, t + 1, tag("gx"))
+            .standard_normal((1, 1, 1))[0, 0, 0]
         )
         estimate = slope(train, validation, xs[-1]) + float(line.scale[t, 0]) * normal
         xs.append(float(np.clip(xs[-1] - 4.0 * estimate, BOX["low"], BOX["high"])))
@@ -197,7 +199,9 @@ def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> N
         for index, channel, pull in ((2 * t + 1, "model", None), (2 * t + 2, "pulled", (validation, 20.0))):
             s = float(lines[channel].scale[t, 0])
             normals = (
-                Streams(run.simulation().root, "noise", [0]).at(0, index, tag(channel)).standard_normal((1, 1, q))[0, 0]
+                Streams(run.simulation().root, "noise", [0])
+                .generator(0, index, tag(channel))
+                .standard_normal((1, 1, q))[0, 0]
             )
             told[channel] = (solution(train, x, pull) + s * normals, s)
         (plain, s1), (far, s2) = told["model"], told["pulled"]

@@ -99,7 +99,10 @@ def test_both_gradients_are_clipped_as_one_vector(problem: str) -> None:
         for bound in (0.01, 0.3, 50.0):
             here, change = job.problem.sums(
                 one,
-                [ClippedQuery("joint", *points[0], bound), ClippedQuery("joint", *points[0], bound, since=points[1])],
+                [
+                    ClippedQuery("joint", *points[0], bound),
+                    ClippedQuery("joint", *points[0], bound, earlier_point=points[1]),
+                ],
             )
             wanted = loop.term("joint", points[0], *record)
             sensitivity = wanted - loop.term("joint", points[1], *record)

@@ -152,9 +152,9 @@ def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> Non
             # y goes on from where ∇_x f was taken.
             assert np.array_equal(first.y, before.y)
             if protocol == "released" and t % 2:
-                assert same(last.since, before)
+                assert same(last.earlier_point, before)
             else:
-                assert last.since is None
+                assert last.earlier_point is None
 
 
 def same(since: Any, before: ClippedQuery) -> bool:
@@ -302,7 +302,7 @@ def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: 
     problem = Composite(Linear(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
     a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
     points = [(rng.normal(size=5) * 10.0 ** rng.uniform(-2, 2), rng.uniform(0, 2, 1)) for _ in range(2)]
-    query = ClippedQuery(term, *points[0], bound, since=points[1])
+    query = ClippedQuery(term, *points[0], bound, earlier_point=points[1])
     other, others = a.copy(), labels.copy()
     other[2], others[2] = rng.normal(size=2) * 10.0 ** rng.uniform(-3, 300), 1.0 - labels[2]
     sensitivity = float(np.linalg.norm(sums(problem, a, labels, query) - sums(problem, other, others, query)))
@@ -313,7 +313,7 @@ def test_opposite_records_move_a_difference_by_all_of_it() -> None:
     """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
     problem, bound = Composite(Linear(1, 1), AucObjective(0.5)), 1e-3
     here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
-    query = ClippedQuery("grad_x", *here, bound, since=before)
+    query = ClippedQuery("grad_x", *here, bound, earlier_point=before)
     a = np.ones((3, 1))
     sensitivity = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(
         problem, a, np.array([0.0, 1.0, 0.0]), query

@@ -165,7 +165,7 @@ def settled(inner: int, topology: dict[str, Any]) -> tuple[Job, Any]:
     content = base(ALGORITHM | flat, "none", topology=topology)
     content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
     job = made("quadratic", content)
-    return job, finished(job).last
+    return job, finished(job).last_snapshot
 
 
 @pytest.mark.parametrize("inner", [1, 4])
@@ -220,8 +220,8 @@ def test_ray_gives_the_same_bits(ray_cluster: None, agents: int, per_actor: int)
 def test_many_agents_in_blocks_of_one_give_the_same_bits() -> None:
     """Twenty are more answers than are added up in a Python loop."""
     content = base(ALGORITHM, topology={"kind": "ring", "agents": 20})
-    whole = finished(made("quadratic", content)).last
-    single = finished(made("quadratic", content | {"run": {"blocks": 20}})).last
+    whole = finished(made("quadratic", content)).last_snapshot
+    single = finished(made("quadratic", content | {"run": {"blocks": 20}})).last_snapshot
     for channel, value in whole.released.items():
         assert np.array_equal(single.released[channel], value)
 

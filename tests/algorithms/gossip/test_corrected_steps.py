@@ -377,7 +377,7 @@ def test_a_recursion_of_small_batches_ends_nearer_to_the_minimiser() -> None:
         job = made("quadratic", content)
         parts = moments(job)
         best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
-        errors[fresh] = np.sqrt(np.mean((finished(job).last.released["y"] - best) ** 2))
+        errors[fresh] = np.sqrt(np.mean((finished(job).last_snapshot.released["y"] - best) ** 2))
     assert errors[0.05] < 0.5 * errors[1.0]
 
 
@@ -388,8 +388,8 @@ def test_a_constant_step_ends_at_the_common_minimiser(name: str, graph: dict[str
     job, plain = smooth(name, graph, 600, 0.3), smooth("dp_dsgd", graph, 600, 0.3)
     parts = moments(job)
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
-    assert np.abs(finished(job).last.released["y"] - best).max() < 1e-10
-    assert np.abs(finished(plain).last.released["y"] - best).max() > 1e-4
+    assert np.abs(finished(job).last_snapshot.released["y"] - best).max() < 1e-10
+    assert np.abs(finished(plain).last_snapshot.released["y"] - best).max() > 1e-4
 
 
 def test_noise_of_a_tracker_does_not_add_up() -> None:

@@ -264,7 +264,7 @@ def test_one_agent_ends_where_so_many_steps_of_z_say() -> None:
         rounds = 150 if inverse < 40 else 60
         content = base("none", **steps, inverse=inverse, inner=3, rounds=rounds)
         job = made("all", content | {"topology": {"kind": "complete", "agents": 1}})
-        end = finished(job).last.released["x"][0]
+        end = finished(job).last_snapshot.released["x"][0]
         np.testing.assert_allclose(end, stationary(job, truncated(0.15, inverse)), atol=1e-7)
         apart.append(np.abs(end - stationary(job, np.linalg.inv)).max())
     assert apart[0] > 0.02
@@ -276,7 +276,7 @@ def test_agents_that_differ_end_near_the_optimum_for_decaying_steps() -> None:
     """The mean of x closely; each x within its last step of it."""
     steps = {"x": {"scale": 1.0, "decay": 0.6}, "y": {"scale": 0.4, "decay": 0.5}, "z": {"scale": 0.1}}
     job = made("all", base("none", **steps, inverse=40, rounds=80))
-    end, goal = finished(job).last.released["x"], stationary(job, np.linalg.inv)
+    end, goal = finished(job).last_snapshot.released["x"], stationary(job, np.linalg.inv)
     assert np.abs(end.mean(axis=0) - goal).max() < 0.002
     assert np.abs(end - goal).max() < 1.0 / 80**0.6
     assert np.abs(0.7 - goal).max() > 0.3

@@ -124,7 +124,9 @@ def test_without_noise_it_is_gradient_descent_on_the_mean(topology: dict[str, An
     for t in range(5):
         step = 0.3 / (t + 1) ** 0.2
         y, before = y + 0.4 * (y - before) - step * (hessian @ y - linear), y
-    np.testing.assert_allclose(finished(job).last.released["y"], np.tile(y, (job.n_agents, 1)), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        finished(job).last_snapshot.released["y"], np.tile(y, (job.n_agents, 1)), rtol=0, atol=1e-12
+    )
 
 
 # Agents alone, and a trusted server ---------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def test_one_agent_ends_where_the_truncated_series_says() -> None:
             "topology": {"kind": "complete", "agents": 1}
         }
         job = made("all", content)
-        end = finished(job).last.released["x"][0]
+        end = finished(job).last_snapshot.released["x"][0]
         np.testing.assert_allclose(end, stationary(job, truncated(8.0, inverse)), atol=1e-9)
         apart.append(np.abs(end - stationary(job, np.linalg.inv)).max())
     assert apart[0] > 0.01
@@ -210,7 +210,7 @@ def test_agents_that_differ_end_near_the_optimum_for_decaying_steps() -> None:
         "averaging": {"scale": 1.0, "decay": 0.5},
     }
     job = made("all", base("none", **steps, inverse=6, rounds=300))
-    end, goal = finished(job).last.released["x"], stationary(job, truncated(4.0, 6))
+    end, goal = finished(job).last_snapshot.released["x"], stationary(job, truncated(4.0, 6))
     assert np.abs(end - goal).max() < 0.01
     assert np.abs(goal - stationary(job, np.linalg.inv)).max() < 0.001
     assert np.abs(0.7 - goal).max() > 0.3

@@ -159,7 +159,7 @@ def test_planned_is_recorded_however_the_agents_are_hosted(stream: Any, fresh: f
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
         assert not outcome.ledger.same_releases(job.ledger.rescale(1.0 + 1e-9)), "the comparison has no power"
-        ends.append(outcome.last.released)
+        ends.append(outcome.last_snapshot.released)
     for channel in ("x", "y"):
         assert np.array_equal(ends[0][channel], ends[1][channel])
 

@@ -247,7 +247,7 @@ def test_quadratic_reaches_its_closed_form_optimum_without_noise(scenario: Make)
     del base["problem"]["test"]
     base["problem"]["normalise"] = "none"
     job = build(decentral_dp.load(base))
-    last = LocalEngine().run(job.nodes(), job.rounds).last
+    last = LocalEngine().run(job.nodes(), job.rounds).last_snapshot
     optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
     assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * max(1.0, np.abs(optimum.x).max())
 

@@ -279,7 +279,7 @@ def test_the_quadratic_optimum_is_reached(topology: dict[str, Any]) -> None:
     content["problem"]["normalise"] = "l2"
     job = made("quadratic", content)
     optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
-    last = finished(job).last
+    last = finished(job).last_snapshot
     start = np.abs(0.7 - optimum.x).max()
     assert np.abs(last.released["x"] - optimum.x).max() < 0.02 * start
     assert np.abs(last.released["y"] - optimum.y).max() < 0.05 * np.abs(optimum.y).max()

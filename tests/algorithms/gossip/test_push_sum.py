@@ -256,7 +256,7 @@ def ends(kind: type[PushSum], **lost: float) -> tuple[np.ndarray, np.ndarray]:
     """z and w of agents that take no steps, and are all there at the end."""
     content = naive.base({**TABLE, "rounds": 300}, "none", topology={"kind": "ring", "agents": 5, **lost})
     job = replace(naive.made("quadratic", content), algorithm=kind(StepSize(0.0)))
-    last = finished(job).last.released
+    last = finished(job).last_snapshot.released
     return last["y"][:, 0], last["w"][:, 0]
 
 
@@ -291,16 +291,16 @@ def test_falling_steps_reach_the_minimiser_of_all_on_a_lossy_directed_graph() ->
     parts = naive.squares(job)
     best = np.linalg.solve(sum(s.hessian for s in parts), sum(s.linear + 0.5 * 0.7 for s in parts))
     start = np.abs(best + 0.4).max()
-    last = finished(job).last.released["y"]
+    last = finished(job).last_snapshot.released["y"]
     assert np.abs(last - best).max() < 0.01 * start
-    wrong = finished(replace(job, algorithm=Unweighted(StepSize(1.0, 0.7)))).last.released["y"]
+    wrong = finished(replace(job, algorithm=Unweighted(StepSize(1.0, 0.7)))).last_snapshot.released["y"]
     assert np.abs(wrong - best).max() > 0.05 * start
 
 
 def test_on_links_both_ways_it_is_decentralised_sgd() -> None:
     table = {"rounds": 8, "y": {"scale": 0.3}}
     pushed, mixed = (naive.base({"kind": kind, **table}, "none") for kind in ("push_sum", "dp_dsgd"))
-    first, second = (finished(naive.made("quadratic", content)).last.released for content in (pushed, mixed))
+    first, second = (finished(naive.made("quadratic", content)).last_snapshot.released for content in (pushed, mixed))
     np.testing.assert_allclose(first["y"], second["y"], rtol=1e-12)
     np.testing.assert_allclose(first["w"], 1.0, rtol=1e-12)
 

@@ -47,7 +47,7 @@ def test_without_noise_it_is_the_loop_over_holders(topology: dict[str, Any]) -> 
             hessian, linear = parts[holder]
             token = token - 0.3 / t**0.2 * (hessian @ token - linear)
         last[holder] = token
-    np.testing.assert_allclose(finished(job).last.released["y"], last, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(finished(job).last_snapshot.released["y"], last, rtol=0, atol=1e-12)
 
 
 def test_the_walk_is_on_links_and_holds_every_agent_equally_often() -> None:
@@ -85,7 +85,7 @@ def test_records_of_a_run_are_the_plan_however_agents_are_hosted() -> None:
         job = made("crossed", content)
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
-        ends.append(outcome.last.released["y"])
+        ends.append(outcome.last_snapshot.released["y"])
     np.testing.assert_allclose(*ends, rtol=0, atol=1e-9)
 
 

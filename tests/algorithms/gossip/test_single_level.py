@@ -197,7 +197,7 @@ def test_decaying_steps_reach_the_common_minimiser(name: str) -> None:
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     np.testing.assert_allclose(best, closed_form(job.problem).lower_solution(np.full(2, 0.7), agents), atol=1e-12)
-    last = finished(job).last.released["y"]
+    last = finished(job).last_snapshot.released["y"]
     assert np.abs(last - best).max() < 0.01 * np.abs(best + 0.4).max()
 
 
@@ -213,7 +213,7 @@ def test_a_constant_step_ends_at_its_fixed_point(name: str) -> None:
         curve[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = h
     at = mix if name == "dp_dsgd" else np.eye(2 * m)
     fixed = np.linalg.solve(np.eye(2 * m) - mix + step * curve @ at, step * linear).reshape(m, 2)
-    last = finished(job).last.released["y"]
+    last = finished(job).last_snapshot.released["y"]
     np.testing.assert_allclose(last, fixed, atol=1e-10)
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
     assert np.abs(fixed - best).max() > 1e-3
@@ -293,7 +293,7 @@ def heavy(beta: float, *guarantee: str) -> dict[str, Any]:
 def test_a_heavy_ball_is_the_one_of_the_formula() -> None:
     """c + β (c − c before) − λ ∇g(c), by a loop over matrices that shares no code with it."""
     beta, job = 0.7, made("quadratic", heavy(0.7, "none"))
-    got = finished(job).last.released["y"]
+    got = finished(job).last_snapshot.released["y"]
     mixing = np.eye(job.n_agents) + job.topology.mixing.toarray()
     np.testing.assert_allclose(mixing.sum(axis=1), 1.0)
     start = job.algorithm.start

@@ -222,7 +222,7 @@ def settled(rounds: int = 600, **more: Any) -> tuple[Job, Any]:
     content = base(ALGORITHM | flat | more.pop("algorithm", {}), "none", **more)
     content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
     job = made("quadratic", content)
-    return job, finished(job).last
+    return job, finished(job).last_snapshot
 
 
 def personal_value(job: Job, x: np.ndarray) -> float:

@@ -241,7 +241,7 @@ def settled(**more: Any) -> tuple[Job, Any]:
     content = base(ALGORITHM | flat | more.pop("algorithm", {}), "none", **more)
     content["problem"] |= {"normalise": "l2", "partition": {"kind": "by_class", "share": 1.0}}
     job = made("quadratic", content)
-    return job, finished(job).last
+    return job, finished(job).last_snapshot
 
 
 def test_the_limit_is_biased_as_local_hessians_make_it() -> None:

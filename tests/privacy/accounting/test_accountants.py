@@ -492,7 +492,7 @@ def test_spending_along_a_run(mechanism: str) -> None:
     whole = stream(120, [1, 4], mechanism)
     rounds = [0, 1, 2, 10, 50, 120]
     curve = spending(whole, DELTA, rounds)
-    worst = [epsilon_of(whole.until(t), DELTA).max() for t in rounds]
+    worst = [epsilon_of(whole.truncate(t), DELTA).max() for t in rounds]
     assert curve[0] == 0.0
     assert (np.diff(curve) >= 0).all()
     np.testing.assert_allclose(curve, worst, rtol=0.01)

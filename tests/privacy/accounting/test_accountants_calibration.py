@@ -174,8 +174,8 @@ def test_rounds_within_a_cap(delta: float) -> None:
     assert rounds_within(base, whole, delta) == 300
     for cap in (0.5 * whole, 0.9 * whole):
         rounds = rounds_within(base, cap, delta)
-        assert price(base.until(rounds), delta).epsilon.max() <= cap
-        assert price(base.until(rounds + 1), delta).epsilon.max() > cap
+        assert price(base.truncate(rounds), delta).epsilon.max() <= cap
+        assert price(base.truncate(rounds + 1), delta).epsilon.max() > cap
     assert rounds_within(base, 1e-9, delta) == 0
     with pytest.raises(InputError, match="cap"):
         rounds_within(base, 0.0, delta)

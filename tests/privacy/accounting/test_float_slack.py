@@ -336,7 +336,7 @@ def test_a_coordinator_tosses_too_and_spends_what_was_planned() -> None:
     def released(shift: float) -> np.ndarray:
         releaser = PlannedReleaser(plan, bytes(32))
         told = releaser.release(1, {"x": Bounded(np.zeros_like(query), query + shift, cut, "l2")})
-        line = replace(plan.channels[0].until(1), rate={"train": np.full((1, 1), 0.03)})
+        line = replace(plan.channels[0].truncate(1), rate={"train": np.full((1, 1), 0.03)})
         assert releaser.ledger().costs_within(Ledger(1, (line,)))
         return told.released["x"] / float(grid(told.scale["x"], "gaussian", 60_000))
 

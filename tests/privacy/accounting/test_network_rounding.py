@@ -35,7 +35,7 @@ def messages(job: Job) -> list[Any]:
 
 def of(job: Job) -> Messages:
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
-    noise = job.noise["y"].at(np.arange(1, job.rounds + 1), "gaussian")
+    noise = job.noise["y"].scales(np.arange(1, job.rounds + 1), "gaussian")
     one, added = np.ones(job.rounds), step * (CLIP + RIDGE * 0.3)
     mixing = job.topology.mixing.toarray()
     return Messages(mixing, one, step * (1 + RIDGE), noise, job.problem.q, 0.0 * noise, 0.0, added)
@@ -50,7 +50,7 @@ def test_everything_sent_lies_on_the_grid_of_its_noise(kind: str) -> None:
     spread = {"train": Sensitivity(np.ones(5), np.ones(5), None)}
     public = rng.normal(size=(5, 40)) * 10.0 ** rng.uniform(-8, 4, (5, 1))
     value = Bounded(public, rng.normal(size=(5, 40)), spread, "l1" if kind == "laplace" else "l2")
-    cells = grid(schedule.at(3, kind), kind, 40)[:, None]
+    cells = grid(schedule.scales(3, kind), kind, 40)[:, None]
     released = mechanism.release(3, {"y": value})["y"]
     assert (np.mod(released, cells) == 0.0).all()
     assert (np.mod(public, cells) != 0.0).mean() > 0.9
@@ -69,7 +69,7 @@ def test_low_bits_do_not_tell_what_a_neighbour_received() -> None:
     first, second = messages(job)
     step = LAMBDA * 2.0**-0.2
     known = (1 - 2 * weight - step * (1 + RIDGE)) * first[1] + weight * first[0]
-    fine, coarse = grid(job.noise["y"].at(np.array([1, 2]), "gaussian")[:, 0], "gaussian", job.problem.q)
+    fine, coarse = grid(job.noise["y"].scales(np.array([1, 2]), "gaussian")[:, 0], "gaussian", job.problem.q)
     guesses, rng = np.arange(-6 * 2**17, 6 * 2**17), np.random.default_rng(2)
     finer = known + weight * first[2] + coarse * rng.integers(-(2**17), 2**17, size=known.size)
     read = {"sent": 0, "all bits": 0}
@@ -98,7 +98,7 @@ def test_a_run_strays_from_real_arithmetic_by_less_than_the_bound(members: list[
         real = path + told.mixing @ path - step * ((1 + RIDGE) * path - RIDGE * 0.3) + step * np.array(means)
         deviation = told.noise[t][:, None]
         cells = grid(told.noise[t], "gaussian", q)[:, None]
-        noise = deviation * np.array([streams.at(i, t + 1, tag("y")).standard_normal(q) for i in range(m)])
+        noise = deviation * np.array([streams.generator(i, t + 1, tag("y")).standard_normal(q) for i in range(m)])
         before = sent[t] - cells * np.rint(noise / cells)
         off = np.linalg.norm(before - real, axis=1) / told.noise[t]
         strayed += float((off[~inside] ** 2).sum())

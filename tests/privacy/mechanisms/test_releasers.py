@@ -66,7 +66,7 @@ def test_channels_that_are_released_one_by_one_have_independent_noise(kind: str)
 
 def test_purposes_have_streams_of_their_own() -> None:
     """Batches are drawn from other bits than noise, at the same agent, index and tag."""
-    draws = [Streams(ROOT, purpose, [0]).at(0, 1, tag("y")).normal(size=4000) for purpose in ("noise", "batch")]
+    draws = [Streams(ROOT, purpose, [0]).generator(0, 1, tag("y")).normal(size=4000) for purpose in ("noise", "batch")]
     assert abs(np.corrcoef(draws)[0, 1]) < 5 / np.sqrt(4000)
 
 
@@ -101,7 +101,7 @@ def test_another_scenario_has_another_root_although_the_seed_is_the_same() -> No
 def test_no_variate_is_used_twice_over_many_rounds() -> None:
     """Advancing one stream by a fixed count re-uses variates, because rejection consumes a varying number."""
     streams = Streams(ROOT, "noise", [0])
-    seen = np.concatenate([streams.at(0, t, tag("y")).standard_exponential(20_000) for t in range(1, 6)])
+    seen = np.concatenate([streams.generator(0, t, tag("y")).standard_exponential(20_000) for t in range(1, 6)])
     assert np.unique(seen).size == seen.size
 
 
@@ -181,7 +181,7 @@ def test_streams_survive_pickling_with_their_position() -> None:
     streams = Streams(ROOT, "noise", [4, 9])
     copy = pickle.loads(pickle.dumps(streams))  # noqa: S301 - our own object, made one line above
     for row in range(2):
-        assert np.array_equal(streams.at(row, 3, 1).random(5), copy.at(row, 3, 1).random(5))
+        assert np.array_equal(streams.generator(row, 3, 1).random(5), copy.generator(row, 3, 1).random(5))
 
 
 @pytest.mark.parametrize("alike", [True, False])

@@ -247,7 +247,7 @@ def test_a_run_without_noise_ends_at_the_closed_form_optimum(scenario: Callable[
     )  # fmt: skip
     del base["problem"]["test"]
     job = build(decentral_dp.load(base))
-    last = LocalEngine().run(job.nodes(), job.rounds).last
+    last = LocalEngine().run(job.nodes(), job.rounds).last_snapshot
     optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
     # A constant step leaves the agents apart, and their average where the average gradient is zero.
     np.testing.assert_allclose(last.released["x"].mean(axis=0), optimum.x, rtol=1e-6, atol=1e-6)

@@ -130,7 +130,7 @@ def test_every_trajectory_is_clipped_as_a_whole(bound: float) -> None:
         for name, v in (*here.items(), ("change", here["grad_x"] - there["grad_x"])):
             wanted[name] += v * min(1.0, bound / float(np.linalg.norm(v)))
     asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
-    asked.append(ClippedQuery("grad_x", theta, omega, bound, since=earlier))
+    asked.append(ClippedQuery("grad_x", theta, omega, bound, earlier_point=earlier))
     for name, found in zip(wanted, m.sums(r, asked), strict=True):
         np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
 
@@ -204,7 +204,7 @@ def test_a_replaced_trajectory_moves_a_sum_by_no_more_than_two_clips(
     other.rewards[1] = size * draw.normal(size=STEPS)
     other.lengths[1], other.terminal[1] = length, end
     asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
-    asked += [ClippedQuery(t, theta, omega, bound, since=point(m, 4)) for t in ("grad_x", "grad_y")]
+    asked += [ClippedQuery(t, theta, omega, bound, earlier_point=point(m, 4)) for t in ("grad_x", "grad_y")]
     with np.errstate(all="ignore"):
         pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
     for before, after in pairs:

@@ -123,7 +123,7 @@ def test_a_replaced_record_moves_a_sum_by_no_more_than_two_clips(seed: int, size
     x, y = point(m)
     other = Real(r.inputs.copy())
     other.inputs[2] = size * np.random.default_rng(seed).normal(size=D)
-    asked = [ClippedQuery("grad_y", x, y, 0.4), ClippedQuery("grad_y", x, y, 0.4, since=(x, 0.9 * y))]
+    asked = [ClippedQuery("grad_y", x, y, 0.4), ClippedQuery("grad_y", x, y, 0.4, earlier_point=(x, 0.9 * y))]
     with np.errstate(all="ignore"):
         pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
     for before, after in pairs:

@@ -165,7 +165,7 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert 6 <= result["rounds"] <= 7
     job = build(small)
-    spent = price(job.ledger.until(result["rounds"]), job.scenario.privacy.delta)
+    spent = price(job.ledger.truncate(result["rounds"]), job.scenario.privacy.delta)
     assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
 
@@ -261,7 +261,7 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     assert done.simulation().root == root
     again = build(small).with_root(root)
     rows, outcome = runner._perform(again, None)
-    for channel, value in outcome.last.released.items():
+    for channel, value in outcome.last_snapshot.released.items():
         np.testing.assert_array_equal(done.released[channel], value)
     assert len(rows) == len(done.metrics)
     assert not any(root.key.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())

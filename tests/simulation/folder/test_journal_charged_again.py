@@ -86,7 +86,7 @@ def _assert_counted(done: Any, watched: _Watched) -> None:
     listed: Counter[tuple[str, int]] = Counter()
     for c in done.records.charged_channels:
         listed.update((c.channel.partition(" again")[0], int(index)) for index in c.rounds)
-    charged = {c.channel for c in done.simulation().course.charged_channels}
+    charged = {c.channel for c in done.simulation().uninterrupted_ledger.charged_channels}
     made = {k: n for k, n in watched.made.items() if k[0] in charged and k[1] > 0}
     assert made
     missing = {k: (n, listed[k]) for k, n in made.items() if n > listed[k]}
@@ -118,7 +118,7 @@ def test_every_release_of_every_process_is_in_the_ledger(
     assert done.result.privacy.epsilon_max == pytest.approx(spent, rel=1e-12)
     assert read_result(folder).privacy.epsilon_max == done.result.privacy.epsilon_max
     if course != (0,):
-        assert spent > float(price(done.simulation().course, delta).epsilon.max())
+        assert spent > float(price(done.simulation().uninterrupted_ledger, delta).epsilon.max())
         assert any("released twice" in note for note in done.result.privacy.notes)
     curve = done.metrics[done.metrics["name"] == "epsilon_spent"].sort_values("round")
     assert curve["value"].is_monotonic_increasing
@@ -194,8 +194,8 @@ def test_batches_amplify_nothing_of_what_was_released_twice(scenario: Make, tmp_
     done = decentral_dp.resume(tmp_path / "run", charge_again=True)
     (window,) = done.simulation().windows
     lines = {c.channel: c for c in done.records.charged_channels}
-    inside = (lines["y"].rounds >= window.first) & (lines["y"].rounds <= window.last)
-    for split, rate in done.simulation().course.charged_channels[0].rate.items():
+    inside = (lines["y"].rounds >= window.first_round_round) & (lines["y"].rounds <= window.last_round_round)
+    for split, rate in done.simulation().uninterrupted_ledger.charged_channels[0].rate.items():
         assert (rate < 1.0).all()
         assert (lines["y"].rate[split][inside] == 1.0).all()
         assert (lines["y again"].rate[split] == 1.0).all()

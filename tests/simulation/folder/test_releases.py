@@ -178,7 +178,7 @@ def test_every_flipped_bit_of_a_part_is_seen(tmp_path: Path) -> None:
         content, first = part.read_bytes(), int(part.stem.split("-")[1])
         for _ in range(30):
             _flipped(part, draw)
-            saved = interrupted_run.before_damage(found, job, tmp_path / "run").saved
+            saved = interrupted_run.before_damage(found, job, tmp_path / "run").saved_state
             assert saved is None or saved[0] <= first
             part.write_bytes(content)
     lock.close()

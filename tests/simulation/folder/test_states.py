@@ -24,7 +24,7 @@ from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.folder.states import STATES, AgentStates, Home, to_bytes
+from decentral_dp.simulation.folder.states import STATES, AgentStates, AuthorModule, to_bytes
 from decentral_dp.simulation.run import Run
 
 ROUNDS = 12
@@ -203,8 +203,8 @@ def test_states_are_the_owners_and_the_driver_has_receipts(shards: Path, tmp_pat
 
 
 def test_a_digest_does_not_tell_whether_a_guess_is_right(tmp_path: Path) -> None:
-    home, state = Home("", {}), {"y": np.array([1.0, 2.0])}
-    digests = {AgentStates(tmp_path / STATES, f"run-{k}", home).keep(3, state)[-1][1] for k in range(2)}
+    home, state = AuthorModule("", {}), {"y": np.array([1.0, 2.0])}
+    digests = {AgentStates(tmp_path / STATES, f"run-{k}", home).write(3, state)[-1][1] for k in range(2)}
     assert len(digests) == 2
     assert not digests & {digest(to_bytes(state, home)), digest(to_bytes({"salt": "", "state": state}, home))}
 
@@ -258,11 +258,13 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     cut_off(shards, tmp_path / "run")
     found, lock = interrupted_run.find(tmp_path / "run")
     lock.close()
-    assert found.saved is not None
+    assert found.saved_state is not None
     # All that may be out lies before the state.
     journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    capped = [line | {"leased": min(line["leased"], found.saved[0])} if "leased" in line else line for line in lines]
+    capped = [
+        line | {"leased": min(line["leased"], found.saved_state[0])} if "leased" in line else line for line in lines
+    ]
     journal.write_text("".join(json.dumps(line) + "\n" for line in capped))
     monkeypatch.setattr(interrupted_run, "machine", lambda: {"processor": "another"})
     with pytest.raises(InputError, match="would be released again with other last bits"):

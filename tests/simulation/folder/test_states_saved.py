@@ -9,12 +9,12 @@ import pytest
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import RunControl, Saved, Snapshot
-from decentral_dp.simulation.folder.states import Home, UnreadableError, from_bytes, home_of, to_bytes
+from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
+from decentral_dp.simulation.folder.states import AuthorModule, UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import build
 from tests.golden.cases import is_planned_only, scenario_names
 
-OWN = Home(__name__, globals())
+OWN = AuthorModule(__name__, globals())
 HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 
@@ -22,7 +22,7 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
     job = build(decentral_dp.load(name))
     rounds = min(job.rounds, 3)
-    home, seen, kept = home_of(job.algorithm), [], []
+    home, seen, kept = module_of(job.algorithm), [], []
 
     def observe(s: Snapshot) -> bool:
         seen.append(s)
@@ -31,12 +31,12 @@ def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> Non
         return s.round == rounds
 
     whole = job.start(LocalEngine(), RunControl(range(rounds + 1), observe))
-    saved = Saved(rounds - 1, tuple(from_bytes(kept[0], home)))
+    saved = SavedState(rounds - 1, tuple(from_bytes(kept[0], home)))
     # The first round was charged before, the last after it was kept.
-    again = job.start(LocalEngine(), RunControl([rounds], lambda s: s.round == rounds, saved=saved))
+    again = job.start(LocalEngine(), RunControl([rounds], lambda s: s.round == rounds, saved_state=saved))
     for part in ("released", "published", "state"):
-        for channel, value in getattr(whole.last, part).items():
-            np.testing.assert_array_equal(getattr(again.last, part)[channel], value, strict=True)
+        for channel, value in getattr(whole.last_snapshot, part).items():
+            np.testing.assert_array_equal(getattr(again.last_snapshot, part)[channel], value, strict=True)
     assert again.ledger.to_frame().equals(whole.ledger.to_frame())
 
 
@@ -79,7 +79,7 @@ def test_what_is_no_value_is_refused() -> None:
         with pytest.raises(TypeError, match="cannot be kept"):
             to_bytes(bad, OWN)
     with pytest.raises(TypeError, match="define it where the algorithm is"):
-        to_bytes(Inner(1.0, 2.0), Home("another_module", {}))
+        to_bytes(Inner(1.0, 2.0), AuthorModule("another_module", {}))
 
     class Hidden(NamedTuple):
         a: Any

@@ -48,7 +48,7 @@ def played(job: Job) -> Outcome:
 
 def same(one: Outcome, other: Outcome) -> bool:
     """Whether the last released values are equal to the bit, and there are some."""
-    mine, theirs = one.last.released, other.last.released
+    mine, theirs = one.last_snapshot.released, other.last_snapshot.released
     return mine.keys() == theirs.keys() and all(np.array_equal(mine[c], theirs[c]) for c in ("x", "y", "z"))
 
 
@@ -111,7 +111,7 @@ def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -
     )
     found = []
     for job in (whole, ours):
-        last = played(job).last
+        last = played(job).last_snapshot
         found.append({(of, name): value for _, of, name, value in job.evaluator().rows(last, averaged=False)})
     scores = [key for key in found[0] if not key[1].startswith("hypergradient") and "unreleased" not in key[1]]
     assert {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_y"} <= {name for _, name in scores}
@@ -257,7 +257,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
     assert [counts.tolist() for counts in job.counts.values()] == [[4, 4], [2, 2]]
     mine = agent_shards_of(job.components, 2)
     assert mine is not None
-    read = mine.read(1)
+    read = mine.read_agent(1)
     # Cut at the public range, and scaled by it.
     np.testing.assert_allclose(read.features[4], [2.0 / 3.0 * 1 - 1.0, 1.0])
     assert read.labels.tolist() == [0, 1, 0, 1, 0, 1]
@@ -291,9 +291,9 @@ def test_other_problems_and_deals_have_the_same_bits(name: str, overrides: list[
     write_shards(given, tmp_path / "shards")
     ours, whole = (build(s).with_root(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
     one, other = played(ours), played(whole)
-    assert one.last.released.keys() == other.last.released.keys()
-    for channel, value in other.last.released.items():
-        np.testing.assert_array_equal(one.last.released[channel], value, strict=True)
+    assert one.last_snapshot.released.keys() == other.last_snapshot.released.keys()
+    for channel, value in other.last_snapshot.released.items():
+        np.testing.assert_array_equal(one.last_snapshot.released[channel], value, strict=True)
     np.testing.assert_allclose(ours.budget.epsilon, whole.budget.epsilon, rtol=1e-12)
     assert set(whole.shards.all_notes) <= set(ours.shards.all_notes)
 
@@ -322,7 +322,7 @@ def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> Non
     one, other = played(ours), played(whole)
     assert same(one, other)
     scores = [
-        {name: value for _, of, name, value in job.evaluator().rows(last.last, averaged=False) if of == "mean"}
+        {name: value for _, of, name, value in job.evaluator().rows(last.last_snapshot, averaged=False) if of == "mean"}
         for job, last in ((ours, one), (whole, other))
     ]
     for name in ("test_rmse", "test_loss", "upper_loss", "lower_loss"):

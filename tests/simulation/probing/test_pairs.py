@@ -33,7 +33,7 @@ def test_a_deal_of_places_reads_no_label(shards: Shards) -> None:
     found = deal_trial(in_turn, shards)
     assert not found.complaint
     assert not found.reads
-    assert "No label moved any record" in found.words
+    assert "No label moved any record" in found.description
 
 
 def test_a_deal_by_label_is_said_to_move_others(shards: Shards) -> None:
@@ -42,7 +42,7 @@ def test_a_deal_by_label_is_said_to_move_others(shards: Shards) -> None:
     assert not found.complaint
     assert found.reads
     assert 1 <= found.n_moved <= shards.n_agents - 1
-    assert "no ε covers" in found.words
+    assert "no ε covers" in found.description
 
 
 def test_a_home_by_own_label_moves_no_other(shards: Shards) -> None:

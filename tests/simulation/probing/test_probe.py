@@ -295,7 +295,7 @@ def by_problem(folder: Path, name: str) -> Any:
 def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path, way: Any, name: str) -> None:
     scenario, given = way(tmp_path, name)
     shown = StringIO()
-    print_plan(Plan.of(build(scenario, **given)), console(shown, 10_000))
+    print_plan(Plan.from_job(build(scenario, **given)), console(shown, 10_000))
     run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
     # What a run prints at its end is in a line.
     assert "certified, but for what is on the author's word" in shown.getvalue()
