@@ -54,9 +54,9 @@ class _Asked:
 
         kept: list[Any] = []  # so that no two have the same id
         monkeypatch.setattr(Streams, "__init__", init)
-        monkeypatch.setattr(Keystreams, "at", counted("keystream", Keystreams.generator))
+        monkeypatch.setattr(Keystreams, "generator", counted("keystream", Keystreams.generator))
         monkeypatch.setattr(Keystreams, "ciphers", counted("keystream", Keystreams.ciphers))
-        monkeypatch.setattr(Philox, "at", counted("philox", Philox.generator))
+        monkeypatch.setattr(Philox, "generator", counted("philox", Philox.generator))
         monkeypatch.setattr(Philox, "__init__", counted("philox", Philox.__init__))
 
 

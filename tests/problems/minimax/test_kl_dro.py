@@ -73,7 +73,7 @@ def test_changes_are_differences() -> None:
     problem, data, draw = problem_of(), records("cross_entropy", 8, 2), np.random.default_rng(0)
     x, before = draw.normal(size=(2, problem.p))
     since = (before, np.array([0.9]))
-    changes = problem.sums(data, asked(TERMS, x, 0.4, since=since))
+    changes = problem.sums(data, asked(TERMS, x, 0.4, earlier_point=since))
     now, then = (problem.sums(data, asked(TERMS, *p)) for p in ((x, 0.4), (before, 0.9)))
     for change, a, b in zip(changes, now, then, strict=True):
         np.testing.assert_allclose(change, a - b, atol=1e-12)
