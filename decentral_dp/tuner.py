@@ -270,7 +270,7 @@ def release_plan(given: Arguments, program: RegularisationTuner, context: Coordi
 def check_arguments(given: Arguments) -> Arguments:
     """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
     weight_range = _checked_range(given.weight_range)
-    for names, fits, wanted in _WANTED:
+    for names, fits, wanted in _ARGUMENT_RULES:
         for name in names:
             if not fits(value := getattr(given, name)):
                 raise InputError(f"tune: {name} is {value!r}, but {wanted} is wanted.")
@@ -308,7 +308,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 # Arguments, what they may be, and that in words.
-_WANTED: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+_ARGUMENT_RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("loss",), lambda v: v in get_args(LossName), f"one of {', '.join(get_args(LossName))}"),
     (("method",), lambda v: v in get_args(Method), f"one of {', '.join(get_args(Method))}"),
     (

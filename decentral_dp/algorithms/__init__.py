@@ -13,7 +13,7 @@ from decentral_dp.algorithms.printed import PRINTED
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
 # Listed in this order, before all others, which follow by setting and file.
-_FIRST = (
+_LISTED_FIRST = (
     *("ldp_dsbo", "ma_dsbo", "dsbo_jhip", "gbdsbo", "ldp_single_level", "dp_dsgd", "vrdsbo", "spdb", "bsa"),
     *("regularisation_tuner", "pp_ift", "second_order_dp_bilevel", "dp_bilevel"),
     *("dp_sgda", "dptd", "privatediff", "privatediff_xy", "double_spider", "recursive_spider"),
@@ -34,5 +34,5 @@ def _entries(setting: Setting) -> Iterator[Entry]:
             yield entry._replace(setting=setting, printed_form=form, claim=claim)
 
 
-_FOUND = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
-ALGORITHMS: dict[str, Entry] = {kind: _FOUND[kind] for kind in _FIRST} | _FOUND
+_ENTRIES = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
+ALGORITHMS: dict[str, Entry] = {kind: _ENTRIES[kind] for kind in _LISTED_FIRST} | _ENTRIES

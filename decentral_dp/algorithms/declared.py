@@ -45,7 +45,7 @@ from decentral_dp.user_code import USER_ERRORS, blame
 MINIMAX_CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
 _CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
 # Short names of what is returned.
-_SHORT = {"grad_x": "x", "grad_y": "y"}
+_SHORT_NAMES = {"grad_x": "x", "grad_y": "y"}
 # Terms that a declared coordinator of a minimax problem may ask for.
 MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
 
@@ -81,7 +81,7 @@ def release_gradients(
     for term in queries:
         public = context.public(term, x, y, along, t)
         out[term] = np.asarray(public + noised[_channel(term)][0]) if term in read else public
-    return Bundle(out | {_SHORT[term]: value for term, value in out.items() if term in _SHORT})
+    return Bundle(out | {_SHORT_NAMES[term]: value for term, value in out.items() if term in _SHORT_NAMES})
 
 
 def _channel(term: str) -> str:

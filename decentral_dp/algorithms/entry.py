@@ -209,8 +209,8 @@ class Entry(NamedTuple):
 
 
 # What an algorithm that plans its releases itself has to have, beside its channels or queries.
-_GOSSIP = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
-_COORDINATED = (
+_GOSSIP_MEMBERS = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
+_COORDINATOR_MEMBERS = (
     *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
     *("resolve_defaults", "free_channels", "planned_releases", "printed_calibration"),
 )
@@ -325,7 +325,7 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
             "could change its options after they were priced. Write @dataclass(frozen=True)."
         )
     if plans:
-        needed: tuple[str, ...] = _COORDINATED if trusted else _GOSSIP
+        needed: tuple[str, ...] = _COORDINATOR_MEMBERS if trusted else _GOSSIP_MEMBERS
     else:
         needed = ("init", "step") if trusted else ("init", "step", "RELEASES")
     fields = getattr(algorithm, "__dataclass_fields__", {})

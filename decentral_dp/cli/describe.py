@@ -478,7 +478,7 @@ def _key_line(key: Key) -> str:
 
 
 # Component → parameters of its function that a scenario says elsewhere.
-_PASSED = {
+_PARAMETERS_OF_SCENARIO = {
     "topology": ("agents", "seed", ROUND),
     "data": ("agents", "seed"),
     "partition": ("labels", "classes", "agents", "seed"),
@@ -497,10 +497,10 @@ def _describe_outside(name: str) -> str:
     if what == "problem":
         kind = f"{problem_type(found, name)} problem"
         options = option_fields(found, name) if isinstance(found, type) else {}
-    elif what in _PASSED:
+    elif what in _PARAMETERS_OF_SCENARIO:
         known = parameters(found, ".".join(KEYS[what]), name)
         kind = {"data": "data set"}.get(what, what)
-        options = {key: option for key, option in known.items() if key not in _PASSED[what]}
+        options = {key: option for key, option in known.items() if key not in _PARAMETERS_OF_SCENARIO[what]}
         more = ", agents = 10" if what == "topology" and "agents" in known else ""
     elif is_dataclass(found):
         defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(found)}

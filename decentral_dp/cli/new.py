@@ -415,7 +415,7 @@ def first_names_text(columns: Sequence[str]) -> str:
 
 
 # Ranges of more columns are filled in with an editor, not one by one.
-_MOST_ASKED = 20
+_MOST_PROMPTS = 20
 
 
 def complete(options: Options) -> Options:
@@ -454,7 +454,7 @@ def _complete_columns(options: Options, ask: Any) -> Options:
         name for name in feature_columns(columns, options) if name not in {*options.ranges, *rules.rules_by_column}
     ]
     ranges, categories = dict(options.ranges), dict(options.columns.get("categories", {}))
-    for name in features if len(features) <= _MOST_ASKED else []:
+    for name in features if len(features) <= _MOST_PROMPTS else []:
         given = ask(
             f"Public range of {name} as LOW:HIGH, or the words that count as a,b,c; by its meaning, not by the records "
             "(empty: later)"

@@ -123,7 +123,7 @@ def predicts_numbers(kind: str) -> bool:
 # Columns that say who holds a record, and its part, by their names alone.
 AGENT, SPLIT = "agent", "split"
 # A graph is drawn up to try it; that of more agents takes a while, and is left to the plan.
-_MOST_DRAWN = 2000
+_MOST_TRIED_AGENTS = 2000
 
 
 def require_classes(classes: Sequence[Any], problem: str | None) -> None:
@@ -168,7 +168,7 @@ def require_buildable(scenario: Scenario) -> None:
             f"--problem: from_losses reads a Python file with the two losses, and there is no {quoted_path(losses)} "
             "beside the scenario. Put it there first; docs/add_a_problem.md has one."
         )
-    if (scenario.topology.agents or 0) <= _MOST_DRAWN:
+    if (scenario.topology.agents or 0) <= _MOST_TRIED_AGENTS:
         c.topology.make()
 
 

@@ -45,7 +45,7 @@ from decentral_dp.user_code import find_outside, in_file, own_name
 
 _LONGEST_NAME = 60
 # Component → those of the package, and the groups of entry points that one from outside may be in.
-_REGISTERED: Mapping[str, Mapping[str, Any]] = {
+_REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "problem": PROBLEMS,
     "topology": GENERATORS,
     "data": DATASETS,
@@ -360,7 +360,7 @@ def _named_component(s: Scenario, what: str, files: Files) -> Component:
         return Component(what, s._object_names[what], "object", value)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
-    if not isinstance(written, str) or written in _REGISTERED[what]:
+    if not isinstance(written, str) or written in _REGISTRIES[what]:
         return Component(what, str(written))
     name, inside, path = own_name(written), in_file(written), files.get((table, key))
     place = written if inside is None or path is None else f"{path}:{inside.name}"

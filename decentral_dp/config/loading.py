@@ -95,9 +95,9 @@ def load(
     folder, content = _read_source(scenario, folder)
     problem, graph = content.get("problem"), content.get("topology", {})
     if "data" in given and isinstance(problem, Mapping):
-        content["problem"] = {"data": GIVEN, **problem}
+        content["problem"] = {"data": OBJECT_NAME, **problem}
     if "topology" in given and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
-        content["topology"] = {"file": GIVEN, **graph}
+        content["topology"] = {"file": OBJECT_NAME, **graph}
     before = content
     for key in [unset] if isinstance(unset, str) else unset:
         content = _remove_key(content, key)
@@ -248,9 +248,9 @@ def key_parts(key: str) -> list[str]:
 
 
 # What stands for records or a graph that is an object, where the scenario names none.
-GIVEN = "given in Python"
+OBJECT_NAME = "given in Python"
 # How alike a key of another table has to be.
-_ALIKE = 0.85
+_LEAST_SIMILARITY = 0.85
 # What pydantic calls an unknown key, and what the [problem] table does.
 _UNKNOWN = ("extra_forbidden", "extra_key")
 
@@ -291,7 +291,7 @@ def _all_missing(error: ValidationError, content: Mapping[str, Any]) -> str | No
     return missing_sentence(lacking) if len(lacking) > 1 else None
 
 
-_WANTED = {
+_EXPECTED_TEXTS = {
     "model_type": "a table in braces",
     "dict_type": "a table in braces",
     "string_type": "text",
@@ -310,8 +310,8 @@ _WANTED = {
 
 
 def _expected_text(complaint: Any) -> str:
-    if complaint["type"] in _WANTED:
-        return _WANTED[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
+    if complaint["type"] in _EXPECTED_TEXTS:
+        return _EXPECTED_TEXTS[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
     return str(complaint["msg"]).removeprefix("Input should be ")
 
 
@@ -348,7 +348,7 @@ def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     begun = [key for key in valid if key.startswith(names[-1])]
     # Of another table only a key that is nearly the same was meant: no hint is better than a wrong one.
     far = [] if begun else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
-    if far and far[0] not in valid and not difflib.get_close_matches(names[-1], far, cutoff=_ALIKE):
+    if far and far[0] not in valid and not difflib.get_close_matches(names[-1], far, cutoff=_LEAST_SIMILARITY):
         far = []
     if far and far != close and far[0] in last:
         return f"; did you mean {quoted(last[far[0]])}"

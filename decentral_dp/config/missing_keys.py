@@ -39,8 +39,8 @@ PLANNED = (
 )
 ROUNDS = 1000
 # Of training at one level, what is planned where it is left out.
-_PLANNED = {f"{table}.{key}" for table, key in PLANNED} | {"privacy.clip.y"}
-_USUAL = {
+_PLANNED_KEYS = {f"{table}.{key}" for table, key in PLANNED} | {"privacy.clip.y"}
+_USUAL_VALUES = {
     "problem.kind": '"logistic_hyperparameter"',
     "problem.data": '"breast_cancer"',
     "topology.kind": '"ring"',
@@ -72,14 +72,14 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
     problem, topology, algorithm, privacy = (tables[name] or {} for name in _TABLES)
     wanted: dict[str, str] = {}
     if "problem" not in given:
-        wanted |= {key: _USUAL[key] for key in ("problem.kind", "problem.data")}
+        wanted |= {key: _USUAL_VALUES[key] for key in ("problem.kind", "problem.data")}
         wanted |= _problem_options(problem)
     if "topology" not in given and "file" not in topology:
-        wanted |= {key: _USUAL[key] for key in ("topology.kind", "topology.agents")}
+        wanted |= {key: _USUAL_VALUES[key] for key in ("topology.kind", "topology.agents")}
         generator = GENERATORS.get(str(topology.get("kind")))
         required = [] if generator is None else [p for p in generator.parameters if p.default is None]
         wanted |= {f"topology.{p.name}": "" for p in required if not p.optional}
-    wanted |= {key: _USUAL[key] for key in ("algorithm.kind", "algorithm.rounds")}
+    wanted |= {key: _USUAL_VALUES[key] for key in ("algorithm.kind", "algorithm.rounds")}
     entry = ALGORITHMS.get(str(algorithm.get("kind")))
     if entry is not None and "algorithm" not in given:
         options = {option.key: option.example for option in entry.keys if option.required}
@@ -87,7 +87,7 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
         wanted |= _privacy(entry, problem, privacy, "problem" in given)
     chosen = PROBLEMS.get(str(problem.get("kind")))
     if chosen is not None and chosen.one_level:
-        wanted = {key: value for key, value in wanted.items() if key not in _PLANNED}
+        wanted = {key: value for key, value in wanted.items() if key not in _PLANNED_KEYS}
     return {key: value for key, value in wanted.items() if not _has_key(tables, key)}
 
 

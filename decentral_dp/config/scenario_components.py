@@ -44,7 +44,7 @@ _ABSENT = (
     "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
     "has agents send such scores, which nothing protects."
 )
-_SCORED = (
+_SCORED_NOTE = (
     "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
     "the simulator's view and no part of what the budget covers."
 )
@@ -86,7 +86,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         known = elsewhere.public()
         minimax = RULES["coordinator_minimax"].unscored_note if c.algorithm.solves == "minimax" else ""
-        note = c.algorithm.rules.unscored_note or minimax or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
+        note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
@@ -284,7 +284,7 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
 
 # What a whole problem of an author's has to have; by the first it is known. One that is given as an object may be for a
 # plan alone: what only evaluations ask for is not asked of it.
-_WHOLE: Mapping[str, tuple[str, ...]] = {
+_PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
     "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
     "minimax": (
         "sums",
@@ -300,7 +300,7 @@ _WHOLE: Mapping[str, tuple[str, ...]] = {
         "project_y",
     ),
 }
-_EVALUATED = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
+_EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
 
 
 def check_server(s: Scenario, topology: Topology) -> None:
@@ -453,8 +453,8 @@ def _make_problem(c: Components, shards: Shards) -> Any:
         return _make_registered(c.problem_entry, c, shards)
     facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
     author = _for_data(c.problem.make(), facts, name)
-    if hasattr(author, _WHOLE[solves][0]):
-        wanted = (*_WHOLE[solves], *(() if c.problem.is_object else _EVALUATED[solves]))
+    if hasattr(author, _PROBLEM_MEMBERS[solves][0]):
+        wanted = (*_PROBLEM_MEMBERS[solves], *(() if c.problem.is_object else _EVALUATION_MEMBERS[solves]))
         if missing := [part for part in wanted if not hasattr(author, part)]:
             raise InputError(
                 f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"

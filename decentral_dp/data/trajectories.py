@@ -244,7 +244,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 }
 
 # How a package is called where it is installed from.
-_INSTALLED = {"gymnasium": "gymnasium", "ale_py": "ale-py"}
+_DISTRIBUTION_OF = {"gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
 # Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
@@ -326,7 +326,7 @@ def _environment(name: str, which: Environment, longest: int) -> Any:
         try:
             found[package] = importlib.import_module(package)
         except ImportError as error:
-            installed = _INSTALLED[package]
+            installed = _DISTRIBUTION_OF[package]
             raise InputError(
                 f"problem.data: {name!r} is played by the package {installed}, which is not installed; pip install "
                 f'{installed}, or give trajectories of your own in a .npz file with "observations", "rewards" and '

@@ -104,7 +104,7 @@ class ClientActor:
 
 
 # What a lost process or machine shows as: the actor is gone, or a value that lay in the memory of its machine.
-_LOST = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
+_LOSS_ERRORS = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
 
 
 class ActorLostError(RuntimeError):
@@ -153,7 +153,7 @@ class RayEngine:
                 try:
                     with _actors(Actor, arguments, places, self.gpus) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
-                except _LOST as error:
+                except _LOSS_ERRORS as error:
                     kept.retry_after_loss(error, _lost_agents(error, actors, nodes))
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
@@ -176,7 +176,7 @@ class RayEngine:
                 while True:
                     try:
                         return _call_all(actors, method, *given)
-                    except _LOST as error:
+                    except _LOSS_ERRORS as error:
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
                         kept.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
@@ -318,7 +318,7 @@ def _drive(
             call_blocks("saved_rounds")
             kept.set_state(SavedState(t, tuple(call_blocks("save"))))
     recorders = call_blocks("recorder")
-    with contextlib.suppress(*_LOST):
+    with contextlib.suppress(*_LOSS_ERRORS):
         # All is released, and a loss now is none.
         call_blocks("forget")
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]

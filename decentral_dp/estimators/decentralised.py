@@ -25,7 +25,7 @@ from decentral_dp.simulation.run import run_job
 # Agents where nothing says how many, and the least that a ring has.
 _AGENTS, _RING = 5, 3
 # The share of a column's values outside data_range from which on it is said.
-_MOST_CUT = 0.5
+_MOST_CLIPPED = 0.5
 Number = float | Sequence[float] | NDArray[np.float64]
 
 
@@ -295,7 +295,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         low, high = _parse_limits("label_range", limits)
         problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(problem, features, labels, agents, read_off)
-        if ((labels < low) | (labels > high)).mean() > _MOST_CUT:
+        if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
             warnings.warn(
                 "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
                 "meaning of the labels.",
@@ -414,7 +414,7 @@ def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array
     """Which share is cut is not printed: it tells of the records."""
     cut = ((features < low) | (features > high)).mean(axis=0)
     worst = int(np.argmax(cut))
-    if cut[worst] <= _MOST_CUT:
+    if cut[worst] <= _MOST_CLIPPED:
         return
     names = getattr(self, "feature_names_in_", None)
     named = f"Column {worst}" if names is None else repr(str(names[worst]))

@@ -391,7 +391,7 @@ if TYPE_CHECKING:
 # Calls with arguments of the same shapes before they are captured, which takes about as long as these calls did.
 PATIENCE = 48
 # Sets of shapes whose graphs are kept of one function; with all others the function itself is called.
-_KEPT = 256
+_MOST_GRAPHS = 256
 
 
 class Captured:
@@ -421,7 +421,7 @@ class Captured:
             return kept(*arguments)
         if kept >= PATIENCE:
             self._kept[shapes] = capture(self._function, arguments) or self._function
-        elif kept or len(self._kept) < _KEPT:
+        elif kept or len(self._kept) < _MOST_GRAPHS:
             self._kept[shapes] = kept + 1
         return self._function(*arguments)
 

@@ -38,7 +38,7 @@ from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
 # Made-up records that a module is tried on.
-_TRIED = 6
+_TRIED_RECORDS = 6
 _MEND = "write it in torch, in float64, as a pure function of a batch: no branches on values, no .item() or .numpy()"
 
 
@@ -108,7 +108,7 @@ def _checked_module(module: nn.Module, where: str, n_features: int, outputs: int
     _check_parameter_hooks(module, where)
     draw = np.random.default_rng(0)
     # In [0, 1), where logarithms, roots and indices of embeddings are what they should be.
-    made_up = [draw.random((_TRIED, n_features)) for _ in range(2)]
+    made_up = [draw.random((_TRIED_RECORDS, n_features)) for _ in range(2)]
     try:
         module = module.double().train()
         with _public_draws(seed):

@@ -244,7 +244,7 @@ class PooledBounds:
 
 
 # So many points of a path share a pass of the losses over the validation records.
-_SCORED_TOGETHER = 64
+_POINTS_PER_PASS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +358,7 @@ class Pooled:
         ys = solutions_along(path, lambda x: (self._objective(x), self.bounds.facts(x)))
         if self._moments is not None:
             return np.array([self._moments[1].level(y) for y in ys])
-        together = (slice(first, first + _SCORED_TOGETHER) for first in range(0, len(path), _SCORED_TOGETHER))
+        together = (slice(first, first + _POINTS_PER_PASS) for first in range(0, len(path), _POINTS_PER_PASS))
         return np.concatenate(
             [certified.mean_losses(self.family.problem, path[k], ys[k], self.validation) for k in together]
         )

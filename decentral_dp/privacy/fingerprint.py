@@ -24,7 +24,7 @@ import numpy as np
 from decentral_dp.files.regular import regular
 
 _PACKAGE = Path(__file__).parent.parent
-_INSTALLED = ("site-packages", "dist-packages")
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # Of a class: says where it was written, not what it does.
 _UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__", "__weakref__")
 
@@ -157,7 +157,7 @@ def _package_of(name: str) -> tuple[list[Path], list[Path]]:
 
 def _is_own(path: Path) -> bool:
     """Whether a source is the user's, and not of this package or an installed one."""
-    return not path.is_relative_to(_PACKAGE) and not any(part in _INSTALLED for part in path.parts)
+    return not path.is_relative_to(_PACKAGE) and not any(part in _PACKAGE_FOLDERS for part in path.parts)
 
 
 def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:

@@ -45,7 +45,7 @@ IntArray = NDArray[np.int64]
 # Columns of a ledger's table with few different values.
 _NAMES = ("channel", "mechanism", "records")
 # So many numbers of a column are compared at once.
-_COMPARED = 2**16
+_COMPARED_AT_ONCE = 2**16
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
         return False
     columns = np.unique(np.stack([a.group, b.group]), axis=1)
     # Part by part: what arises on the way is otherwise several times what the columns take.
-    height = max(1, _COMPARED // columns.shape[1])
+    height = max(1, _COMPARED_AT_ONCE // columns.shape[1])
     parts = (slice(start, start + height) for start in range(0, a.rounds.size, height))
     return all(_are_same_rows(a.rows(part), b.rows(part), columns, rtol) for part in parts)
 

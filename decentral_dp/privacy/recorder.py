@@ -22,7 +22,7 @@ from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_o
 # One number for all agents of a block, or one for each, (b,).
 Entry = Array | float
 # So many numbers of a row are compared with their neighbours at once.
-_COMPARED = 2**13
+_COMPARED_AT_ONCE = 2**13
 # Of a release that reads no record.
 _FREE_SCALE = np.zeros(1)
 
@@ -74,7 +74,7 @@ class Series:
             entry = entry.item() if entry.size == 1 else entry.copy()
         self._late.append(entry)
         self._held += 1 if isinstance(entry, float) else entry.size
-        if self._held >= _COMPARED:
+        if self._held >= _COMPARED_AT_ONCE:
             self._compare()
 
     def extend(self, rows: Array) -> None:
@@ -255,7 +255,7 @@ class Recorder:
         self.agents = agents
         self._columns: dict[str, _Column] = {}
         # As many releases are looked at together as have so many numbers.
-        self._kept_late = max(1, _COMPARED // agents)
+        self._kept_late = max(1, _COMPARED_AT_ONCE // agents)
         self._amplified: dict[tuple[Split, int], int] = {}
         self._drawn: dict[tuple[Split, int], int] = {}
         self._mixed: set[Split] = set()

@@ -41,7 +41,7 @@ _CHANNEL = "channel "
 # Keys of features' ranges; so many are listed among the settings.
 _RANGES, _MOST_RANGES = "problem.scale.", 3
 # Words about a scenario, and who computed it: no settings.
-_WORDS = ("title", "description", "versions", "objects", "run_graph")
+_DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects", "run_graph")
 # Settings that a run is named by where they are so few, and characters that such a name may have.
 _MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD = ("_min", "_max")
@@ -334,7 +334,7 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
     regular(folder / "scenario.toml", "compare")
     complete = is_complete(folder)
     scenario = read_scenario(folder)
-    settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _WORDS}))
+    settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))
     named = scenario.get("objects")
     objects = dict(named) if isinstance(named, Mapping) else {}
     if "run_graph" in scenario:
@@ -516,14 +516,14 @@ def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
 
 
 # What is drawn where it was measured, in this order; at most so many panels.
-_DRAWN = (
+_DRAWN_METRICS = (
     *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
     *("hypergradient_norm", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
 )
 _MOST_PANELS = 6
 _DASHES = ("-", "--", ":", "-.")
 # Beyond this ratio of lengths the shorter run could not be seen.
-_FAR_APART = 20.0
+_LONGEST_RATIO = 20.0
 
 
 def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Figure | None:
@@ -536,7 +536,7 @@ def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Fig
     from matplotlib.lines import Line2D
 
     runs = comparison.runs
-    curves = {name: [curve(run.metrics, name) for run in runs] for name in _DRAWN}
+    curves = {name: [curve(run.metrics, name) for run in runs] for name in _DRAWN_METRICS}
     names = [n for n, of in curves.items() if any(c is not None and np.any(c.mean > 0) for c in of)]
     # An unreleased state beside what was released is for those who look at one run.
     plain = [n for n in names if not n.endswith("_unreleased") or None in curves[n.removesuffix("_unreleased")]]
@@ -586,7 +586,7 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
     else:
         style.value_axis(ax, values)
     ends = [float(c.rounds[-1]) for _, c in drawn if c.rounds[-1] > 0]
-    if ends and max(ends) > _FAR_APART * min(ends):
+    if ends and max(ends) > _LONGEST_RATIO * min(ends):
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_xlim(left=0.0)
     ax.set_title(metric_label(name), fontweight="normal")

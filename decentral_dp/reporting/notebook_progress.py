@@ -15,7 +15,7 @@ from rich.progress import Progress as Columns
 from decentral_dp.simulation.events import Progress, ProgressCallback
 
 # Whether a bar is shown already: the runs of a study have none of their own.
-_inside: ContextVar[bool] = ContextVar("inside", default=False)
+_bar_is_shown: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 class Bar:
@@ -51,13 +51,13 @@ def show_progress(callback: ProgressCallback | None, unit: str) -> Iterator[Prog
     Yields:
         What is to be called.
     """
-    if callback is not None or _inside.get() or not in_notebook():
+    if callback is not None or _bar_is_shown.get() or not in_notebook():
         yield callback
         return
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
-    outer = _inside.set(True)
+    outer = _bar_is_shown.set(True)
     try:
         with Columns(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bars:
             yield Bar(bars)
     finally:
-        _inside.reset(outer)
+        _bar_is_shown.reset(outer)

@@ -197,7 +197,7 @@ ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
-_REACHED = {"rounds": "rounds", "epsilon": "ε spent", "bits": "bits sent per agent"}
+_COST_WORDS = {"rounds": "rounds", "epsilon": "ε spent", "bits": "bits sent per agent"}
 
 
 def metric_words(name: str) -> str | None:
@@ -221,9 +221,9 @@ def metric_words(name: str) -> str | None:
         if links != name and links.isdecimal():
             return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"
     what, reached, score = name.partition("_to_")
-    if reached and what in _REACHED:
+    if reached and what in _COST_WORDS:
         metric, _, level = score.rpartition("_")
-        return f"{_REACHED[what]} until {level} is reached, {metric_words(metric) or metric.replace('_', ' ')}"
+        return f"{_COST_WORDS[what]} until {level} is reached, {metric_words(metric) or metric.replace('_', ' ')}"
     ending = next((e for e in ENDINGS if name.endswith(e)), "")
     words = MEASURES.get(name.removesuffix(ending), Measure()).figure
     return words + ENDINGS[ending][0] if words else None

@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
-_STILL = 0.08
+_STILL_FALLING_SHARE = 0.08
 # Evaluations below which nothing is said of the course of a loss.
 _FEWEST = 10
 _FEWEST_OF_A_RISE = 3
 # Share of a class below which next to none of it is found.
-_FOUND = 0.05
+_LEAST_RECALL = 0.05
 # R² less that of always the mean label, up to which little is explained.
-_EXPLAINED = 0.05
+_LEAST_R2_GAIN = 0.05
 # A loss rose where the mean of its last fifth is above its start by more than this share of it.
-_ROSE = 0.1
+_RISEN_SHARE = 0.1
 # x hardly moved where no coordinate went farther than this share of max(1, |its start|).
-_MOVED = 0.05
+_LEAST_MOVE_OF_X = 0.05
 _LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
@@ -142,8 +142,8 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
                 f"over {records} held-out records) is not above {guess:.3f}, that of always the commonest class."
             )
     guess = known.get("test_r2", math.nan)
-    if math.isfinite(explained) and math.isfinite(guess) and explained - guess < _EXPLAINED:
-        place = "next to" if explained - guess > -_EXPLAINED else "below"
+    if math.isfinite(explained) and math.isfinite(guess) and explained - guess < _LEAST_R2_GAIN:
+        place = "next to" if explained - guess > -_LEAST_R2_GAIN else "below"
         return (
             f"The run learned little: its R² of {_decimals(explained)} on held-out records is {place} "
             f"{_decimals(guess)}, that of always the mean label."
@@ -159,7 +159,7 @@ def recall_sentence(ends: Mapping[str, float]) -> str:
         ('Next to no record of the second class is found (recall 0.01', '')
     """
     recall = _last_value(ends, "test_recall")
-    if not recall < _FOUND:
+    if not recall < _LEAST_RECALL:
         return ""
     return (
         f"Next to no record of the second class is found (recall {recall:.2f} at problem.threshold): none "
@@ -197,7 +197,7 @@ def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
     whole = float(values[0] - last.mean())
     # Means over rounds, for under noise two single values may differ by chance.
     fell = float(before.mean() - last.mean()) if before.size else 0.0
-    if _STILL * whole <= fell <= whole and fell > 0.0:
+    if _STILL_FALLING_SHARE * whole <= fell <= whole and fell > 0.0:
         return (
             f"The {name} still fell in the last rounds: {fell:.2g} of {whole:.2g} came in the last fifth. Enlarge "
             f"{steps} or algorithm.rounds."
@@ -216,7 +216,7 @@ def rise_sentence(metrics: pd.DataFrame, steps: str) -> str:
     if not values.size:
         return ""
     last = float(values[rounds > 0.8 * rounds[-1]].mean())
-    if last <= values[0] + _ROSE * abs(values[0]):
+    if last <= values[0] + _RISEN_SHARE * abs(values[0]):
         return ""
     return (
         f"The {name} rose, from {values[0]:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
@@ -239,7 +239,7 @@ def x_sentence(published: Array, start: float, step: float) -> str:
     if not step or not published.size or not np.isfinite(published).all():
         return ""
     change = float(np.abs(published - start).max())
-    if change > _MOVED * max(1.0, abs(start)):
+    if change > _LEAST_MOVE_OF_X * max(1.0, abs(start)):
         return ""
     return (
         f"What is tuned, x, hardly moved from its start: by {change:.2g} at most. The scores are those of "

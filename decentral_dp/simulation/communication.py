@@ -45,7 +45,7 @@ By: TypeAlias = Literal["agent", "link", "round", "message"]
 # Messages that are counted one by one.
 _MOST_ROWS = 2 * 10**7
 # More rounds of a network that changes are counted as so many times the mean of these.
-_MOST_COUNTED = 10_000
+_MOST_COUNTED_ROUNDS = 10_000
 
 
 def communication(job: Job, rounds: int | None = None) -> Communication | None:
@@ -171,11 +171,11 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
     m, table = job.n_agents, job.scenario.run.network
     # Who lags is another in every round.
     lags = _is_alike(job) and table is not None and bool(table.stragglers)
-    for senders, receivers in _links(job, _MOST_COUNTED):
+    for senders, receivers in _links(job, _MOST_COUNTED_ROUNDS):
         # What a server says to an agent is counted as that agent's.
         of = np.where(senders < m, senders, receivers)
         counts = np.bincount(of, minlength=m).astype(np.float64)
-        yield from itertools.repeat(counts, min(job.rounds, _MOST_COUNTED) if lags else 1)
+        yield from itertools.repeat(counts, min(job.rounds, _MOST_COUNTED_ROUNDS) if lags else 1)
 
 
 def _is_alike(job: GossipJob) -> bool:

@@ -182,7 +182,7 @@ _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 # Above so many different lines a table lists only the dearest agents.
 _MOST_ROWS = 12
 # Facts that a plan tells elsewhere: among its notes, and sentence by sentence.
-_NOTED = ("Note", "Seen")
+_FACTS_ELSEWHERE = ("Note", "Seen")
 # Letters that the names of the agents of a line take at most.
 _WIDEST_NAMES = 30
 
@@ -224,7 +224,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
     data_notes = () if privacy.is_noisy else plan.data_notes
-    known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _NOTED]
+    known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
     print_items(out, _graph(plan) + [("Data", note) for note in data_notes] + known)
     if privacy.is_noisy:
         out.print()
@@ -607,7 +607,7 @@ def _data_name(c: Components) -> str:
 # Problems of which x has a coordinate for each feature.
 _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
 # Names that say no more than a number: of features that have none.
-_NUMBERED = re.compile(r"(x|feature_?|pixel_?)\d+")
+_NUMBERED_NAME = re.compile(r"(x|feature_?|pixel_?)\d+")
 
 
 def _names_of_x(job: Job) -> list[str]:
@@ -615,6 +615,6 @@ def _names_of_x(job: Job) -> list[str]:
     names, p = list(job.shards.feature_names), job.problem.p
     if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
         return []
-    if not 0 <= p - len(names) <= 1 or all(_NUMBERED.fullmatch(name) for name in names):
+    if not 0 <= p - len(names) <= 1 or all(_NUMBERED_NAME.fullmatch(name) for name in names):
         return []
     return [*names, "intercept"][:p]

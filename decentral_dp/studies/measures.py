@@ -37,7 +37,7 @@ _TO = re.compile(r"(rounds|epsilon|bits)_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:
 _RISING = re.compile(r"accuracy|auc|f1|recall|precision|r2|weight_clean")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
 OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
-_QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
+_QUALIFIERS = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 # An algorithm may send other variables, each with its distance.
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
 
@@ -49,7 +49,7 @@ def plain_name(name: str, valid: Collection[str]) -> str:
         >>> plain_name("test_loss_last_min", ["test_loss"]), plain_name("epsilon_max", [])
         ('test_loss', 'epsilon_max')
     """
-    stem = _QUALIFIED.sub("", name)
+    stem = _QUALIFIERS.sub("", name)
     return stem if stem in valid else name
 
 
@@ -232,12 +232,12 @@ CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
 # Measures of what one agent learns of another begin so.
 NETWORK = CERTIFIED, LINEAR = ("network_epsilon_", "network_linear_")
-_OTHERS = (*NETWORK, "epsilon_to_")
+_OTHER_PREFIXES = (*NETWORK, "epsilon_to_")
 
 
 def is_epsilon(name: str) -> bool:
     """Whether a measure is a price, certified or claimed, of which rounding may take nothing off."""
-    return name in (*BUDGETS, *CLAIMS) or name.startswith(_OTHERS)
+    return name in (*BUDGETS, *CLAIMS) or name.startswith(_OTHER_PREFIXES)
 
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
@@ -264,7 +264,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     at_delta = cells["guarantee"].isin(["certified", "as_printed"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
-    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(_OTHERS)):
+    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(_OTHER_PREFIXES)):
         return []
     return sorted(set(cells.loc[at_delta, "delta"]))
 

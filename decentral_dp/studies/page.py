@@ -119,7 +119,7 @@ class Findings:
 # What a cell without a mean looks like.
 _MARKS = MappingProxyType({FAILED: "bad"})
 # A picture so much wider than high has panels side by side, and the whole width of the page.
-_ACROSS = 1.6
+_WIDE_RATIO = 1.6
 
 
 def study_page(
@@ -170,7 +170,7 @@ def study_page(
 def _picture(png: bytes, title: str, caption: str, narrow: bytes | None) -> Html:
     """A picture, on a narrow screen the one that was drawn for it."""
     wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
-    look = "fitted across" if wide > _ACROSS * high else "fitted"
+    look = "fitted across" if wide > _WIDE_RATIO * high else "fitted"
     return tag("figure", picture(png, title, narrow), *([tag("figcaption", caption)] if caption else []), class_=look)
 
 

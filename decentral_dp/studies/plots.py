@@ -226,7 +226,11 @@ class PlotData(NamedTuple):
     @property
     def is_barred(self) -> bool:
         """Whether an interval of what is drawn is wide enough to be seen as a bar."""
-        return bool((self.drawn_means["high"] - self.drawn_means["low"] > _SEEN * self.drawn_means["mean"].abs()).any())
+        return bool(
+            (
+                self.drawn_means["high"] - self.drawn_means["low"] > _LEAST_SEPARATION * self.drawn_means["mean"].abs()
+            ).any()
+        )
 
     def values(self, axis: str | None) -> list[Label]:
         """The values of an axis that are drawn, in the order of the study; one that is empty where there is none."""
@@ -438,7 +442,7 @@ _MOST_TICKS = 8
 _NAME_GAP = 0.18
 _NAMES_HIGH = 1.2
 # Lines that are nowhere further apart, in heights of the axes, are seen as one.
-_SEEN = 0.004
+_LEAST_SEPARATION = 0.004
 
 
 def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
@@ -560,7 +564,9 @@ def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> l
         if not name or len(plot.measures) > 1:
             name = ", ".join(filter(None, (name, axis_label(line.measure, cells, most=1))))
         for other, names in seen:
-            if other.size == curve.size and np.allclose(other, curve, rtol=0.0, atol=_SEEN * span, equal_nan=True):
+            if other.size == curve.size and np.allclose(
+                other, curve, rtol=0.0, atol=_LEAST_SEPARATION * span, equal_nan=True
+            ):
                 names.append(name)
                 break
         else:

@@ -267,7 +267,7 @@ MOST_CELLS = 100_000
 # Table whose `kind` names a component → the groups of entry points that it may be in.
 _KINDS = {"problem": ("problem", "objective"), "topology": ("topology",), "algorithm": ("algorithm",)}
 # Tables of one of several kinds: a new kind takes nothing over from another.
-_TAGGED = ("topology", "partition", "stream", "weights")
+_TABLES_OF_KINDS = ("topology", "partition", "stream", "weights")
 
 
 class Axis(NamedTuple):
@@ -456,7 +456,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> d
         for name in reversed(rest):
             value = {name: value}
         before = out.get(key)
-        anew = key in _TAGGED and isinstance(value, Mapping) and ("kind" in value or "file" in value)
+        anew = key in _TABLES_OF_KINDS and isinstance(value, Mapping) and ("kind" in value or "file" in value)
         if isinstance(before, Mapping) and isinstance(value, Mapping) and not anew:
             value = merge(before, value, top=False)
         out[key] = value

@@ -190,7 +190,7 @@ class Measured(NamedTuple):
 
 
 # Shown where a study names no measures.
-_USUAL = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsilon_max", "claimed")
+_DEFAULT_MEASURES = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsilon_max", "claimed")
 FAILED = "failed"
 
 
@@ -254,7 +254,7 @@ def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
     there = set(summary.loc[summary["last"], "name"])
     measured = [name for name in study.measure if name in there]
     # Of cells that all failed nothing was measured, and each column says so.
-    return measured or study.measure or [name for name in _USUAL if name in there]
+    return measured or study.measure or [name for name in _DEFAULT_MEASURES if name in there]
 
 
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:

@@ -39,7 +39,7 @@ _SIGNS = {"less": ("<", "≥"), "greater": (">", "≤"), "within": ("≈", "≉"
 # A mean is printed in the first of so many digits that shows what holds; 17 tell every float64 from its neighbours.
 _DIGITS = (3, 6, 9, 12, 17)
 # What a run has of its plan: no noise enters. All of a plan is such.
-_PLANNED = ("spectral_gap", "neighbour_weight", "agents")
+_PLANNED_MEASURES = ("spectral_gap", "neighbour_weight", "agents")
 # The least certain comparison is printed: one that fails before one that is open, and this before one that holds.
 _RANKS = {REFUTED: 0, UNDECIDED: 1, HOLDS: 2}
 
@@ -252,7 +252,7 @@ def verdict(
         pairs = [(a, b) for a in left for b in right if all(a.labels[s] == b.labels[s] for s in shared)]
     else:
         pairs = [(a, Point({}, 1, claim.right, math.nan, math.nan)) for a in left]
-    exact = study.kind == "plan" or all(side.measure in _PLANNED or is_epsilon(side.measure) for side in sides)
+    exact = study.kind == "plan" or all(side.measure in _PLANNED_MEASURES or is_epsilon(side.measure) for side in sides)
     known = [
         _compare(claim, study, pair, exact and all(tuple(p.labels.values()) in fixed for p in pair[: len(sides)]))
         for pair in pairs

@@ -34,7 +34,7 @@ INTERRUPTED, COMPLETE = "interrupted", "complete"
 # Names of files that tell what a folder is of: what a study was asked and its cells, and what a table of audits has.
 STUDY, CELLS, TABLE = "begun.json", "cells", "audits.json"
 # Of a scenario, what decides no outcome.
-_WORDS = {"title", "description", "versions", "objects", "run"}
+_DESCRIPTIVE_KEYS = {"title", "description", "versions", "objects", "run"}
 
 
 def fingerprint(scenarios: Sequence[Scenario], settings: Any, salt: bytes) -> str:
@@ -48,7 +48,7 @@ def fingerprint(scenarios: Sequence[Scenario], settings: Any, salt: bytes) -> st
     Returns:
         16 hexadecimal digits.
     """
-    contents = [[s.model_dump(mode="json", exclude=_WORDS), inputs_digest(s, salt)] for s in scenarios]
+    contents = [[s.model_dump(mode="json", exclude=_DESCRIPTIVE_KEYS), inputs_digest(s, salt)] for s in scenarios]
     text = json.dumps([contents, settings, package_digest()], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 

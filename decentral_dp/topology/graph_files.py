@@ -46,9 +46,9 @@ from decentral_dp.topology.graphs import GENERATORS, Array, Graph, generate, unk
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # A whole number as a file, or a networkx graph, may write it; of more digits it is a name like any other.
-_WHOLE = re.compile(r"([0-9]{1,18})(?:\.0)?")
+_WHOLE_NUMBER = re.compile(r"([0-9]{1,18})(?:\.0)?")
 # So many nodes at most are listed with their numbers.
-_TOLD = 4
+_MOST_LISTED = 4
 
 
 class Link(NamedTuple):
@@ -86,7 +86,7 @@ def are_numbers(names: Sequence[str]) -> bool:
         >>> are_numbers(["3", "1", "0"]), are_numbers(["a", "1"]), are_numbers(["1", "01"])
         (True, False, False)
     """
-    found = [_WHOLE.fullmatch(name) for name in names]
+    found = [_WHOLE_NUMBER.fullmatch(name) for name in names]
     return None not in found and len({int(match[1]) for match in found if match}) == len(names)
 
 
@@ -116,8 +116,8 @@ def numbering_note(names: Sequence[str]) -> str:
     if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)):
         return ""
     numbered = [f"{k} is {name}" for k, name in enumerate(names)]
-    if len(numbered) > _TOLD:
-        numbered = [*numbered[: _TOLD - 1], "…", numbered[-1]]
+    if len(numbered) > _MOST_LISTED:
+        numbered = [*numbered[: _MOST_LISTED - 1], "…", numbered[-1]]
     return f"agents are numbered in the order of the graph's nodes: {', '.join(numbered)}"
 
 

@@ -869,7 +869,7 @@ _RADIUS = Parameter(
 )
 _LEFT = _count_parameter("left", 1, None, "agents of one side, half of all if left out", optional=True)
 
-_ALL = (
+_GENERATORS = (
     Generator(
         "directed_exponential",
         "everybody sends to the agents at distances 1, 2, 4, …; directed, for push_sum",
@@ -950,4 +950,4 @@ _ALL = (
     ),
 )
 
-GENERATORS: dict[str, Generator] = {g.name: g for g in sorted(_ALL, key=lambda g: g.name)}
+GENERATORS: dict[str, Generator] = {g.name: g for g in sorted(_GENERATORS, key=lambda g: g.name)}

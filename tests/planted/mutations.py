@@ -1322,7 +1322,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "probabilities that ignore the clip",
         "problems/training/problem.py",
-        "np.log(np.clip(share, _WHOLE, 1.0))",
+        "np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))",
         "np.log(np.clip(share, 1.0, 1.0))",
         ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),

@@ -514,7 +514,7 @@ def _content(s: Scenario) -> dict[str, Any]:
 
 
 # A chance above which a mean over a ceiling may still be chance, if AUCs of runs follow no normal law.
-_DOUBT = 0.05
+_CHANCE_LEVEL = 0.05
 
 
 def sentences(found: Inference) -> list[str]:
@@ -579,7 +579,7 @@ def _attacks_text(verdicts: Mapping[str, Verdict]) -> str:
 def _caveat(verdicts: Mapping[str, Verdict]) -> str:
     """Where the interval leans on AUCs being about normal; the chance is that of any of the attacks."""
     chance = min(1.0, len(verdicts) * min(v.chance for v in verdicts.values()))
-    if chance <= _DOUBT:
+    if chance <= _CHANCE_LEVEL:
         return ""
     return (
         f", if AUCs of runs are about normal; whatever their law, so few runs show as much with a chance of up to "

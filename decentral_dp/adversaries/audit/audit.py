@@ -56,9 +56,9 @@ from decentral_dp.tasks.parallel import HERE, Workers
 # Seconds between two records of what was played.
 _INTERVAL = 2.0
 # What a file holds that is not of this audit.
-_OTHERS = "of another scenario or with other settings, of one that has changed since"
+_FOREIGN_RUNS = "of another scenario or with other settings, of one that has changed since"
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
-COMPARED = 6
+COMPARED_RUNS = 6
 # Of the most that counting can show; from there on more runs would show more.
 _NEARLY = 0.9
 
@@ -127,8 +127,8 @@ def sentences_of(
     if neighbours.copies:
         replaced += ", and all its others are copies of one of the two"
     how = {
-        "exact": f"The two data sets are equally far apart on each of {COMPARED} transcripts of both, and if they are "
-        "on all, what is shown is exact for these two records.",
+        "exact": f"The two data sets are equally far apart on each of {COMPARED_RUNS} transcripts of both, and if they "
+        "are on all, what is shown is exact for these two records.",
         "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each data set, with confidence {percent}.",
         "counting": f"By counting {bound.runs} runs of each data set, with confidence {percent}: so many can show at "
         f"most {epsilon_text(plan.epsilon_limit)}.",
@@ -193,7 +193,7 @@ _COINS = 40
 # Runs on which it is tried whether random choices have the law that they state.
 _LAWS = 200
 # Movements that differ by less than this part of the largest are the same but for float64.
-_SAME = 1e-6
+_EQUAL_WITHIN = 1e-6
 # With which the game of two equal data sets must show nothing: a sound audit fails it once in a thousand times.
 _NULL_RISK = 1e-3
 
@@ -231,7 +231,7 @@ def play_game(
         "audit",
         None if out is None else request_of(plan, workers, ends),
         partial(fingerprint, [plan.job.scenario], settings),
-        _OTHERS,
+        _FOREIGN_RUNS,
         lambda runs: f"{runs} runs of each data set are kept",
         _INTERVAL,
     )
@@ -325,7 +325,7 @@ def _lower_bound(
 
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
     # One single run has nothing to go on with: it is only seen that nothing is written over.
-    outcomes_in(out, Request("audit", None, lambda salt: "one run", _OTHERS, str), read_runs)
+    outcomes_in(out, Request("audit", None, lambda salt: "one run", _FOREIGN_RUNS, str), read_runs)
     job, root = plan.job, plan.root("canaries", 0)
     shown = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
     bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
@@ -354,19 +354,19 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
     """Where the queries of both data sets are equally far apart on every transcript that is tried; None elsewhere."""
     delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
-    for k in range(COMPARED):
+    for k in range(COMPARED_RUNS):
         side = neighbours.second if k % 2 else neighbours.first
         transcript = neighbours.observe(side, plan.root("compare", k))
         law = loss_law(transcript, neighbours)
         none = None if law is None else loss_law(transcript, same)
         laws.append(law)
-        if law is None or none is None or laws[0] is None or not laws[0].is_close(law, _SAME):
+        if law is None or none is None or laws[0] is None or not laws[0].is_close(law, _EQUAL_WITHIN):
             return None
         sizes.append(noise_sizes(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
-    runs = max(COMPARED, min(plan.runs, 200))
-    for k in range(COMPARED, runs):
+    runs = max(COMPARED_RUNS, min(plan.runs, 200))
+    for k in range(COMPARED_RUNS, runs):
         sizes.append(noise_sizes(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
     noise = drawn_noise(sum_noise(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]

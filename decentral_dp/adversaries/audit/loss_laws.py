@@ -29,7 +29,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import Job
 
 # Queries that differ by less than this part of their noise are the same but for float64.
-_SAME = 1e-6
+_EQUAL_WITHIN = 1e-6
 
 Replay = Mapping[Key, Made]
 
@@ -219,9 +219,9 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
         between = np.concatenate(
             [_query_move(transcript, key, first.without_record, second.without_record) for key in keys]
         )
-        if np.abs(between).max(initial=0.0) > _SAME:
+        if np.abs(between).max(initial=0.0) > _EQUAL_WITHIN:
             return None
-        if np.abs(u - v).max(initial=0.0) > _SAME:
+        if np.abs(u - v).max(initial=0.0) > _EQUAL_WITHIN:
             is_laplace = laws == {LAPLACE}
             # `_query_move` is in deviations, of which a Laplace variable has √2 in its scale.
             unit = LAPLACE.deviation if is_laplace else 1.0
@@ -285,7 +285,7 @@ def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
 def _are_equal_queries(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
     if key not in one or key not in other:
         return key not in one and key not in other
-    return bool(np.abs(_query_move(transcript, key, one, other)).max(initial=0.0) <= _SAME)
+    return bool(np.abs(_query_move(transcript, key, one, other)).max(initial=0.0) <= _EQUAL_WITHIN)
 
 
 def _query_move(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:

@@ -33,10 +33,10 @@ from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.job import Job
 
 # Queries of all candidates are held at once: at most so many numbers.
-_HELD = 30_000_000
+_MOST_QUERY_NUMBERS = 30_000_000
 _MOST = 26
 # Records whose rows are no plain features: those of the data alone are tried.
-_STRUCTURED = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
+_STRUCTURED_RECORDS = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
 
 class Neighbours(NamedTuple):
@@ -90,7 +90,7 @@ def farthest(job: Job, seed_root: bytes) -> Neighbours:
 
 def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Neighbours]:
     numbers = sum(v.size for v in transcript.releases.values())
-    most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
+    most = int(np.clip(_MOST_QUERY_NUMBERS // max(numbers, 1), 4, _MOST))
     unit, n = job.unit, len(job.records[split][victim][0])
     times = n if unit.records is None else min(unit.records, n)
     records = list(_records(job, victim, split, most))
@@ -118,7 +118,7 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
         return
     labels_there = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
     ends = [float(labels_there[0]), float(labels_there[-1])]
-    structured = type(job.records[split][victim]).__name__ in _STRUCTURED
+    structured = type(job.records[split][victim]).__name__ in _STRUCTURED_RECORDS
     made = list(_real(rows, labels)) if structured or rows.ndim > 2 else list(_made_up_records(job, rows, labels, ends))
     for row, label in made[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Of a figure, in inches, where none is asked for.
 _WIDTH = 5.6
 # More agents, or observers, than this are not named beside the map; longer names are cut off.
-NAMED = 40
+MOST_NAMED = 40
 LONGEST_NAME = 18
 # Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
 LEAST_DRAWN = 1e-3
@@ -271,5 +271,5 @@ def _wrap(ax: Any, text: str, kind: Literal["font", "axes.title"], share: float 
 
 
 def _name_ticks(axis: Any, names: Sequence[str]) -> None:
-    if len(names) <= NAMED:
+    if len(names) <= MOST_NAMED:
         axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else min(8.5, style.letter_size("font")))

@@ -58,12 +58,12 @@ OF_TRAINING = (
     "calculators state of training. It is sound for one reading of a record or contributions that never turn, and no "
     "bound where gradients depend on hidden states."
 )
-UNPRICED = (
+UNPRICED_NOTE = (
     "The exact ε was not computed: over so many rounds float64 rounding alone could tell an observer inside as much as "
     "every message does, so that no pair is certified for less. Take fewer rounds for more."
 )
 # Observers of more agents are called by their number.
-_LISTED = 4
+_MOST_LISTED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ class NetworkView:
 
     distance: (o, m) links between the victim and the nearest member of the observer. certified: (o, m) ε at delta that
     holds for float64. epsilon: (o, m) the same, exact in real arithmetic; NaN everywhere where it would not matter
-    (UNPRICED), and of training, with ideal noise. certified_total, epsilon_total: (m,) against somebody who sees every
-    message. name: of the graph. labels: of the agents. linear: (o, m) μ of linear gossip, of training alone.
+    (UNPRICED_NOTE), and of training, with ideal noise. certified_total, epsilon_total: (m,) against somebody who sees
+    every message. name: of the graph. labels: of the agents. linear: (o, m) μ of linear gossip, of training alone.
 
     Example:
         >>> import decentral_dp
@@ -98,7 +98,7 @@ class NetworkView:
         """What the numbers rest on, in sentences."""
         if self.linear is not None:
             return (*ASSUMPTIONS[:3], OF_TRAINING)
-        return ASSUMPTIONS if self.has_exact_epsilon else (*ASSUMPTIONS, UNPRICED)
+        return ASSUMPTIONS if self.has_exact_epsilon else (*ASSUMPTIONS, UNPRICED_NOTE)
 
     @property
     def reference(self) -> Array:
@@ -121,7 +121,7 @@ class NetworkView:
     def observer(self, row: int) -> str:
         """ "agent 0", "agents 0, 3", "19 agents (0, …, 18)"."""
         named = [self.labels[i] for i in self.pairs.observers[row]]
-        if len(named) > _LISTED:
+        if len(named) > _MOST_LISTED:
             return f"{len(named)} agents ({named[0]}, …, {named[-1]})"
         return ("agents " if len(named) > 1 else "agent ") + ", ".join(named)
 

@@ -27,7 +27,7 @@ import numpy as np
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.steps import compose_gradients
 
-UNPROTECTED = (
+UNPROTECTED_NOTE = (
     'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
     'guarantee = "none" to run it as a baseline; recursive_spider is private.'
 )
@@ -86,7 +86,7 @@ class Scdro(dp.Coordinated):
 def check_unprotected(guarantee: str) -> None:
     """Refuse to promise anything. Raises InputError."""
     if guarantee != "none":
-        raise dp.InputError(UNPROTECTED)
+        raise dp.InputError(UNPROTECTED_NOTE)
 
 
 ENTRY = dp.Entry(

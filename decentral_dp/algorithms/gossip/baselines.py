@@ -28,8 +28,8 @@ class Central(DpDsgd):
     """A server that all agents trust with their records: DP-SGD on the pooled records, noise once."""
 
 
-_CITED = (dp.Citation("DP-SGD", "abadi2016deep"),)
+_CITATIONS = (dp.Citation("DP-SGD", "abadi2016deep"),)
 ENTRIES = (
-    dp.Entry("alone", Alone, _CITED, message=dp.ONE_STEP, network="isolated", unprinted_reason=dp.AS_CERTIFIED),
-    dp.Entry("central", Central, _CITED, message=dp.ONE_STEP, network="pooled", unprinted_reason=dp.AS_CERTIFIED),
+    dp.Entry("alone", Alone, _CITATIONS, message=dp.ONE_STEP, network="isolated", unprinted_reason=dp.AS_CERTIFIED),
+    dp.Entry("central", Central, _CITATIONS, message=dp.ONE_STEP, network="pooled", unprinted_reason=dp.AS_CERTIFIED),
 )

@@ -344,7 +344,7 @@ def _largest_move(s: steps.SpiderState) -> float:
 
 
 # Noise of a deviation of 0 is drawn with this one, in units of a.
-_NONE = 1e-9
+_SMALLEST_DEVIATION = 1e-9
 
 
 @final
@@ -434,7 +434,7 @@ def _units(smoothness: float, s: recursive_spider.State, clips: tuple[float, flo
     """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
     away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
     by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
-    return max(by_x, _NONE), max(by_y, _NONE)
+    return max(by_x, _SMALLEST_DEVIATION), max(by_y, _SMALLEST_DEVIATION)
 
 
 @final

@@ -236,7 +236,7 @@ class PrintedLdpDsbo(dp.Algorithm):
         return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
 
 
-_MET = (*ma_dsbo.U_TERMS, "lower_grad_y", *ma_dsbo.D_TERMS)
+_TERMS = (*ma_dsbo.U_TERMS, "lower_grad_y", *ma_dsbo.D_TERMS)
 
 
 @final
@@ -258,7 +258,7 @@ class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
-        return {c: dp.Channel(family, p if c == "x" else q, _MET) for c, family in families.items()}
+        return {c: dp.Channel(family, p if c == "x" else q, _TERMS) for c, family in families.items()}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.

@@ -372,9 +372,9 @@ TIGHTNESS = 1e-3
 # So often the target may be missed before it is asked whether any noise meets it.
 _TURNS_BEFORE_DOUBT = 3
 # Factors that leave nothing of a price but what does not depend on the noise. Their fractions move the noise against
-# the grid, finely enough that no other factor reaches less than _SURELY of the least price at these.
+# the grid, finely enough that no other factor reaches less than _LEAST_SHARE of the least price at these.
 _ENDLESS_NOISE = 2.0 ** (60.0 + np.arange(16) / 16.0)
-_SURELY = 0.9
+_LEAST_SHARE = 0.9
 
 
 def calibrate(
@@ -452,7 +452,7 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
     """
     prices = np.stack([epsilon_of(ledger.rescale(factor), delta) for factor in _ENDLESS_NOISE])
     least = float(prices.min(axis=0).max())
-    if epsilon >= _SURELY * least:
+    if epsilon >= _LEAST_SHARE * least:
         return
     charged = charges(ledger.rescale(_ENDLESS_NOISE[0]))
     slack = [list(sampling_slack(charged, kind, None, delta)) for kind in charged.kinds]

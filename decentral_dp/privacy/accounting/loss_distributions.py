@@ -415,14 +415,14 @@ def epsilon_at(total: LossMasses, delta: float) -> float:
     return math.log((above[k] - delta) / further[k])
 
 
-_NONE = np.zeros(0)
+_NO_NUMBERS = np.zeros(0)
 # Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
 _GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
 _COARSER = 64.0
 _MAX_POINTS, _TILTED_POINTS = 2**18, 2**22
 # Of so many releases at most similar ones are squared apart: with the order a price moves in its seventh digit, and so
 # does noise that meets a target. Of more it is worth it.
-_SQUARED_APART = 2**14
+_MOST_SQUARED_SEPARATELY = 2**14
 # Above this share of δ the errors of plain transforms show in ε.
 _NOISE_SHARE = 0.01
 
@@ -437,12 +437,12 @@ class Releases(NamedTuple):
     sample.
     """
 
-    laplace: Array = _NONE
+    laplace: Array = _NO_NUMBERS
     mu: float = 0.0
     sampled_laplace: Array = np.zeros((2, 0))
     sampled_gaussian: Array = np.zeros((2, 0))
-    pure: Array = _NONE
-    bounded_range: Array = _NONE
+    pure: Array = _NO_NUMBERS
+    bounded_range: Array = _NO_NUMBERS
     poisson: Array = np.zeros((2, 0))
 
     def join(self, other: Releases) -> Releases:
@@ -485,7 +485,7 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
         if pairs:
             losses = discretise([(p.profile, p.reach) for p in pairs], step)
             numbers = [p.number for p in pairs]
-            if releases > _SQUARED_APART:
+            if releases > _MOST_SQUARED_SEPARATELY:
                 parts = [powers(losses, numbers, tail)]
             else:
                 parts = [power(loss, n, tail) for loss, n in zip(losses, numbers, strict=True)]
@@ -538,10 +538,10 @@ def _squares(releases: Releases) -> Array:
             np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
-            np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
+            np.array([releases.mu**2]) if releases.mu > 0.0 else _NO_NUMBERS,
         ]
     several = [part for part in parts if part.size]
-    squares = several[0] if len(several) == 1 else np.concatenate([_NONE, *several])
+    squares = several[0] if len(several) == 1 else np.concatenate([_NO_NUMBERS, *several])
     return squares if (positive := squares > 0.0).all() else squares[positive]
 
 

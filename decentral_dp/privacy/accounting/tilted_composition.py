@@ -45,7 +45,7 @@ _COARSEST = 0.2
 # Blocks that masses are gathered into for searches.
 _BLOCKS = 2048
 # Masses further out than this many nats below the largest are outside the window.
-_OUTSIDE = 16.0
+_WINDOW_NATS = 16.0
 
 
 class Pair(NamedTuple):
@@ -200,15 +200,15 @@ class _Moments:
         return float(tilts[int(np.argmin(found))])
 
     def window(self, theta: float) -> tuple[float, float]:
-        """Between which losses the tilted sum lies, but for about e^{−_OUTSIDE}."""
+        """Between which losses the tilted sum lies, but for about e^{−_WINDOW_NATS}."""
         # On a Poisson sample moments of high order take off suddenly: tilts close to θ have to be tried as well.
         near = theta * 2.0 ** -np.arange(1.0, 12.0)
         tilts = np.concatenate([self.tilts, theta - near, [theta], theta + near])
         values = np.concatenate([self.values, self.evaluate(tilts[self.tilts.size :])])
         here = float(values[self.tilts.size + near.size])
         above, below = tilts > theta * 1.0001, tilts < theta * 0.9999
-        high = ((values - here + _OUTSIDE)[above] / (tilts - theta)[above]).min()
-        low = ((here - values - _OUTSIDE)[below] / (theta - tilts)[below]).max()
+        high = ((values - here + _WINDOW_NATS)[above] / (tilts - theta)[above]).min()
+        low = ((here - values - _WINDOW_NATS)[below] / (theta - tilts)[below]).max()
         return float(low), float(high)
 
 

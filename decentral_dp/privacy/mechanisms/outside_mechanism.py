@@ -40,11 +40,11 @@ _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": Do
 # What a field of this type takes, in words.
 _TYPES: Mapping[Any, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 # What a class says of itself, which is no option.
-_SAID = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
+_DESCRIPTIVE_FIELDS = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
 # Letters of a privacy unit.
 _LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
-_TRIED = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
+_TRIED_PRICES = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
 def _built(found: type, options: Mapping[str, Any], key: str) -> Any:
     """An object of a class, its options set. Raises InputError where it does not take these."""
     name = found.__name__
-    if (untyped := next((o for o in untyped_options(found) if o not in _SAID), None)) is not None:
+    if (untyped := next((o for o in untyped_options(found) if o not in _DESCRIPTIVE_FIELDS), None)) is not None:
         raise InputError(
             f"{key}: {name} sets {untyped} without a type{place_in_class(found, untyped)}, so it is no option. Write "
             f"for example {untyped}: float = …, or in capitals where it is none."
@@ -300,7 +300,7 @@ def _check_type(value: Any, wanted: Any, key: str, place: str) -> None:
 
 def _check_price(mechanism: OutsideMechanism) -> None:
     """Refuse a price that falls with the sensitivity, grows with the noise, or is no number."""
-    deltas, scales, widths = _TRIED
+    deltas, scales, widths = _TRIED_PRICES
     for width in widths:
         price = mechanism.cost(deltas, scales, width)
         if not np.isfinite(price).all() or (np.diff(price, axis=0) < 0.0).any() or (np.diff(price, axis=1) > 0.0).any():
@@ -322,7 +322,7 @@ def _check_price(mechanism: OutsideMechanism) -> None:
 def _check_sample(mechanism: OutsideMechanism) -> None:
     """Refuse a sampler that raises, or gives another number of releases, or some off the grid. Raises InputError."""
     slack = np.array([0.0, 1.0])
-    for width in _TRIED[2]:
+    for width in _TRIED_PRICES[2]:
         mechanism.float_slack(slack, width)
         grid = float(mechanism.grid(np.ones(1), width)[0])
         # Made up: no key of a run, and no query of one.

@@ -292,7 +292,7 @@ def _concatenate(parts: Sequence[Array]) -> Array:
 
 
 # Room for the float64 arithmetic of a scale.
-_UP = 1.0 + 1e-12
+_ROUND_UP = 1.0 + 1e-12
 # Of a release that nothing moves, or moves by less than float64 can tell.
 _LEAST_SCALE = 2.0**-800
 # Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
@@ -371,7 +371,7 @@ class PlannedReleaser:
                 f"{channel} at index {index} has the sensitivities {dict(sensitivity)}, which bound nothing"
             )
         needed = max((bounds / planned[split] for split, bounds in sensitivity.items() if bounds > 0.0), default=0.0)
-        return max(_UP * needed, _LEAST_SCALE)
+        return max(_ROUND_UP * needed, _LEAST_SCALE)
 
     def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
         """What the release may cost one record of each kind: at scale 1, its sensitivity."""

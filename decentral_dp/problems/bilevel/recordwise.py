@@ -49,7 +49,7 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_m
 OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
 # Made-up features beyond this are of a record that was moved far out.
-_FAR = 1e3
+_FAR_FEATURE = 1e3
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def try_rows(
                 raise TypeError("complex numbers, where real ones are wanted")
             found = found.astype(np.float64)
         except USER_ERRORS as error:
-            if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR):
+            if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # Of a record that is far out a formula may raise: it then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
             raise InputError(f"{name} does not run on made-up records: {blame(error, place)}. Mend it.") from error
@@ -312,7 +312,7 @@ def try_rows(
                 f"{name} gives shape {found.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."
             )
         # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
-        near = len(labels) > 0 and np.all(np.abs(features) < _FAR)
+        near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
         if near and not np.isfinite(found.reshape(len(labels), -1)).all(axis=1).any():
             raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records{place}. Mend it.")
         return {"what it gives": found}

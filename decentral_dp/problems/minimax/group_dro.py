@@ -41,7 +41,7 @@ from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Str
 from decentral_dp.problems.minimax.protocol import PublicBall
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
-_ROUNDED = 1e-3
+_SHARE_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +131,11 @@ def around_segments(ends: Array) -> PublicBall:
     to_ends = centre @ centre - 2.0 * centre * ends + squares
     radius = float(np.sqrt(max(to_ends.max(), centre @ centre)))
     longest = np.sqrt(np.sort(squares)[-2:].sum())
-    return PublicBall(centre, _UP * radius, _UP * float(longest))
+    return PublicBall(centre, _ROUND_UP * radius, _ROUND_UP * float(longest))
 
 
 # Room for the rounding of these few sums.
-_UP = 1.0 + 1e-14
+_ROUND_UP = 1.0 + 1e-14
 
 
 def group_dro(
@@ -157,7 +157,7 @@ def group_dro(
             "predict. Declare classes, or take dro."
         )
     shares = np.asarray([1.0 / classes] * classes if group_shares is None else group_shares, dtype=np.float64)
-    if shares.size != classes or abs(shares.sum() - 1.0) > _ROUNDED:
+    if shares.size != classes or abs(shares.sum() - 1.0) > _SHARE_TOLERANCE:
         raise InputError(
             f"problem.group_shares: got {shares.size} numbers of sum {shares.sum():.4g}, but one share for each of the "
             f"{classes} classes is wanted, of sum 1. Give public shares in the order of the classes, or leave it out "

@@ -55,11 +55,11 @@ from decentral_dp.statistics import auc
 # columns are 0 or 1. Scores of several outputs are compared with each other, and there noise of intercepts costs more.
 _BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
 # |δ| from which a record's clip is whole: that of a record about which nothing is known, φ = 0.
-_WHOLE = 0.5
+_FULL_CLIP_SLOPE = 0.5
 # Records that a network's curvature is read off.
-_MADE_UP = 16
-_PLAIN: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train"})
-_CENTRED: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "feature_mean": "train"})
+_CURVATURE_RECORDS = 16
+_PLAIN_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train"})
+_CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "feature_mean": "train"})
 
 
 class Examples(NamedTuple):
@@ -101,7 +101,7 @@ class Training(StackedProblem):
 
     @property
     def reads_records(self) -> Mapping[str, Split]:
-        return _CENTRED if self.p else _PLAIN
+        return _CENTRED_TERMS if self.p else _PLAIN_TERMS
 
     @property
     def p(self) -> int:
@@ -127,8 +127,8 @@ class Training(StackedProblem):
         if self.length is not None:
             return self.loss.curvature * self.length**2 + self.l2
         side = self.radius / math.sqrt(self.n_features)
-        rows = np.random.default_rng(0).uniform(-side, side, (_MADE_UP, 1, self.n_features))
-        starts = np.tile(self.model.start, (_MADE_UP, 1))
+        rows = np.random.default_rng(0).uniform(-side, side, (_CURVATURE_RECORDS, 1, self.n_features))
+        starts = np.tile(self.model.start, (_CURVATURE_RECORDS, 1))
         first = np.eye(1, self.model.outputs)
         sums = self.model.clipped_sums(starts, rows, lambda agents, part, out: first + 0.0 * out, math.inf, "l2")
         square = float(np.square(sums).sum(axis=1).mean())
@@ -181,7 +181,7 @@ class Training(StackedProblem):
             return self.loss.slopes(outputs, records.label[agents, part])
 
         if isinstance(model := self.model, DenseLayers):
-            whole, centre = _WHOLE if self._in_proportion else 0.0, x / self._gain if self.p else None
+            whole, centre = _FULL_CLIP_SLOPE if self._in_proportion else 0.0, x / self._gain if self.p else None
             total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm, whole, centre)
         else:
             total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
@@ -341,7 +341,7 @@ class Training(StackedProblem):
                 if model is not None:
                     read = features[part] - x[rows] / self._gain if self.p else features[part]
                     share = self.clip.y / model.unit_norms(y[rows], read, self.clip.norm)[..., None]
-                    far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _WHOLE, 1.0))
+                    far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _FULL_CLIP_SLOPE, 1.0))
                     outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
                 yield rows, part, outputs
 

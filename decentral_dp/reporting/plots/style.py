@@ -43,7 +43,7 @@ TITLE_LETTERS_PER_INCH = 9.4
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 # Nothing of the software and the day is written: the same picture is the same file.
-_SAVED: Mapping[Format, Mapping[str, Any]] = {
+_SAVE_OPTIONS: Mapping[Format, Mapping[str, Any]] = {
     # Of 0 to 9. Six, the usual one, makes files smaller by a fifth, and takes three times as long.
     "png": {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}},
     "svg": {"metadata": {"Date": None}},
@@ -100,7 +100,7 @@ def side_label(text: str, figure: Figure, taken: float = 0.0) -> str:
 def save_picture(figure: Figure, to: Path | BinaryIO, ending: Format = "png") -> None:
     """Write a figure in one format. to: the file, or where its bytes go."""
     _write_out(figure)
-    figure.savefig(to, format=ending, **_SAVED[ending])
+    figure.savefig(to, format=ending, **_SAVE_OPTIONS[ending])
 
 
 def png_of(figure: Figure) -> bytes:

@@ -34,7 +34,7 @@ NAME = "releases.parquet"
 _HELD, _ROW, _GROUP = 2**24, 64, 2**20
 # Rows of a row group at most.
 _ROWS = 2**17
-_PART = re.compile(r"releases-(\d+)-(\d+)\.parquet")
+_PART_NAME = re.compile(r"releases-(\d+)-(\d+)\.parquet")
 
 
 # First index and end of a part → digest of its file.
@@ -205,7 +205,7 @@ def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 def _part_files(place: Path) -> list[tuple[int, int, Path]]:
     """First index, end, and path of each part, in their order."""
-    found = [(match, path) for path in place.glob("releases-*.parquet") if (match := _PART.fullmatch(path.name))]
+    found = [(match, path) for path in place.glob("releases-*.parquet") if (match := _PART_NAME.fullmatch(path.name))]
     return sorted((int(match[1]), int(match[2]), path) for match, path in found)
 
 

@@ -24,11 +24,11 @@ from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError, option_error
 
 # The last file that is copied: who finds it finds the others.
-_LAST = "result.json"
+_LAST_FILE = "result.json"
 # Says where the journal of a run is that is not complete.
 _NOTE = "under_way.json"
 # Begins the names of values in state.npz that everybody may see.
-_SEEN = ("released_", "published_")
+_PUBLIC_PREFIXES = ("released_", "published_")
 
 
 def is_remote(place: object) -> bool:
@@ -126,7 +126,7 @@ def upload(folder: Path, to: str | Path) -> None:
     system, far = _open_store(url)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     with tempfile.TemporaryDirectory() as place:
-        for path in sorted(files, key=lambda path: path.name == _LAST):
+        for path in sorted(files, key=lambda path: path.name == _LAST_FILE):
             name = path.relative_to(folder).as_posix()
             try:
                 system.makedirs(f"{far}/{name}".rpartition("/")[0], exist_ok=True)
@@ -158,7 +158,7 @@ def local_folder(place: str) -> Path:
     system, far = _open_store(place)
     with _refusals_of_store(place):
         names = [name.removeprefix(far).lstrip("/") for name in system.find(far)]
-        if _LAST not in names or any(".." in Path(name).parts for name in names):
+        if _LAST_FILE not in names or any(".." in Path(name).parts for name in names):
             raise InputError(f"{place}: no complete run is there. Give the URL that a run was written to.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
@@ -202,6 +202,6 @@ def _public_copy(path: Path, place: Path) -> Path:
     if path.name != "state.npz":
         return path
     with np.load(path) as arrays:
-        seen = {name: arrays[name] for name in arrays.files if name.startswith(_SEEN)}
+        seen = {name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)}
     np.savez(place / path.name, **seen)
     return place / path.name

@@ -24,7 +24,7 @@ from decentral_dp.simulation.folder.layout import check_writable
 FILES = f"agent-{AGENT}.npz"
 MANIFEST, SCENARIO = "manifest.toml", "scenario.toml"
 # Keys of the scenario that the files say instead.
-_WRITTEN = ("label", "validation", "synthetic", "columns", *NOT_BESIDE)
+_KEYS_IN_FILES = ("label", "validation", "synthetic", "columns", *NOT_BESIDE)
 
 
 def write_shards(
@@ -118,7 +118,7 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     for place, path in c.files.items():
         if place != ("problem", "data") and place != ("problem", "partition"):
             set_file(content, place, str(path))
-    problem = {key: value for key, value in content["problem"].items() if key not in _WRITTEN}
+    problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
         # Of features that rules made, the ranges are not those of the columns.
         limits = declared_ranges(loaded, scale_of(c), root=c.scenario.folder)

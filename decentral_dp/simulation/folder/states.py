@@ -35,7 +35,7 @@ from decentral_dp.engines.protocol import Receipts
 from decentral_dp.files.durable import digest, intact, write_synced
 
 _STRUCTURE = "structure"
-_OWN = "algorithm"
+_ALGORITHM_MODULE = "algorithm"
 # Of the array's own file: as which array it is to be laid out again.
 _KINDS = "biufc"
 
@@ -163,7 +163,7 @@ def _name(kind: type, module: AuthorModule) -> list[str]:
     own = kind.__module__ == module.name
     if not own and not _is_ours(kind.__module__):
         raise TypeError(f"a {kind.__qualname__} of {kind.__module__} cannot be kept; define it where the algorithm is")
-    name = [_OWN if own else kind.__module__, kind.__qualname__]
+    name = [_ALGORITHM_MODULE if own else kind.__module__, kind.__qualname__]
     try:
         _class(name, module)
     except (KeyError, AttributeError) as error:
@@ -178,7 +178,7 @@ def _is_ours(module: str) -> bool:
 def _class(name: list[str], module: AuthorModule) -> Any:
     where, what = name
     first, *rest = what.split(".")
-    if where == _OWN:
+    if where == _ALGORITHM_MODULE:
         found: Any = module.names[first]
     elif _is_ours(where):
         found = getattr(sys.modules[where], first)

@@ -64,7 +64,7 @@ _LARGEST_RATIO = 4.0
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
 # Noise that was calibrated once is at most so many times larger when it is calibrated again.
-_MORE = 1.25
+_LARGEST_NOISE_RATIO = 1.25
 # The largest exponential variate that float64 samplers can give is below 45 means.
 _LARGEST_VARIATE = 45.0
 
@@ -252,7 +252,7 @@ def _channel(
             # What goes on is added to the query in float64, to 2⁻¹⁰ of a cell.
             drawn, largest = drawn * factor.growth, largest * 2.0**10
             # What is calibrated to a price is a little larger than what it was priced at.
-            grid = noise_of(mechanism, channel).grid(scale if final else _MORE * scale, dimension)
+            grid = noise_of(mechanism, channel).grid(scale if final else _LARGEST_NOISE_RATIO * scale, dimension)
             moved = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in moved.items()}
         _check_noise(channel, largest, scale, mechanism, dimension, drawn)
         if pairs is not None:
@@ -873,15 +873,15 @@ def _check_over_time(s: Scenario, changes: OverTime) -> None:
 
 
 # Arrays of all agents' values that a round has beside those that are averaged.
-_BESIDE = 10
+_ARRAYS_OF_A_ROUND = 10
 
 
 def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
     """Refuse a run whose values do not fit into this machine. Raises InputError."""
     average, width, memory = min(s.run.average, s.algorithm.rounds), problem.p + problem.q, machine_memory()
-    wanted = 8.0 * n_agents * width * (average + _BESIDE)
+    wanted = 8.0 * n_agents * width * (average + _ARRAYS_OF_A_ROUND)
     if s.run.engine == "local" and wanted > memory:
-        fitting = int(memory / (8.0 * n_agents * width)) - _BESIDE
+        fitting = int(memory / (8.0 * n_agents * width)) - _ARRAYS_OF_A_ROUND
         mend = f"Take run.average = {fitting}, or" if fitting > 0 else "Take"
         raise InputError(
             f"run.average: {average} released values of {n_agents} agents with {width:,} numbers each, and what a "

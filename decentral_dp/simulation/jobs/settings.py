@@ -60,7 +60,7 @@ _CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.5, (0.02, 0.05)
 # and 0.71 at 5 times, 0.72 and 0.80 at 10, 0.82 and 0.85 at 16, where 0.87 is possible.
 _LEARNS = 15.0
 # Share of a network's steps without noise below which a plan says that a linear model may learn more.
-_SHORT = 0.35
+_LEAST_STEP_SHARE = 0.35
 
 
 class Rule(NamedTuple):
@@ -287,7 +287,7 @@ def noise_leaves_little(known: StepFacts, records: int, agents: int, rounds: int
     """
     mu = largest_mu(epsilon, delta)
     facts = Facts(known.classes, records, agents, mu, rounds, HEAVY_BALL, known.curvature, start=known.start)
-    return _steps_left(known, settings_of(facts).step) < _SHORT
+    return _steps_left(known, settings_of(facts).step) < _LEAST_STEP_SHARE
 
 
 def _steps_left(known: StepFacts, step: float) -> float:
@@ -361,7 +361,7 @@ def settings_note(
         return said
     known = problem.step_facts()
     share = _steps_left(known, algorithm.y.scale)
-    if known.linear or not share < _SHORT:
+    if known.linear or not share < _LEAST_STEP_SHARE:
         return said
     return (
         f"{said} Noise grows with the steps, and these are {share:.0%} of those without noise: a linear model may "

@@ -34,7 +34,7 @@ from decentral_dp.errors import InputError
 # Sizes of a replaced record's largest feature, in the search.
 SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)
 # How far it is moved in the few pairs, where nothing bounds records.
-_FAR = 1e3
+_FAR_FACTOR = 1e3
 
 
 class Replacement(NamedTuple):
@@ -105,7 +105,7 @@ def _with_far_record(shards: Shards, record: int) -> Shards:
         return replace(shards, features=features)
     known = [bound for bound in (shards.l1, shards.l2) if bound is not None]
     features[record] = 0.0
-    features[record, 0] = -min(known, default=_FAR)
+    features[record, 0] = -min(known, default=_FAR_FACTOR)
     labels[record] = (labels[record] + 1) % len(shards.classes) if shards.classes else 1.0 - labels[record]
     return replace(shards, features=features, labels=labels)
 

@@ -276,7 +276,7 @@ class _Log:
             )
         elif differing:
             part = differing[0]
-            does = "states" if part in _STATED else "asks for" if now.kind == "question" and not part else "sends"
+            does = "states" if part in _PRICE_FIELDS else "asks for" if now.kind == "question" and not part else "sends"
             raise InputError(
                 f"{component} {does} {part and f'the {part} of '}{when} without noise, and it depends on records: with "
                 f"the same releases it is another on other made-up records{self.place}; nothing was run. Mend it: send "
@@ -344,7 +344,7 @@ class _WatchedBlock:
 
 
 # Parts of a value that state its price.
-_STATED = ("sensitivity", "price")
+_PRICE_FIELDS = ("sensitivity", "price")
 
 
 def _public_parts(value: Any) -> dict[str, Any]:

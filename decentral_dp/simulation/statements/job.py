@@ -47,7 +47,7 @@ from decentral_dp.simulation.statements.statement import (
 from decentral_dp.user_code import own_name
 
 # Arrays that a note names at most.
-_NAMED = 5
+_MOST_NAMED = 5
 
 
 def statement(
@@ -144,7 +144,7 @@ def authors_word(job: Job) -> list[str]:
     if entry.origin or c.reads_user_code:
         written = ((job.algorithm, entry.origin), (c.partition.value, c.partition.is_outside))
         arrays = arrays_seen(job.problem, *(part for part, outside in written if outside))
-        named = f" Here {'; '.join(arrays[:_NAMED])}{' and more' * (len(arrays) > _NAMED)}." if arrays else ""
+        named = f" Here {'; '.join(arrays[:_MOST_NAMED])}{' and more' * (len(arrays) > _MOST_NAMED)}." if arrays else ""
         parts.append(
             "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
             f"does.{named}"

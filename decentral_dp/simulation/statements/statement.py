@@ -61,7 +61,7 @@ OptionalText: TypeAlias = Annotated[str | None, BeforeValidator(lambda value: No
 Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _as_sequence(value))))]
 IN_TABLE, IN_TABLE_OR_NONE = BeforeValidator(_table), BeforeValidator(_table_or_none)
 # What is written only where it is there.
-_OMITTED = {"omitted": True}
+_WRITTEN_IF_SET = {"omitted": True}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Horizon:
 
     finite_data: Number = None
     endless_stream: Number = None
-    channels: Annotated[Mapping[str, Horizon] | None, IN_TABLE_OR_NONE] = field(default=None, metadata=_OMITTED)
+    channels: Annotated[Mapping[str, Horizon] | None, IN_TABLE_OR_NONE] = field(default=None, metadata=_WRITTEN_IF_SET)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Claim:
     epsilon_max_at_infinity: Number = None
     agents: Annotated[tuple[Number, ...], BeforeValidator(_claims)] = ()
     source: Annotated[str, BeforeValidator(lambda value: str(value or "the paper"))] = "the paper"
-    delta: Number = field(default=None, metadata=_OMITTED)
+    delta: Number = field(default=None, metadata=_WRITTEN_IF_SET)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def test_many_releases_are_priced_as_few_are(monkeypatch: pytest.MonkeyPatch) ->
     )
     segments = [releases, releases]
     apart = loss_distributions.epsilons(segments, 1e-5)
-    monkeypatch.setattr(loss_distributions, "_SQUARED_APART", 100)
+    monkeypatch.setattr(loss_distributions, "_MOST_SQUARED_SEPARATELY", 100)
     together = loss_distributions.epsilons(segments, 1e-5)
     assert together == pytest.approx(apart, rel=1e-5)
     assert together != apart
