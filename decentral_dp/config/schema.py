@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from decentral_dp.config.component_tables import (
     AlgorithmSchema,
@@ -289,6 +299,10 @@ class ColludersTable(Table):
 FactorKind = Literal["banded_square_root", "banded_inverse", "buffered_toeplitz", "anti_pgd"]
 
 
+# An array of numpy is a list of rows as well.
+Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
+
+
 class TimeFactorTable(Table):
     """C⁻¹, the lower-triangular factor by which noise goes on from that of earlier rounds: of a kind, or in a file."""
 
@@ -325,8 +339,9 @@ class CorrelationTable(Table):
         'gossip at one price, 4 at most, on a network that stays. Not read by "optimised".'
     )
 
-    in_time: FactorKind | TimeFactorTable | None = optional(
-        "Factor of noise that is correlated in time, by name or as a table; noise is fresh in every round if left out. "
+    in_time: FactorKind | TimeFactorTable | Rows | None = optional(
+        "Factor of noise that is correlated in time, by name, as a table, or a C⁻¹ of your own: a list of numbers for "
+        "each round, in Python an array as well. Noise is fresh in every round if left out. "
         'Saves reading, and no privacy, where problem.stream.kind = "turns".'
     )
 
@@ -337,11 +352,6 @@ class CorrelationTable(Table):
         if self.across is None and self.ratio is not None:
             raise ValueError("ratio is of across. Leave it out")
         return self
-
-    @property
-    def factor(self) -> TimeFactorTable | None:
-        """The table of in_time."""
-        return TimeFactorTable(kind=self.in_time) if isinstance(self.in_time, str) else self.in_time
 
 
 class PrivacyTable(Table):
@@ -565,7 +575,7 @@ class Scenario(Table):
     def files(self) -> Files:
         """(table, …, key) → absolute path, for every value that names a file that is there."""
         problem, correlation = self.problem, self.privacy.correlation
-        factor = None if correlation is None else correlation.factor
+        factor = None if correlation is None else correlation.in_time
         named: dict[tuple[str, ...], Any] = {
             ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data
@@ -576,7 +586,7 @@ class Scenario(Table):
             ("problem", "losses"): problem.losses,
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
-            ("privacy", "correlation", "in_time", "file"): factor.file if factor is not None else None,
+            ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
         }
         mechanism = ("privacy", "mechanism", *(() if isinstance(self.privacy.mechanism, str) else ("kind",)))
         for place, written in (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import FloatArray, IntArray
 from decentral_dp.errors import InputError
@@ -103,6 +105,17 @@ class Stream:
         """
         pool = np.asarray(n, dtype=np.int64)
         return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "turns" else 1
+
+    def reads(self, n: int, rounds: int) -> NDArray[np.bool_]:
+        """Which of so many rounds read a record in turn, (n/gcd(B, n), rounds): of places that differ in that.
+
+        Example:
+            >>> Stream("turns", batch=2).reads(4, 3).astype(int).tolist()
+            [[1, 0, 1], [0, 1, 0]]
+        """
+        size = min(self.batch or n, n)
+        place = np.arange(0, n, math.gcd(size, n))[:, None]
+        return np.asarray((place - size * np.arange(rounds)) % n < size)
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
         """Return the share of the pool that is drawn afresh for round t, 1 where all take part; as of `pool_sizes`."""

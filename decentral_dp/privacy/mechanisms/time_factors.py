@@ -39,8 +39,8 @@ class TimeFactor(NamedTuple):
         draw_weights: a, (1, p) of all rounds or (T, p) of each; the last draw first.
         noise_weights: c, (q,), the last noise first.
         weights, decays: ω and λ, (r,).
-        row_sums: (T,), of |C|: what the charge of each round is multiplied by, in the unit of a round of fresh noise.
-            Every round has the same sensitivity and scale.
+        row_sums: ρ, (T,): up to any round t, the reads of no record show more than Σ_{k≤t} ρ_k², in the unit of a round
+            of fresh noise. Of reads in every round the row sums of |C|. Every round has the same sensitivity and scale.
         rounded_sums: (T,), of |C| over all rounds, whether they read a record or not: all of them round.
         growth: the largest row sum of |C⁻¹|, rounded up: how many times as large as a draw noise can be.
         error: bound on what float64 errs in a coordinate of `carried_noise`, in the unit of the largest draw.
@@ -137,8 +137,9 @@ def charged_sensitivity(
 ) -> Array:
     """Compute the sensitivity that releases are charged at, beside the √d g of a release in fresh noise.
 
-    Round k costs Σ_s |C_ks| Δ, s the reads, and Σ_s |C_ks| √d g (1 + 2φ), s all rounds, φ = 2⁻⁹ more than float64 makes
-    wrong in a coordinate, in cells of g.
+    Rounds up to t show at most Δ(Σ_{k≤t} ρ_k²)^{1/2} of the reads, and γ(Σ_{k≤t} r_k²)^{1/2} of rounding, r_k the row
+    sums of |C|, γ = √d g (1 + 2φ), φ = 2⁻⁹ more than float64 makes wrong in a coordinate, in cells of g. Round t is
+    charged what the square of their sum grows by.
 
     Args:
         factor: as of all rounds.
@@ -150,10 +151,18 @@ def charged_sensitivity(
     Returns:
         (R, b).
     """
-    rows, rounded = (sums[index - 1][:, None] for sums in (factor.row_sums, factor.rounded_sums))
-    # Where nothing goes on, a release is that of fresh noise.
-    again: Array = np.maximum(rounded * (1.0 + 2.0**-8) - 1.0, 0.0) * (factor.growth > 1.0)
-    return np.asarray(rows * sensitivity + again * np.sqrt(width) * grid)
+    if factor.growth <= 1.0:
+        # Where nothing goes on, a release is that of fresh noise.
+        return np.asarray(factor.row_sums[index - 1][:, None] * sensitivity)
+    shown, rounded = (
+        np.sqrt(np.cumsum(np.square(np.append(0.0, sums)))) for sums in (factor.row_sums, factor.rounded_sums)
+    )
+    cell = np.sqrt(width) * grid
+    before, after = (
+        np.square(shown[k][:, None] * sensitivity + rounded[k][:, None] * (1.0 + 2.0**-8) * cell)
+        for k in (index - 1, index)
+    )
+    return np.asarray(np.sqrt(after - before) * (1.0 + 2.0**-40) - cell)
 
 
 def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: int = 1) -> TimeFactor:
@@ -203,11 +212,12 @@ def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: in
     )
 
 
-def factor_of(inverse: Array) -> TimeFactor:
+def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFactor:
     """Take a C⁻¹ of one's own.
 
     Args:
         inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
+        reads: (P, T) which rounds read a record, of every record that differs in that; by default all rounds read all.
 
     Returns:
         The factor, with coefficients of each round, and its row sums rounded up.
@@ -216,8 +226,11 @@ def factor_of(inverse: Array) -> TimeFactor:
         InputError: it is not, or too close to singular to be inverted in float64.
 
     Example:
-        >>> factor_of(np.array([[1.0, 0.0], [-0.5, 1.0]])).row_sums.round(9).tolist()
+        >>> inverse = np.array([[1.0, 0.0], [-0.5, 1.0]])
+        >>> factor_of(inverse).row_sums.round(9).tolist()
         [1.0, 1.5]
+        >>> factor_of(inverse, np.eye(2, dtype=bool)).row_sums.round(9).tolist()
+        [1.0, 0.5]
     """
     rounds = len(inverse)
     if inverse.shape != (rounds, rounds) or np.triu(inverse, 1).any() or (inverse.diagonal() != 1.0).any():
@@ -231,7 +244,15 @@ def factor_of(inverse: Array) -> TimeFactor:
     sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
     if not lost.max() < 0.5:
         raise InputError("noise: the inverse of the factor is too close to singular; take smaller coefficients.")
-    sums = (sums + lost * (sums.max() / (1.0 - lost.max()))) * (1.0 + 4.0 * rounds * _UNIT)
+    lost *= sums.max() / (1.0 - lost.max())
+    upwards = 1.0 + 4.0 * rounds * _UNIT
+    rounded = (sums + lost) * upwards
+    most = np.zeros(rounds)
+    for part in () if reads is None else np.array_split(reads, -(-len(reads) // 1024)):
+        each = (np.abs(near) @ part.T + lost[:, None]) * upwards
+        most = np.maximum(most, np.cumsum(np.square(each), axis=0).max(axis=1))
+    # Differences of floats are rounded once, so that what is charged up to a round falls short by one unit at most.
+    shown = rounded if reads is None else np.sqrt(np.diff(most, prepend=0.0)) * upwards
     lags = np.arange(rounds)[:, None] - np.arange(1, max(rounds, 2))[None, :]
     drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
     growth = float(np.abs(inverse).sum(axis=1).max()) * (1.0 + rounds * _UNIT)
@@ -240,8 +261,8 @@ def factor_of(inverse: Array) -> TimeFactor:
         _NO_NUMBERS,
         _NO_NUMBERS,
         _NO_NUMBERS,
-        sums,
-        sums,
+        shown,
+        rounded,
         growth,
         _error(drawn, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, growth, rounds),
     )

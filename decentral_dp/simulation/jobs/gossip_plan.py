@@ -27,7 +27,7 @@ from decentral_dp.config.scenario_components import (
     stream_of,
     with_clip,
 )
-from decentral_dp.config.schema import Noise, Scenario, by_channel
+from decentral_dp.config.schema import Noise, Scenario, TimeFactorTable, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError, quoted_path
@@ -473,29 +473,34 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     Raises:
         InputError: the file is none of a factor, or there is no room for what noise goes on from.
     """
-    table, rounds = s.privacy.correlation and s.privacy.correlation.factor, s.algorithm.rounds
-    if not table:
+    given, rounds = s.privacy.correlation and s.privacy.correlation.in_time, s.algorithm.rounds
+    if not given:
         return None
-    key = "privacy.correlation.in_time"
+    key, table = "privacy.correlation.in_time", TimeFactorTable(kind=given) if isinstance(given, str) else given
     # The rounds of several records together may be any.
-    apart = min(stream.least_gap(n) for n in counts.values() if n.any()) if unit.records == 1 else 1
-    kept = rounds if table.file is not None else table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
+    held = sorted({int(n) for some in counts.values() for n in some if n})
+    apart = stream.least_gap(np.array(held)) if unit.records == 1 else 1
+    own = isinstance(table, list) or table.file is not None
+    kept = rounds if own else table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
     if 8.0 * numbers * kept > machine_memory() / 4.0:
         raise InputError(
             f"{key}: draws of {kept} rounds are kept, more than this machine has room for. Take fewer bands."
         )
-    if table.file is None:
+    if isinstance(table, list):
+        rows, place = table, key
+    elif table.file is None:
         return time_factor(str(table.kind), rounds, kept, apart=apart)
-    path = s.resolve(table.file)
-    try:
-        inverse = np.loadtxt(regular(path, f"{key}.file"), delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{key}.file: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
-        ) from error
-    if len(inverse) != rounds:
-        raise InputError(f"{key}.file: got {len(inverse)} lines, wanted one for each of {rounds} rounds.")
-    return factor_of(inverse)
+    else:
+        path, place = s.resolve(table.file), f"{key}.file"
+        try:
+            rows = np.loadtxt(regular(path, place), delimiter=",", ndmin=2).tolist()
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{place}: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
+            ) from error
+    if {rounds} != {len(rows), *map(len, rows)}:
+        raise InputError(f"{place}: got {len(rows)} lines, wanted one of {rounds} numbers for each of {rounds} rounds.")
+    return factor_of(np.array(rows), np.vstack([stream.reads(n, rounds) for n in held]) if apart > 1 else None)
 
 
 def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:

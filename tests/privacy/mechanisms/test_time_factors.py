@@ -15,6 +15,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.time_factors import (
     TimeFactor,
     carried_noise,
+    charged_sensitivity,
     empty_past,
     factor_of,
     next_past,
@@ -108,7 +109,30 @@ def test_a_factor_of_ones_own() -> None:
     assert exact == pytest.approx((signs @ np.linalg.inv(inverse).T).max(axis=0), rel=1e-12)
     assert factor.row_sums == pytest.approx(exact, rel=1e-12)
     assert (factor.row_sums >= exact * (1.0 - 1e-14)).all()
+    assert factor_of(inverse, np.ones((1, 9), dtype=bool)).row_sums == pytest.approx(exact, rel=1e-12)
     assert factor_of(np.eye(1)).row_sums == pytest.approx([1.0])
+
+
+READS = np.array([[1, 0, 0, 1, 0, 0, 0, 1, 0], [0, 1, 0, 0, 1, 0, 0, 0, 1], [0, 0, 1, 0, 0, 1, 0, 0, 0]], dtype=bool)
+
+
+@pytest.mark.parametrize("fine", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("signed", [False, True])
+def test_rounds_that_are_known_are_charged_what_their_reads_show(signed: bool, fine: float) -> None:
+    """Up to any round: of every record its reads, and rounding in every round from its first read on."""
+    rng, rounds = np.random.default_rng(8), READS.shape[1]
+    for _ in range(20):
+        matrix = np.eye(rounds) + np.tril(rng.uniform(-1.0 if signed else 0.0, 1.0, (rounds, rounds)), -1)
+        inverse = np.tril(np.linalg.inv(matrix), -1) + np.eye(rounds)
+        factor, one = factor_of(inverse, READS), np.ones((rounds, 1))
+        cost = charged_sensitivity(factor, np.arange(1, rounds + 1), one, fine * one, 1)[:, 0] + fine
+        spent, largest = np.cumsum(np.square(cost)), np.zeros(rounds)
+        for reads in READS:
+            shown = np.abs(matrix) @ reads + fine * np.abs(matrix[:, int(reads.argmax()) :]).sum(axis=1)
+            largest = np.maximum(largest, np.cumsum(np.square(shown)))
+        assert (largest <= spent * (1.0 + 1e-12)).all()
+        if not fine:
+            assert largest == pytest.approx(spent, rel=1e-9)
 
 
 def test_the_past_is_short() -> None:
