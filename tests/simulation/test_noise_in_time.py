@@ -265,8 +265,8 @@ def test_no_record_and_no_signs_show_more_than_is_charged(kind: str, batch: int 
         at[:, pattern] = signs
         shown = np.maximum(shown, np.cumsum(np.square(at @ matrix.T * moved / sigma), axis=1).max(axis=0))
     assert (shown <= spent).all()
-    # What is charged beside it is the grid, and that some records wait a round longer where batches do not divide n. Of a
-    # factor of one's own the rounds that read a record are known, those of the agent for whom they show most.
+    # What is charged beside it is the grid, and that some records wait a round longer where batches do not divide n.
+    # Of a factor of one's own the rounds that read a record are known, those of the agent for whom they show most.
     assert shown[-1] >= (0.98 if size == n else 0.9 if kind == "own" else 0.7) * spent[-1]
 
 
