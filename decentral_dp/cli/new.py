@@ -24,7 +24,7 @@ from decentral_dp.config.missing_keys import ROUNDS, fill_planned_settings, miss
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
-from decentral_dp.data.scaling import read_ranges
+from decentral_dp.data.scaling import PUBLIC_RANGES, read_ranges
 from decentral_dp.data.tables import Declared, read_header, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
@@ -316,8 +316,8 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
         scaled = {"scale": "public_ranges", "normalise": "l2"}
     if data.startswith("synthetic_"):
         scaled = {}
-    elif data in COLLECTED:
-        # Of LibSVM's sets no ranges are known.
+    elif data in COLLECTED and data not in PUBLIC_RANGES:
+        # Of LibSVM's other sets no ranges are known.
         scaled = {"normalise": "l2"}
     same = data == base.get("data")
     kept = base if same and options.problem in (None, base.get("kind")) else (*_SHARED, *_OF_RECORDS)

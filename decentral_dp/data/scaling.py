@@ -26,7 +26,7 @@ Normalisation = Literal["none", "l1", "l2", "box"]
 SCALES = ("none", "public_ranges", "standard")
 NORMALISATIONS = ("none", "l1", "l2", "box")
 # Whose public ranges the package has.
-_DATASETS = ("breast_cancer", "digits", "wine")
+PUBLIC_RANGES = ("breast_cancer", "digits", "wine", "houses")
 
 
 class Ranges(NamedTuple):
@@ -230,10 +230,10 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
         if dataset.bounds is not None:
             low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
             return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
-        if dataset.source not in _DATASETS:
+        if dataset.source not in PUBLIC_RANGES:
             raise InputError(
-                f"problem.scale: public ranges are known for {', '.join(_DATASETS)} only, got {dataset.source!r}; give "
-                "a table feature → [low, high], or a CSV with the columns feature, low, high, log."
+                f"problem.scale: public ranges are known for {', '.join(PUBLIC_RANGES)} only, got {dataset.source!r}; give a "
+                "table feature → [low, high], or a CSV with the columns feature, low, high, log."
             )
         text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
         return _ranges(_read_table(text.splitlines(), spec), dataset, f"ranges of {dataset.source}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import struct
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.data import COLLECTIONS, collections, fetch, load
+from decentral_dp.data import COLLECTIONS, collections, fetch, load, scale
 from decentral_dp.data.collections import COLLECTED, PUBLISHED
 from decentral_dp.errors import InputError
 
@@ -75,10 +76,17 @@ def test_a_collected_set_has_its_own_held_out_records(
     own = COLLECTED[name]
     folder = tmp_path / name
     folder.mkdir()
-    (folder / own.train).write_text(f"+1 1:1\n-1 {own.features}:1\n-1 2:1\n")
+    d = len(own.names)
+    # Labels that are prices are above the mean or not.
+    high, low = ("+1", "-1") if not own.above else ("206855.82", "206855.81")
+    (folder / own.train).write_text(f"{high} 1:1\n{low} {d}:1\n{low} 2:1\n")
+    if own.test is None:
+        found = loaded(name, files={"folder": str(folder)}, limit=2)
+        assert (found.labels.tolist(), found.own_test, found.features.shape[1]) == ([1, 0], 0, d)
+        return
     (folder / own.test).write_text("+1 2:1\n-1 3:1\n")
     found = loaded(name, files={"folder": str(folder)})
-    assert (found.n, found.own_test, found.features.shape[1]) == (5, 2, own.features)
+    assert (found.n, found.own_test, found.features.shape[1]) == (5, 2, d)
     assert found.labels.tolist() == [1, 0, 0, 1, 0]
     monkeypatch.setenv("DECENTRAL_DP_DATA", str(tmp_path))
     assert loaded(name, limit=1).labels.tolist() == [1, 1]
@@ -91,7 +99,8 @@ def test_without_its_files_a_sentence_says_what_to_put_where(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DECENTRAL_DP_DATA", raising=False)
-    sentence = rf"Get {name} and {name}\.t from https://.* name it in problem\.files; nothing stands in"
+    files = " and ".join(filter(None, COLLECTED[name][:2]))
+    sentence = rf"Get {re.escape(files)} from https://.* name it in problem\.files; nothing stands in"
     with pytest.raises(InputError, match=sentence):
         loaded(name)
     monkeypatch.setenv("DECENTRAL_DP_DATA", str(tmp_path))
@@ -100,6 +109,25 @@ def test_without_its_files_a_sentence_says_what_to_put_where(
     assert str(tmp_path / name) in str(refused.value)
     with pytest.raises(InputError, match=r"problem\.files\.archive: .* takes none, only folder"):
         loaded(name, files={"archive": "x"})
+
+
+def test_houses_are_scaled_by_ranges_that_are_public_and_trained_on(tmp_path: Path) -> None:
+    draw, lines = np.random.default_rng(0), []
+    for _ in range(60):
+        income, row = (
+            draw.uniform(0.5, 9.0),
+            draw.uniform([1, 300, 60, 200, 50, 33, -124], [52, 3e3, 600, 2e3, 500, 41, -115]),
+        )
+        numbers = " ".join(f"{k}:{v:.4f}" for k, v in enumerate([income, *row], start=1))
+        lines.append(f"{40000.0 * income + 5000.0:.1f} {numbers}")
+    (tmp_path / "cadata").write_text("\n".join(lines) + "\n")
+    data = scale(loaded("houses", files={"folder": str(tmp_path)}), "public_ranges")
+    assert data.bounds == (-1.0, 1.0)
+    assert (np.abs(data.features) < 1.0).all()
+    assert data.feature_names[0] == "income"
+    job = {"kind": "classification", "data": "houses", "files": {"folder": str(tmp_path)}, "scale": "public_ranges"}
+    run = decentral_dp.run("classification", set={"problem": job, "topology.agents": 3, "algorithm.rounds": 2})
+    assert run.result.status == "ok"
 
 
 def test_a_libsvm_file_is_run_as_others_are(tmp_path: Path) -> None:

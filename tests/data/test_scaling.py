@@ -166,7 +166,7 @@ def test_ranges_from_a_file_and_a_table_agree(tmp_path: Path) -> None:
     ("spec", "message"),
     [
         ("public_range", r"problem\.scale: got 'public_range', .*the nearest is 'public_ranges'"),
-        ("public_ranges", r"public ranges are known for breast_cancer, digits, wine only, got 'test'"),
+        ("public_ranges", r"public ranges are known for breast_cancer, digits, wine, houses only, got 'test'"),
         ("nowhere.csv", r"nowhere\.csv' cannot be read: No such file"),
         ({"x0": [0, 1]}, r"no range for the feature 'x1'; add it, or \"\*\""),
         ({"*": [0, 1], "x9": [0, 1]}, r"the data have no feature 'x9'"),

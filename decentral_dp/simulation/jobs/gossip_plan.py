@@ -480,8 +480,10 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
     apart = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    own = isinstance(table, list) or table.file is not None
-    kept = rounds if own else table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
+    if isinstance(table, list) or table.file is not None:
+        kept = rounds
+    else:
+        kept = table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
     if 8.0 * numbers * kept > machine_memory() / 4.0:
         raise InputError(
             f"{key}: draws of {kept} rounds are kept, more than this machine has room for. Take fewer bands."
