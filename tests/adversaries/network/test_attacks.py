@@ -16,6 +16,7 @@ from decentral_dp.adversaries.network.attacks import (
     Attack,
     NetworkAudit,
     SharedNoise,
+    _picked_price,
     counted_mu,
     picked_child,
     relay,
@@ -35,6 +36,13 @@ KNOWN = {
     "sign feedback, path 3": ("integral", 1.154684, 0.632456, 2.0, 2.0),
     "picking whom to hear": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
 }
+
+
+def test_little_of_a_pull_shows_more_than_the_price_of_either_child() -> None:
+    assert total_variation_mu(picked_child(0.2)) == pytest.approx(1.070, abs=6e-4)
+    assert math.sqrt(1.0 + 0.2**2 / (1.0 + 0.2**2)) == pytest.approx(1.01905, abs=6e-6)
+    assert _picked_price(0.2, [4]) == pytest.approx(1.01905, abs=6e-6)
+    assert _picked_price(0.2, [4, 5]) == pytest.approx(math.sqrt(2.0), abs=6e-6)
 
 
 @pytest.fixture(scope="module")

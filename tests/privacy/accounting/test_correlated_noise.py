@@ -66,6 +66,9 @@ def test_known_prices() -> None:
     assert price(nx.cycle_graph(16), 2.1, 1.3)[0] == pytest.approx(0.174981, abs=6e-7)
     assert price(nx.cycle_graph(400), 2.1, 1.3)[0] == pytest.approx(0.174961, abs=6e-7)
     assert price(star, 2.1, 1.3)[0] == pytest.approx(0.128223, abs=6e-7)
+    # The more is shared, the nearer to one draw of all.
+    for graph in (nx.complete_graph(16), nx.cycle_graph(16)):
+        assert price(graph, 1e4, 1.3)[0] == pytest.approx(1.0 / (16.0 * 1.69), rel=1e-5)
     # The centre may collude with its leaf.
     assert price(star, 4.0, colluders=1)[1] == pytest.approx(1.0, abs=1e-12)
 
@@ -226,25 +229,46 @@ def test_float64_never_leads_below(graph: nx.Graph, c: float) -> None:
 
 
 def test_draws_used_again_protect_nothing() -> None:
-    """Two rounds with one draw: opposite contributions cost √2, as without the edge."""
-    own, shared = np.eye(2), np.array([[1.0, -1.0], [-1.0, 1.0]])
-    inverse = np.linalg.inv(np.kron(np.eye(2), own) + 16.0 * np.kron(np.ones((2, 2)), shared))[::2, ::2]
-    assert np.sqrt(np.abs(inverse).sum()) == pytest.approx(2.0**0.5, abs=1e-12)
+    """Two rounds with one draw: opposite contributions cost √2, as without the edges; those of one sign do not."""
+    for graph, same in ((nx.path_graph(2), None), (nx.cycle_graph(16), 0.445309)):
+        m, shared = len(graph), nx.laplacian_matrix(graph).toarray()
+        inverse = np.linalg.inv(np.eye(2 * m) + 16.0 * np.kron(np.ones((2, 2)), shared))[::m, ::m]
+        assert np.sqrt(np.abs(inverse).sum()) == pytest.approx(2.0**0.5, abs=1e-12)
+        assert same is None or np.sqrt(inverse.sum()) == pytest.approx(same, abs=6e-7)
     # Priced as if they were fresh.
     assert np.sqrt(2.0) / effective_scale(np.ones(2), scales(nx.path_graph(2), 4.0), 0)[0] < 1.02
 
 
-def test_samples_are_priced_by_the_exchange_of_records() -> None:
-    """Two rounds of Poisson samples of rate 0.9, an exchange of 2 effective scales: δ(0), by quadrature."""
+@pytest.mark.parametrize(("weight", "wanted"), [(0.5, 0.1501), (1.0, 0.2870)])
+def test_what_another_agent_did_not_send_and_goes_on_from_tells_of_its_edge(weight: float, wanted: float) -> None:
+    """One edge, c = 4: j's message of round 0 is lost before it is sent, and round 1 has it times a weight."""
+    shared = np.array([[17.0, -16.0], [-16.0, 17.0]])
+    # v in round 0, j in round 1, v in round 1.
+    seen = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, weight, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
+    true = np.linalg.inv(seen @ np.kron(np.eye(2), shared) @ seen.T)[0, 0]
+    assert true == pytest.approx(wanted, abs=6e-5)
+    # Restricted to who sent, and as planned.
+    assert 1.0 / 17.0 < true <= price(nx.path_graph(2), 4.0)[0]
+
+
+@pytest.mark.parametrize(
+    ("rate", "rounds", "wanted", "other"),
+    [(0.9, 2, 0.77628, 0.77088), (0.95, 2, 0.80998, 0.80467), (0.9, 5, 0.9446, 0.9408)],
+)
+def test_samples_are_priced_by_the_exchange_of_records(rate: float, rounds: int, wanted: float, other: float) -> None:
+    """Poisson samples, an exchange of 2 effective scales: δ(0) of two readers; less of a record and its absence."""
     x, weight = np.polynomial.legendre.leggauss(800)
     x, weight = 9.0 * x, 9.0 * weight
-    there, here = (0.1 * norm.pdf(x) + 0.9 * norm.pdf(x - shift) for shift in (1.0, -1.0))
-    apart = np.maximum(np.outer(there, there) - np.outer(here, here), 0.0)
-    # Two readers' number; that of a record and its absence is 0.77088.
-    assert float(weight @ apart @ weight) == pytest.approx(0.77628, abs=3e-5)
-    one = discretise([(poisson_profile(2.0, 0.9), poisson_reach(2.0, 0.9, 1e-12))], 1e-3)[0]
-    two = power(one, 2, 1e-12)
-    assert epsilon_at(two, 0.77629) == 0.0 < epsilon_at(two, 0.77620)
+    if rounds == 2:
+        for shifts, known in (((1.0, -1.0), wanted), ((2.0, 0.0), other)):
+            there, here = ((1.0 - rate) * norm.pdf(x) + rate * norm.pdf(x - shift) for shift in shifts)
+            apart = np.maximum(np.outer(there, there) - np.outer(here, here), 0.0)
+            assert float(weight @ apart @ weight) == pytest.approx(known, abs=3e-5)
+    one = discretise([(poisson_profile(2.0, rate), poisson_reach(2.0, rate, 1e-12))], 1e-3)[0]
+    every = power(one, rounds, 1e-12)
+    fine = 10.0 ** -(5 if rounds == 2 else 4)
+    assert epsilon_at(every, wanted + fine) == 0.0 < epsilon_at(every, wanted - 2.0 * fine)
+    assert epsilon_at(every, other) > 0.0
 
 
 def test_rounded_draws_protect_as_real_ones() -> None:

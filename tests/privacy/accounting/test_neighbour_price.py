@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from decentral_dp.privacy.accounting import neighbour_price
+from decentral_dp.privacy.accounting.accountants import smallest_epsilon
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, step_factor
 from decentral_dp.privacy.accounting.network import pairwise
 
@@ -48,6 +49,8 @@ RING = metropolis(nx.cycle_graph(16))
 # Two readers' numbers, by code of their own.
 CASES: dict[str, tuple[Any, int, int, Any, float, float]] = {
     "path of 4, read once": (metropolis(nx.path_graph(4)), 3, 0, once(60, 2.0), 0.402705, 0.398925),
+    "path of 3, read once": (metropolis(nx.path_graph(3)), 2, 0, once(60, 2.0), 0.778172, 0.778172),
+    "path of 5, read once": (metropolis(nx.path_graph(5)), 4, 0, once(60, 2.0), 0.251811, 0.248234),
     "star": (metropolis(nx.star_graph(5)), 2, 1, always(2, 2.0), 2 / 37**0.5, 2 / 40**0.5),
     "path of 3": (metropolis(nx.path_graph(3)), 2, 0, once(2, 2.0), 2 / 10**0.5, 2 / 10**0.5),
     "ring, 1 link": (RING, 0, 1, always(100), 10.0, 5.975672),
@@ -57,21 +60,102 @@ CASES: dict[str, tuple[Any, int, int, Any, float, float]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_numbers_of_paths_stars_and_rings(case: str) -> None:
-    mixed, observer, victim, moved, wanted, linear = CASES[case]
-    assert neighbour_mu(watched(mixed, observer, len(moved)), victim, moved) == pytest.approx(wanted, abs=6e-7)
+def linear_mu(mixed: Any, observer: int, victim: int, moved: Any) -> float:
     pushed = np.zeros((len(moved), len(mixed)))
     pushed[:, victim] = moved
     first = np.arange(len(moved))[:, None] == np.zeros(len(mixed))
     off = mixed - np.eye(len(mixed))
-    found = pairwise(off, np.zeros(len(moved)), pushed, np.ones_like(pushed), [[observer]], first)
-    assert found.mu[0, victim] == pytest.approx(linear, abs=6e-7)
+    return float(pairwise(off, np.zeros(len(moved)), pushed, np.ones_like(pushed), [[observer]], first).mu[0, victim])
 
 
-@pytest.mark.parametrize(("factor", "wanted"), [(0.99, 1.390), (1.05, 3.822), (1.1, 4.898), (1.5, 7.612), (2.0, 8.944)])
-def test_a_factor_above_one_costs_with_the_distance(factor: float, wanted: float) -> None:
-    assert neighbour_mu(watched(RING, 0, 100, factor), 8, always(100)) == pytest.approx(wanted, abs=6e-4)
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_of_paths_stars_and_rings(case: str) -> None:
+    mixed, observer, victim, moved, wanted, linear = CASES[case]
+    assert neighbour_mu(watched(mixed, observer, len(moved)), victim, moved) == pytest.approx(wanted, abs=6e-7)
+    assert linear_mu(mixed, observer, victim, moved) == pytest.approx(linear, abs=6e-7)
+
+
+def cube(bits: int) -> Any:
+    return metropolis(nx.convert_node_labels_to_integers(nx.hypercube_graph(bits), ordering="sorted"))
+
+
+RING_64 = metropolis(nx.cycle_graph(64))
+# Graph, victim of observer 0 → priced at factors 1, 0.99 and 1.01, and the linear price, in 100 rounds that all read.
+TABLE = {
+    "ring 16, 2 links": (RING, 2, (5.395, 5.319, 5.470), 4.770),
+    "ring 16, 3 links": (RING, 3, (4.021, 3.854, 4.188), 3.881),
+    "ring 16, 8 links": (RING, 8, (1.771, 1.390, 2.219), 1.766),
+    "ring 64, 8 links": (RING_64, 8, (1.372, 1.042, 1.796), 1.367),
+    "hypercube 16, 2 links": (cube(4), 3, (3.856, 3.803, 3.909), 3.643),
+    "hypercube 16, 4 links": (cube(4), 15, (2.493, 2.400, 2.587), 2.491),
+    "hypercube 64, 2 links": (cube(6), 3, (2.744, 2.702, 2.787), 2.506),
+    "hypercube 64, 6 links": (cube(6), 63, (1.166, 1.084, 1.249), 1.163),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_numbers_by_distance(case: str) -> None:
+    mixed, victim, wanted, linear = TABLE[case]
+    found = [neighbour_mu(watched(mixed, 0, 100, factor), victim, always(100)) for factor in (1.0, 0.99, 1.01)]
+    assert found == pytest.approx(wanted, abs=6e-4)
+    assert linear_mu(mixed, 0, victim, always(100)) == pytest.approx(linear, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("mu", "wanted"), [(10.0, 4.377178), (5.394821, 2.169894), (4.021001, 1.564034), (1.771445, 0.635419)]
+)
+def test_numbers_in_epsilon(mu: float, wanted: float) -> None:
+    """Of rounds that move a message by 0.1 of its noise, δ = 1e-5."""
+    assert float(smallest_epsilon(np.array(0.1 * mu), np.log(np.array(1e-5)))) == pytest.approx(wanted, abs=6e-7)
+
+
+@pytest.mark.parametrize(
+    ("victim", "same", "turning", "absolute"),
+    [(1, 5.975672, 9.636707, 11.732318), (2, 4.769879, 4.909499, 5.135777), (3, 3.880921, 3.880921, 3.880921)],
+)
+def test_contributions_that_turn_show_more_than_those_of_one_sign(
+    victim: int, same: float, turning: float, absolute: float
+) -> None:
+    """Linear gossip without any curvature: information of all signs of 100 contributions, written out."""
+    rounds, m, seen = 100, len(RING), [1, 15]
+    power, rows = [np.eye(m)], np.zeros((rounds, 2, rounds, m))
+    for _ in range(rounds - 1):
+        power.append(power[-1] @ RING)
+    for t in range(rounds):
+        for s in range(t + 1):
+            rows[t, :, s] = power[t - s][seen]
+    # The observer's own noise it knows.
+    rows[..., 0] = 0.0
+    seen_of = rows.reshape(2 * rounds, rounds, m)
+    mine, all_of = seen_of[:, :, victim], seen_of.reshape(2 * rounds, -1)
+    information = mine.T @ np.linalg.solve(all_of @ all_of.T, mine)
+    assert np.sqrt(information.sum()) == pytest.approx(same, abs=6e-7)
+    assert np.sqrt(np.abs(information).sum()) >= absolute - 6e-7
+    if victim < 3:
+        assert np.sqrt(np.abs(information).sum()) == pytest.approx(absolute, abs=6e-7)
+    largest = 0.0
+    starts = np.sign(np.random.default_rng(0).standard_normal((30, rounds)))
+    for signs in (np.ones(rounds), (-1.0) ** np.arange(rounds), *starts):
+        for _ in range(20):
+            for t in range(rounds):
+                rest = information[t] @ signs - information[t, t] * signs[t]
+                signs[t] = 1.0 if rest >= 0.0 else -1.0
+        largest = max(largest, float(np.sqrt(signs @ information @ signs)))
+    assert largest == pytest.approx(turning, abs=6e-7)
+    assert largest <= neighbour_mu(watched(RING, 0, rounds), victim, always(rounds))
+
+
+@pytest.mark.parametrize(
+    ("step", "factor", "wanted"),
+    [
+        *((None, factor, wanted) for factor, wanted in ((1.05, 3.822), (1.1, 4.898), (1.5, 7.612), (2.0, 8.944))),
+        *((step, None, wanted) for step, wanted in ((0.01, 1.824), (0.05, 2.048), (0.1, 2.348), (0.5, 4.310))),
+    ],
+)
+def test_a_factor_above_one_costs_with_the_distance(step: float | None, factor: float | None, wanted: float) -> None:
+    """Of any smooth loss, and of convex ones that are clipped."""
+    found = float(step_factor(1.0, step, 1.0, 0.0, scalar=False)) if step is not None else factor
+    assert neighbour_mu(watched(RING, 0, 100, float(found or 0.0)), 8, always(100)) == pytest.approx(wanted, abs=6e-4)
 
 
 def by_least_squares(coupled: Coupled, victim: int, moved: Any) -> float:
@@ -225,10 +309,13 @@ def test_a_very_steep_gradient_tells_everything() -> None:
     assert neighbour_mu(watched(mixed, 2, 2, 100.0), 0, once(2, 2.0)) == pytest.approx(2.0, rel=1e-2)
 
 
-@pytest.mark.parametrize("moved", [0.1, 0.5, 1.0, 1.5, 2.0])
-def test_no_jacobian_exceeds_the_factor_and_some_reach_it(moved: float) -> None:
+@pytest.mark.parametrize(
+    ("moved", "known"), [(0.1, 1.0127), (0.5, 1.0690), (1.0, 1.1547), (1.5, 1.2649), (2.0, 1.4142)]
+)
+def test_no_jacobian_exceeds_the_factor_and_some_reach_it(moved: float, known: float) -> None:
     """Random M and ĝ, and the best of two dimensions, against (1 − a/4)^(−1/2)."""
     bound = step_factor(1.0, moved, 1.0, 0.0, scalar=False)
+    assert float(bound) == pytest.approx(known, abs=6e-5)
     rng = np.random.default_rng(0)
     largest = 0.0
     for _ in range(3000):
@@ -247,6 +334,15 @@ def test_no_jacobian_exceeds_the_factor_and_some_reach_it(moved: float) -> None:
     assert np.linalg.norm(jacobian, 2, axis=(1, 2)).max() == pytest.approx(float(bound), rel=1e-6)
     # One plus the step is what holds of any loss; it is far above.
     assert float(bound) < 1.0 + moved
+
+
+def test_a_clipped_quadratic_pulls_apart() -> None:
+    """Curvatures 1 and 100, C = 1, η = 2/L, at (0.8, 0.006): the clip of both together, not of a scalar."""
+    gradient = np.array([1.0, 100.0]) * [0.8, 0.006]
+    unit = gradient / np.linalg.norm(gradient)
+    jacobian = (np.eye(2) - np.outer(unit, unit)) @ np.diag([1.0, 100.0]) / np.linalg.norm(gradient)
+    assert np.linalg.norm(gradient) == pytest.approx(1.0)
+    assert np.linalg.norm(np.eye(2) - 0.02 * jacobian, 2) == pytest.approx(1.394, abs=6e-4)
 
 
 def test_a_scalar_gradient_keeps_steps_from_pulling_apart() -> None:
