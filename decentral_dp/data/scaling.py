@@ -232,8 +232,8 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
             return Ranges(low, high, np.zeros(low.size, dtype=np.bool_))
         if dataset.source not in PUBLIC_RANGES:
             raise InputError(
-                f"problem.scale: public ranges are known for {', '.join(PUBLIC_RANGES)} only, got {dataset.source!r}; give a "
-                "table feature → [low, high], or a CSV with the columns feature, low, high, log."
+                f"problem.scale: public ranges are known for {', '.join(PUBLIC_RANGES)} only, got {dataset.source!r}; "
+                "give a table feature → [low, high], or a CSV with the columns feature, low, high, log."
             )
         text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
         return _ranges(_read_table(text.splitlines(), spec), dataset, f"ranges of {dataset.source}")

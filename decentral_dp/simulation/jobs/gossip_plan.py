@@ -537,7 +537,13 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
         )
     unlinked = np.setdiff1d(np.arange(network.n_agents), network.links())
     if unlinked.size and (given.across != "zero_sum" or network.n_agents == 1):
-        raise InputError(refused(f"agent {unlinked[0]} has no neighbour to share noise with.", "link it"))
+        raise InputError(
+            refused(
+                f"agent {unlinked[0]} has no neighbour to share noise with, and its price would be that of its own alone, "
+                "which sets the scale of all.",
+                "link it",
+            )
+        )
     for channel in ("x", "y", "z"):
         table = s.privacy.noise(channel)
         if table is not None and (
