@@ -539,8 +539,8 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
     if unlinked.size and (given.across != "zero_sum" or network.n_agents == 1):
         raise InputError(
             refused(
-                f"agent {unlinked[0]} has no neighbour to share noise with, and its price would be that of its own alone, "
-                "which sets the scale of all.",
+                f"agent {unlinked[0]} has no neighbour to share noise with, and its price would be that of its own "
+                "alone, which sets the scale of all.",
                 "link it",
             )
         )
