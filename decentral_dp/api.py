@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from decentral_dp.studies.schema import Study
 
 # Component → the key of a scenario that names a registered one.
-_KEY_OF_COMPONENT = {
+_KEYS = {
     "problem": "problem.kind",
     "algorithm": "algorithm.kind",
     "mechanism": "privacy.mechanism",
@@ -568,7 +568,7 @@ def _plain(key: str, value: Any) -> Any:
             return [_plain(key, one) for one in value]
     raise InputError(
         f"set: {key} is {type(value).__name__}; wanted a number, text, a list or a dict of them. Objects are given by "
-        f"keyword: {', '.join(_KEY_OF_COMPONENT)}."
+        f"keyword: {', '.join(_KEYS)}."
     )
 
 
@@ -576,16 +576,12 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
     """Changed keys as text, and objects. Raises InputError for a name in the place of an object."""
     if unknown := options.keys() - Changes.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-    objects: Any = {what: value for what in _KEY_OF_COMPONENT if (value := options.get(what)) is not None}
+    objects: Any = {what: value for what in _KEYS if (value := options.get(what)) is not None}
     for what, value in objects.items():
         if isinstance(value, str):
             graph_file = what == "topology" and Path(value).is_file()
             kind = "file of a graph" if graph_file else "registered name"
-            entry = (
-                f'"topology": {{"file": {quoted(value)}}}'
-                if graph_file
-                else f'"{_KEY_OF_COMPONENT[what]}": {quoted(value)}'
-            )
+            entry = f'"topology": {{"file": {quoted(value)}}}' if graph_file else f'"{_KEYS[what]}": {quoted(value)}'
             raise InputError(
                 f"{what}: got the text {quoted(value)}; wanted an object. A {kind} goes into the scenario: "
                 f"set={{{entry}}}."

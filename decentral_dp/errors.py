@@ -12,7 +12,7 @@ from typing import Any
 # Letters of a refusal, and of a word in it that is no path and of one that is, at most.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Letters of a path that is quoted.
-_LONGEST_QUOTED_PATH = 300
+_TAIL = 300
 # Packages that are installed on request, each by an extra of its own name.
 _EXTRAS = ("plotly", "ray", "torch")
 # Characters that turn the direction of writing.
@@ -156,6 +156,4 @@ def quoted_path(path: object) -> str:
         ('"… ', 304)
     """
     text = str(path)
-    return json.dumps(
-        text if len(text) <= _LONGEST_QUOTED_PATH else f"… {text[-_LONGEST_QUOTED_PATH:]}", ensure_ascii=False
-    )
+    return json.dumps(text if len(text) <= _TAIL else f"… {text[-_TAIL:]}", ensure_ascii=False)

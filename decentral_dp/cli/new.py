@@ -351,9 +351,7 @@ def _csv_problem(
         kind = template.problem_of_numbers(kind, options.algorithm, options.problem is not None)
     columns, label = columns_of(csv), options.label
     if label is None:
-        raise InputError(
-            f"--label: missing. Name the label column; {quoted_path(csv)} has {first_names_text(columns)}."
-        )
+        raise InputError(f"--label: missing. Name the label column; {quoted_path(csv)} has {first_names(columns)}.")
     if label in (template.AGENT, template.SPLIT):
         said = "who holds a record" if label == template.AGENT else "the part that a record belongs to"
         raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
@@ -409,7 +407,7 @@ def _relative(path: Path, folder: Path) -> str:
     return os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
 
 
-def first_names_text(columns: Sequence[str]) -> str:
+def first_names(columns: Sequence[str]) -> str:
     """The first of them."""
     return ", ".join(map(quoted, columns[:8])) + (" …" if len(columns) > 8 else "")
 
@@ -446,7 +444,7 @@ def complete(options: Options) -> Options:
 def _complete_columns(options: Options, ask: Any) -> Options:
     columns = columns_of(options.csv or Path())
     if options.label is None:
-        options = replace(options, label=ask(f"Label column, of {first_names_text(columns)}", columns[-1]))
+        options = replace(options, label=ask(f"Label column, of {first_names(columns)}", columns[-1]))
     if not options.classes and options.label_range is None:
         options = _complete_labels(options, ask)
     rules = rules_of(options)[0]

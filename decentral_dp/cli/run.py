@@ -100,7 +100,7 @@ _SCORES = (
 _HIGHER_IS_BETTER = ("test_auc", "test_accuracy", "test_f1", "test_r2")
 _PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
 # What every run measures besides, for the report.
-_UNPRINTED_METRICS = ("consensus_", "hypergradient_", "epsilon_spent")
+_REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 
 
@@ -135,9 +135,7 @@ def print_scores(out: Console, result: RunResult) -> None:
 
 def _extra_scores(names: Iterable[str]) -> list[str]:
     """The problem's own scores."""
-    return sorted(
-        n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED_METRICS)
-    )
+    return sorted(n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_REPORTED))
 
 
 def _printed_name(name: str, result: RunResult) -> str:

@@ -316,10 +316,8 @@ def hypergradient_sensitivity(
     through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
     train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
     most = 2.0 * (c.l_fx + c.m * c.l_fy)
-    return {
-        "train": round_up(min(train, most)),
-        "validation": round_up(min((c.d_fx + c.m * c.d_fy) / n_validation, most)),
-    }
+    validation = (c.d_fx + c.m * c.d_fy) / n_validation
+    return {"train": round_up(min(train, most)), "validation": round_up(min(validation, most))}
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:

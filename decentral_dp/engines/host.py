@@ -93,9 +93,8 @@ class Host:
         self._rounds = rounds
         self._round = 0
         self._index = 0
-        self._dataset, self._score, kept_by = (
-            protocol.Hosted(node.dataset) if node.read_dataset is None else node.read_dataset()
-        )
+        hosted = protocol.Hosted(node.dataset) if node.read_dataset is None else node.read_dataset()
+        self._dataset, self._score, kept_by = hosted
         receipts = () if saved is None else saved.get("states", ())
         self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()

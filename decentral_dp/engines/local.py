@@ -100,20 +100,18 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
     every = np.concatenate(agents)
     place = None if (np.diff(every) > 0).all() else np.argsort(every)
 
-    def concatenate_rows(parts: Sequence[Array]) -> Array:
+    def join(parts: Sequence[Array]) -> Array:
         rows = np.concatenate(parts)
         return rows if place is None else rows[place]
 
     def join_released(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
         first = blocks[0]
-        return ReleasedValues(
-            first.release_index, {c: concatenate_rows([b.values[c] for b in blocks]) for c in first.values}
-        )
+        return ReleasedValues(first.release_index, {c: join([b.values[c] for b in blocks]) for c in first.values})
 
     views: list[View] = call_blocks("view")
     troubles = [v.divergence for v in views if v.divergence is not None]
     released, published, state = (
-        {c: concatenate_rows([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
+        {c: join([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
     )
     divergence = min(troubles, default=None)

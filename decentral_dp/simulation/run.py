@@ -588,7 +588,7 @@ def _perform(
 
 
 # As many as a scenario may have.
-_MOST_ROUNDS = 10**12
+_LIMIT = 10**12
 
 
 def longer_job(
@@ -618,10 +618,8 @@ def longer_job(
     if rounds is None:
         return current
     asked = current.scenario.algorithm.rounds
-    if not asked < rounds <= _MOST_ROUNDS:
-        raise _rounds_error(
-            rounds, f" is not more than the {asked} rounds that are planned, or more than {_MOST_ROUNDS}."
-        )
+    if not asked < rounds <= _LIMIT:
+        raise _rounds_error(rounds, f" is not more than the {asked} rounds that are planned, or more than {_LIMIT}.")
     if current.plans_ahead:
         raise _rounds_error(
             rounds,

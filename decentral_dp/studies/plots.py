@@ -227,9 +227,7 @@ class PlotData(NamedTuple):
     def is_barred(self) -> bool:
         """Whether an interval of what is drawn is wide enough to be seen as a bar."""
         return bool(
-            (
-                self.drawn_means["high"] - self.drawn_means["low"] > _LEAST_SEPARATION * self.drawn_means["mean"].abs()
-            ).any()
+            (self.drawn_means["high"] - self.drawn_means["low"] > _LEAST_GAP * self.drawn_means["mean"].abs()).any()
         )
 
     def values(self, axis: str | None) -> list[Label]:
@@ -442,7 +440,7 @@ _MOST_TICKS = 8
 _NAME_GAP = 0.18
 _NAMES_HIGH = 1.2
 # Lines that are nowhere further apart, in heights of the axes, are seen as one.
-_LEAST_SEPARATION = 0.004
+_LEAST_GAP = 0.004
 
 
 def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
@@ -564,9 +562,7 @@ def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> l
         if not name or len(plot.measures) > 1:
             name = ", ".join(filter(None, (name, axis_label(line.measure, cells, most=1))))
         for other, names in seen:
-            if other.size == curve.size and np.allclose(
-                other, curve, rtol=0.0, atol=_LEAST_SEPARATION * span, equal_nan=True
-            ):
+            if other.size == curve.size and np.allclose(other, curve, rtol=0.0, atol=_LEAST_GAP * span, equal_nan=True):
                 names.append(name)
                 break
         else:

@@ -136,13 +136,8 @@ class Verdict(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """As `claims.json` has it; "reproduced" is what versions before 1.0 called a claim that holds."""
         before = {HOLDS: True, REFUTED: False}.get(self.outcome)
-        decided = {
-            "verdict": self.description,
-            "outcome": self.outcome,
-            "undecided": self.undecided,
-            "reproduced": before,
-        }
-        return self._asdict() | decided
+        said = {"verdict": self.description, "outcome": self.outcome, "undecided": self.undecided}
+        return self._asdict() | said | {"reproduced": before}
 
 
 def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:

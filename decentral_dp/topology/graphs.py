@@ -835,19 +835,17 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     return generator.make(agents, resolve(f'topology (kind "{kind}")', generator.parameters, params), seed)
 
 
-def _count_parameter(name: str, least: int, default: int | None, description: str, optional: bool = False) -> Parameter:
+def _count(name: str, least: int, default: int | None, description: str, optional: bool = False) -> Parameter:
     constraint = f"a whole number of at least {least}"
     return Parameter(name, int, constraint, lambda v: v >= least, default, optional, description)
 
 
 _NEIGHBOURS = "neighbours of each agent"
 _SIDES = (
-    _count_parameter("rows", 2, None, "agents of a column", optional=True),
-    _count_parameter("columns", 2, None, "agents of a row", optional=True),
+    _count("rows", 2, None, "agents of a column", optional=True),
+    _count("columns", 2, None, "agents of a row", optional=True),
 )
-_DEGREE, _EXPANDERS_DEGREE = (
-    _count_parameter("degree", least, usual, _NEIGHBOURS) for least, usual in ((1, None), (3, 4))
-)
+_DEGREE, _EXPANDERS_DEGREE = (_count("degree", least, usual, _NEIGHBOURS) for least, usual in ((1, None), (3, 4)))
 _EVEN_DEGREE = Parameter(
     "degree", int, "an even whole number of at least 2", lambda v: v >= 2 and v % 2 == 0, 4, False, _NEIGHBOURS
 )
@@ -857,7 +855,7 @@ _REWIRE = Parameter(
 _PROBABILITY = Parameter(
     "probability", float, "a number above 0 and at most 1", lambda v: 0 < v <= 1, description="probability of each link"
 )
-_ATTACH = _count_parameter("attach", 1, 2, "links of a newcomer")
+_ATTACH = _count("attach", 1, 2, "links of a newcomer")
 _RADIUS = Parameter(
     "radius",
     float,
@@ -867,7 +865,7 @@ _RADIUS = Parameter(
     True,
     "distance up to which agents are linked",
 )
-_LEFT = _count_parameter("left", 1, None, "agents of one side, half of all if left out", optional=True)
+_LEFT = _count("left", 1, None, "agents of one side, half of all if left out", optional=True)
 
 _GENERATORS = (
     Generator(

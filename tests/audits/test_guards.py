@@ -18,7 +18,7 @@ from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms.releasers import PlanCheckedReleaser, PlannedReleaser, ReleaseRefusedError
+from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.run import longer_job
 from decentral_dp.tuner import project
@@ -116,7 +116,7 @@ def test_the_first_release_is_held_to_its_plan() -> None:
     plan = line([1.0, 1.0])
     passed: list[int] = []
     inner = SimpleNamespace(release=lambda index, values, sends: passed.append(index))
-    held = PlanCheckedReleaser(lambda: inner, plan, GuardedAlgorithm)
+    held = CheckedReleaser(lambda: inner, plan, GuardedAlgorithm)
     for index in (1, 2):
         with pytest.raises(ReleaseRefusedError, match=f"round {index}: .* may move y by 1.5, and 1 was planned"):
             held.release(index, {"y": moved_by(np.zeros((1, 3)), {"train": [1.5]})})

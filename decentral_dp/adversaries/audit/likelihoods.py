@@ -19,7 +19,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 
-_NO_NUMBERS: Array = np.zeros(0)
+_EMPTY: Array = np.zeros(0)
 # The probability with which an interval of the noise's size misses it.
 NOISE_RISK = 1e-3
 
@@ -104,7 +104,7 @@ class Movement(NamedTuple):
     gaussian: Array
     laplace: Array
     certain: bool
-    choices: Array = _NO_NUMBERS
+    choices: Array = _EMPTY
 
     def size(self, delta: float) -> float:
         """What the movement costs, roughly: to compare pairs of data sets by."""

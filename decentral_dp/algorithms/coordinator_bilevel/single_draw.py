@@ -15,7 +15,7 @@ from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.participants.selection import BoxExponential, FiniteExponential, Function, Score, candidates, per_axis
 from decentral_dp.privacy.mechanisms.exponential_samplers import Box
 
-_FIRST_INDEX = np.array([1])
+_INDEX = np.array([1])
 # How a point is found where a grid of candidates is not the only way.
 METHODS = ("grid", "cells")
 
@@ -142,9 +142,7 @@ def release_draw(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[State]
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
     """One release. Every kind of records may cost the whole target: each is compared with its own neighbours."""
     weight = {kind: np.ones(1) for kind in selection.sensitivity}
-    return {
-        "x": dp.Charge(selection.mechanism, selection.width, _FIRST_INDEX, weight, {}, selection.distortion, reason)
-    }
+    return {"x": dp.Charge(selection.mechanism, selection.width, _INDEX, weight, {}, selection.distortion, reason)}
 
 
 def no_score(points: dp.Array) -> dp.Array:

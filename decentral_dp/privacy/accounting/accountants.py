@@ -130,13 +130,11 @@ def price(ledger: Ledger, delta: float) -> Budget:
     settled = {split: settle(split, None) for split in charged.kinds}
     records = {split: s.cost for split, s in settled.items()}
 
-    def cost_of_kind(split: Split, channel: str) -> Cost:
+    def cost_of(split: Split, channel: str) -> Cost:
         charged_alone = any(line.channel == channel for line in charged.lines[split])
         return settle(split, channel).cost if charged_alone else nothing
 
-    channels = {
-        name: _largest([nothing, *(cost_of_kind(split, name) for split in charged.kinds)]) for name in charged.names
-    }
+    channels = {name: _largest([nothing, *(cost_of(split, name) for split in charged.kinds)]) for name in charged.names}
     whole = _largest([nothing, *records.values()])
     return Budget(
         delta,

@@ -415,7 +415,7 @@ def epsilon_at(total: LossMasses, delta: float) -> float:
     return math.log((above[k] - delta) / further[k])
 
 
-_NO_NUMBERS = np.zeros(0)
+_EMPTY = np.zeros(0)
 # Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
 _GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
 _COARSER = 64.0
@@ -437,12 +437,12 @@ class Releases(NamedTuple):
     sample.
     """
 
-    laplace: Array = _NO_NUMBERS
+    laplace: Array = _EMPTY
     mu: float = 0.0
     sampled_laplace: Array = np.zeros((2, 0))
     sampled_gaussian: Array = np.zeros((2, 0))
-    pure: Array = _NO_NUMBERS
-    bounded_range: Array = _NO_NUMBERS
+    pure: Array = _EMPTY
+    bounded_range: Array = _EMPTY
     poisson: Array = np.zeros((2, 0))
 
     def join(self, other: Releases) -> Releases:
@@ -538,10 +538,10 @@ def _squares(releases: Releases) -> Array:
             np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
-            np.array([releases.mu**2]) if releases.mu > 0.0 else _NO_NUMBERS,
+            np.array([releases.mu**2]) if releases.mu > 0.0 else _EMPTY,
         ]
     several = [part for part in parts if part.size]
-    squares = several[0] if len(several) == 1 else np.concatenate([_NO_NUMBERS, *several])
+    squares = several[0] if len(several) == 1 else np.concatenate([_EMPTY, *several])
     return squares if (positive := squares > 0.0).all() else squares[positive]
 
 

@@ -212,18 +212,8 @@ def register_outside(found: Any, options: Mapping[str, Any], key: str = "privacy
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
         raise _lacks(given, key, "privacy_unit", wanted)
-    facts = (
-        name,
-        str(description),
-        norm,
-        unit,
-        float(deviation),
-        _options_text(given),
-        digest_of(given),
-        given,
-        protected,
-    )
-    made = OutsideMechanism(*facts)
+    text, said = str(description), _options_text(given)
+    made = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(given), given, protected)
     _check_price(made)
     _check_sample(made)
     return made

@@ -428,7 +428,7 @@ class ReleaseRefusedError(UserCodeError):
     """A release that was not planned, or that one record moves further than planned; it was not made."""
 
 
-class PlanCheckedReleaser:
+class CheckedReleaser:
     """A `ScheduledReleaser` that refuses a round before anything of it is noised, where it is not what was priced.
 
     Args:

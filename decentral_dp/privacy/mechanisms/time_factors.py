@@ -29,7 +29,7 @@ from decentral_dp.errors import InputError
 
 # Of float64, the largest relative error of one operation.
 _UNIT = 2.0**-53
-_NO_NUMBERS: Array = np.zeros(0)
+_NONE: Array = np.zeros(0)
 
 
 class TimeFactor(NamedTuple):
@@ -206,7 +206,7 @@ def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: in
         case "anti_pgd":
             return _toeplitz(rounds, apart, drawn=np.full(1, -theta))
         case "buffered_toeplitz":
-            return _toeplitz(rounds, apart, _NO_NUMBERS, _NO_NUMBERS, *_buffers(rounds, band, apart))
+            return _toeplitz(rounds, apart, _NONE, _NONE, *_buffers(rounds, band, apart))
     raise InputError(
         f"noise: got a factor {kind!r}; wanted banded_square_root, banded_inverse, buffered_toeplitz or anti_pgd."
     )
@@ -257,24 +257,17 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
     growth = float(np.abs(inverse).sum(axis=1).max()) * (1.0 + rounds * _UNIT)
     return TimeFactor(
-        drawn,
-        _NO_NUMBERS,
-        _NO_NUMBERS,
-        _NO_NUMBERS,
-        shown,
-        rounded,
-        growth,
-        _error(drawn, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, growth, rounds),
+        drawn, _NONE, _NONE, _NONE, shown, rounded, growth, _error(drawn, _NONE, _NONE, _NONE, growth, rounds)
     )
 
 
 def _toeplitz(
     rounds: int,
     apart: int,
-    drawn: Array = _NO_NUMBERS,
-    kept: Array = _NO_NUMBERS,
-    weights: Array = _NO_NUMBERS,
-    decays: Array = _NO_NUMBERS,
+    drawn: Array = _NONE,
+    kept: Array = _NONE,
+    weights: Array = _NONE,
+    decays: Array = _NONE,
 ) -> TimeFactor:
     """A factor that is the same in all rounds, with the row sums of |C|."""
     series = np.zeros(rounds)

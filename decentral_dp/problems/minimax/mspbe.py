@@ -180,7 +180,7 @@ def _flat(matrices: Array) -> Array:
 USUAL_RIDGE = 0.01
 # Float64 numbers of one part of a sum, 16 MiB; and weights up to which G is formed.
 _CELLS = 1 << 21
-_MOST_MATRIX_WEIGHTS = 2000
+_MOST_DENSE = 2000
 # Of conjugate gradients.
 _ITERATIONS, _TOLERANCE = 200, 1e-8
 
@@ -334,11 +334,7 @@ class Mspbe(Minimax):
             return None
         b = slope(np.zeros(self.p))
         try:
-            best = (
-                self._solve_directly(x, records, b)
-                if self.p <= _MOST_MATRIX_WEIGHTS
-                else self._solve_iteratively(slope, b)
-            )
+            best = self._solve_directly(x, records, b) if self.p <= _MOST_DENSE else self._solve_iteratively(slope, b)
         except np.linalg.LinAlgError:
             return None
         # F along the best ray; at the exact solution ½ bᵀω.

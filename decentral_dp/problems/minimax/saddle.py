@@ -26,14 +26,14 @@ from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
 
 # Term of a bilevel problem → of a minimax problem, and its sign.
-_MINIMAX_TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}
+_TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}
 
 
 @dataclass(frozen=True)
 class Saddle(Problem):
     """minimax: a problem whose ∇_x f and ∇_y f read records, and whose r does not change from round to round."""
 
-    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_MINIMAX_TERM_OF, "train"))
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_TERM_OF, "train"))
 
     minimax: Minimax
 
@@ -61,19 +61,13 @@ class Saddle(Problem):
     def terms(
         self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
     ) -> Terms:
-        served = [term for term in _MINIMAX_TERM_OF if term in wanted]
+        served = [term for term in _TERM_OF if term in wanted]
         queries = [
-            ClippedQuery(
-                _MINIMAX_TERM_OF[t][0],
-                x,
-                y,
-                clip.bound(CLIP_OF_TERM[t]),
-                centre=self._centre(_MINIMAX_TERM_OF[t][0], x, y),
-            )
+            ClippedQuery(_TERM_OF[t][0], x, y, clip.bound(CLIP_OF_TERM[t]), centre=self._centre(_TERM_OF[t][0], x, y))
             for t in served
         ]
         sums = zip(served, self.minimax.sums(train, queries), strict=True) if served else ()
-        return Terms(**{term: _MINIMAX_TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
+        return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]

@@ -166,16 +166,12 @@ def _with_formulas(sentence: str) -> Html:
 
 def _coverage(result: RunResult, words: SettingWords) -> list[Html]:
     """What the guarantee is for, and what it is not for, beside each other; then what may be passed on."""
-    unbounded = epsilon_text(result.privacy.epsilon_max) == "∞"
-    empty = " (by ε = ∞, which protects nothing)" if unbounded else ""
+    empty = " (by ε = ∞, which protects nothing)" if epsilon_text(result.privacy.epsilon_max) == "∞" else ""
     ledger = (tag("code", "ledger.parquet"), f" and the scenario but for its seed: {words.settings}")
+    covered = f"{words.coverage}, and whatever is computed from it{empty}:"
     solved = ("the exact lower solution at the published x, which the scores are of",)
     halves: list[tuple[str, str, list[tuple[Part, ...]]]] = [
-        (
-            "Covered",
-            f"{words.coverage}, and whatever is computed from it{empty}:",
-            [(words.release,), RELEASED, ledger],
-        ),
+        ("Covered", covered, [(words.release,), RELEASED, ledger]),
         (
             "Not covered",
             f"{words.exclusions}, because it reads private data:",
@@ -194,7 +190,7 @@ def _coverage(result: RunResult, words: SettingWords) -> list[Html]:
     ]
     if result.privacy.noise != "secret":
         use.append(" Do so only after a run whose noise is secret.")
-    return [tag("div", *lists, class_="pair"), *([] if unbounded else [tag("p", *use)])]
+    return [tag("div", *lists, class_="pair"), *([] if empty else [tag("p", *use)])]
 
 
 def theorem_section(result: RunResult) -> list[Html]:

@@ -38,12 +38,7 @@ from decentral_dp.privacy.accounting.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Window, charge_in_flight
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import (
-    NoiseSchedule,
-    PlanCheckedReleaser,
-    PlannedReleaser,
-    ScheduledReleaser,
-)
+from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, PlannedReleaser, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
@@ -348,7 +343,7 @@ class GossipJob(Job):
             nodes = [
                 n._replace(
                     make_releaser=partial(
-                        PlanCheckedReleaser, n.make_releaser, self.uninterrupted_ledger.select(n.agents), e.algorithm
+                        CheckedReleaser, n.make_releaser, self.uninterrupted_ledger.select(n.agents), e.algorithm
                     )
                 )
                 for n in nodes
