@@ -220,8 +220,8 @@ def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
     if noise_digest(job) != found.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
-            "begun, and on them its noise would be drawn twice: two messages under one noise show their difference bare. "
-            "Put them back, or run the scenario again in another folder."
+            "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
+            "bare. Put them back, or run the scenario again in another folder."
         )
     here = machine() | device_versions(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
