@@ -8,7 +8,7 @@ g·(rint(u/g + n_t − n°_t) + n°_t).
     banded square root    C = first c_j of (1 − x)^(−1/2) = Σ_k binom(2k, k) (x/4)^k      Kalinin & Lampert 2024
     banded inverse        C⁻¹ = first a_j of (1 − x)^(1/2)                                Kalinin et al. 2025
     buffered Toeplitz     C = 1 + Σ_k Σ_i ω_i λ_i^(k−1) x^k, close to (1 − x)^(−1/2)      McMahan et al. 2024
-    AntiPGD               C⁻¹ = 1 − θx                                                    Orvieto et al. 2022
+    AntiPGD               C⁻¹ = 1 − x                                                    Orvieto et al. 2022
 
 Toeplitz matrices are written as power series of the shift x. C² ≈ the running sums of the gradients balances what the
 noise adds to these sums and what a record shows of itself. Of records that may be read in every round no factor
@@ -165,14 +165,13 @@ def charged_sensitivity(
     return np.asarray(np.sqrt(after - before) * (1.0 + 2.0**-40) - cell)
 
 
-def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: int = 1) -> TimeFactor:
+def time_factor(kind: str, rounds: int, band: int, apart: int = 1) -> TimeFactor:
     """Compute a factor of one of the kinds that are named above.
 
     Args:
         kind: "banded_square_root", "banded_inverse", "buffered_toeplitz" or "anti_pgd".
         rounds: T.
         band: how many coefficients, the leading 1 included; of buffered Toeplitz, how many sums, from 2 on.
-        theta: θ of AntiPGD, in [0, 1]; 1 is the published one, and the default.
         apart: two rounds that read one record are at least so far apart; default 1.
 
     Returns:
@@ -192,10 +191,10 @@ def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: in
         [1.0, 1.0, 1.0, 1.0]
     """
     least = 2 if kind == "buffered_toeplitz" else 1
-    if rounds < 1 or band < least or apart < 1 or not 0.0 <= theta <= 1.0:
+    if rounds < 1 or band < least or apart < 1:
         raise InputError(
-            f"noise: got {rounds} rounds, a band of {band}, reads {apart} rounds apart and θ = {theta}; wanted a round "
-            f"or more, a band from {least} on, reads at least 1 apart and θ in [0, 1]."
+            f"noise: got {rounds} rounds, a band of {band} and reads {apart} rounds apart; wanted a round or more, a "
+            f"band from {least} on, and reads at least 1 apart."
         )
     order: Array = np.arange(1.0, min(band, rounds))
     match kind:
@@ -204,7 +203,7 @@ def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: in
         case "banded_inverse":
             return _toeplitz(rounds, apart, drawn=np.cumprod(1.0 - 1.5 / order, dtype=np.float64))
         case "anti_pgd":
-            return _toeplitz(rounds, apart, drawn=np.full(1, -theta))
+            return _toeplitz(rounds, apart, drawn=np.full(1, -1.0))
         case "buffered_toeplitz":
             return _toeplitz(rounds, apart, _NONE, _NONE, *_buffers(rounds, band, apart))
     raise InputError(

@@ -171,7 +171,7 @@ def test_no_choice_of_colluders_and_signs_exceeds_the_price(kind: str, seed: int
         inverse = np.eye(rounds) + np.tril(rng.uniform(-0.8, 0.8, (rounds, rounds)), -1)
         factor = factor_of(inverse)
     else:
-        factor = time_factor(kind, rounds, 3, theta=0.8)
+        factor = time_factor(kind, rounds, 3)
         inverse = np.eye(rounds) + sum(a * np.eye(rounds, k=-j) for j, a in enumerate(factor.draw_weights[0], 1))
     victim = int(np.argmax(np.count_nonzero(pair, axis=1)))
     priced = np.sqrt(np.square(factor.row_sums).sum()) / effective_scale(own, csr_matrix(pair), 2)[victim]

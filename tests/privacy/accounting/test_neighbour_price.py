@@ -101,6 +101,25 @@ def test_numbers_by_distance(case: str) -> None:
     assert linear_mu(mixed, 0, victim, always(100)) == pytest.approx(linear, abs=6e-4)
 
 
+CIRCULANT = metropolis(nx.circulant_graph(64, [1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("mixed", "victim", "wanted", "linear"),
+    [
+        pytest.param(RING_64, 2, 17.295, 10.471, id="ring, 2 links"),
+        pytest.param(RING_64, 32, 1.860, 1.853, id="ring, 32 links"),
+        pytest.param(CIRCULANT, 3, 13.424, 8.836, id="circulant, 2 links"),
+        pytest.param(CIRCULANT, 31, 3.315, 3.310, id="circulant, 16 links"),
+        pytest.param(cube(6), 3, 8.773, 7.965, id="hypercube, 2 links"),
+        pytest.param(cube(6), 63, 3.955, 3.954, id="hypercube, 6 links"),
+    ],
+)
+def test_numbers_of_many_rounds(mixed: Any, victim: int, wanted: float, linear: float) -> None:
+    assert neighbour_mu(watched(mixed, 0, 1000), victim, always(1000)) == pytest.approx(wanted, abs=6e-4)
+    assert linear_mu(mixed, 0, victim, always(1000)) == pytest.approx(linear, abs=6e-4)
+
+
 @pytest.mark.parametrize(
     ("mu", "wanted"), [(10.0, 4.377178), (5.394821, 2.169894), (4.021001, 1.564034), (1.771445, 0.635419)]
 )
