@@ -27,6 +27,10 @@ _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/folder/test_releases.py"
 _TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
+_APART = (
+    "tests/problems/training/test_problem.py::"
+    "test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer"
+)
 _CENTRED = "tests/problems/training/test_problem.py::test_one_replaced_record_moves"
 _CENTRING = "tests/algorithms/gossip/test_centring.py"
 
@@ -1308,7 +1312,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient without its bias",
         "models/dense.py",
-        'sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
+        'sizes(slope, norm) * (sizes(a, norm) + (bias if norm == "l1" else bias**2))',
         "sizes(slope, norm) * sizes(a, norm)",
         (_TRAINING,),
     ),
@@ -1329,9 +1333,30 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip that slopes below a half make wider",
         "models/dense.py",
-        "norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))",
-        "norms *= np.minimum(1.0, np.abs(slopes[-1]).sum(axis=2) / whole)",
+        "times = np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))",
+        "times = np.minimum(1.0, np.abs(slopes[-1]).sum(axis=2) / whole)",
         (_TRAINING,),
+    ),
+    Mutation(
+        "parts of a clip whose squares add up to more than one",
+        "models/dense.py",
+        "math.sqrt(1.0 - share * share)",
+        "1.0",
+        (_APART,),
+    ),
+    Mutation(
+        "parts of a clip that add up to more than one",
+        "models/dense.py",
+        'rest = 1.0 - share if norm == "l1" else',
+        'rest = 1.0 if norm == "l1" else',
+        (_APART,),
+    ),
+    Mutation(
+        "an intercept that is not clipped",
+        "models/dense.py",
+        "slope * apart[..., None], 0.0)",
+        "slope, 0.0)",
+        (_APART,),
     ),
     Mutation(
         "probabilities that ignore the clip",

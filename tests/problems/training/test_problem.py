@@ -34,19 +34,28 @@ def _case(widths: tuple[int, ...], loss: Loss, classes: int, seed: int = 0) -> t
     return problem, 0.6 * draw.normal(size=(AGENTS, problem.q)), Examples(draw.normal(size=(AGENTS, N, D)), labels)
 
 
-def _clipped_mean(problem: Training, y: Array, records: Examples, bound: float, norm: Norm) -> Array:
-    """The mean of clipped gradients of one agent, each by central differences of the loss of its record alone."""
+def _clipped_mean(
+    problem: Training, y: Array, records: Examples, bound: float, norm: Norm, apart: float | None = None
+) -> Array:
+    """The mean of clipped gradients of one agent, each by central differences of the loss of its record alone.
+
+    apart: the part of a clip to which the last coordinate is clipped by itself.
+    """
+    parts = [(slice(None), 1.0)]
+    if apart is not None:
+        parts = [(slice(-1), 1.0 - apart if norm == "l1" else math.cos(math.asin(apart))), (slice(-1, None), apart)]
     step, total = 1e-6, np.zeros(problem.q)
     for k in range(len(records.label)):
         one = Examples(records.features[k : k + 1], records.label[k : k + 1])
         ends = np.concatenate([y + step * np.eye(problem.q), y - step * np.eye(problem.q)])
         values = problem.losses(np.zeros((len(ends), 0)), ends, one, np.ones(1))[0]
         slope = (values[: problem.q] - values[problem.q :]) / (2 * step)
-        size = np.abs(slope).sum() if norm == "l1" else np.linalg.norm(slope)
         # Of two classes |∂ℓ/∂φ| is what is missing from the probability of the label.
         missing = 1.0 - math.exp(-problem.losses(np.zeros((1, 0)), y[None], one, np.ones(1))[0][0])
         own = bound * min(1.0, 2.0 * missing) if isinstance(problem.loss, Logistic) else bound
-        total += slope * min(1.0, own / size) / len(records.label)
+        for part, share in parts:
+            size = np.linalg.norm(slope[part], 1 if norm == "l1" else 2)
+            total[part] += slope[part] * min(1.0, share * own / size) / len(records.label)
     return total
 
 
@@ -195,23 +204,28 @@ def _centred(
     ("loss", "classes", "outputs"), [(Logistic(), 2, 1), (CrossEntropy(), 3, 3), (Squared(), 0, 1)]
 )
 def test_a_centre_is_taken_off_before_gradients_are_clipped(loss: Loss, classes: int, outputs: int, norm: Norm) -> None:
-    """All that is said of records at a centre is what is said without one of records that were moved by it."""
+    """All that is said of records at a centre is what is said without one of records that were moved by it.
+
+    Of one output the intercept is clipped by itself, to 0.37 of the clip.
+    """
     problem, x, y, records = _centred(loss, classes, outputs, norm, BOUND)
-    plain = replace(problem, clip=Clip(norm, y=BOUND))
+    plain = replace(problem, clip=Clip())
     assert (problem.p, plain.p) == (D, 0)
     # The model takes half of every feature.
     moved = Examples(records.features - x[:, None] / 0.5, records.label)
     none = np.zeros((AGENTS, 0))
     terms = problem.stacked_terms(x, y, y, records, problem.clip, ("lower_grad_y",))
-    expected = plain.stacked_terms(none, y, y, moved, plain.clip, ("lower_grad_y",))
-    np.testing.assert_allclose(terms.lower_grad_y, expected.lower_grad_y, rtol=1e-9, atol=1e-13)
+    assert terms.lower_grad_y is not None
     for i in range(AGENTS - 1):
         own, there = (Examples(r.features[i], r.label[i]) for r in (records, moved))
+        expected = _clipped_mean(plain, y[i], there, BOUND, norm, 0.37 if outputs == 1 else None)
+        np.testing.assert_allclose(terms.lower_grad_y[i], expected, atol=2e-8)
         at, said = (x[i : i + 1], y[i : i + 1]), problem.predicting(x, y)[i : i + 1]
-        rows = plain.predict(y[i : i + 1], there.features)
-        np.testing.assert_allclose(problem.predict(said, own.features), rows, rtol=1e-9)
+        rows, unclipped = plain.predict(y[i : i + 1], there.features), replace(problem, clip=Clip(x=1.0))
+        np.testing.assert_allclose(unclipped.predict(said, own.features), rows, rtol=1e-9)
         np.testing.assert_allclose(
-            problem.losses(*at, own, np.full(N, 1 / N)), plain.losses(none[:1], y[i : i + 1], there, np.full(N, 1 / N))
+            unclipped.losses(*at, own, np.full(N, 1 / N)),
+            plain.losses(none[:1], y[i : i + 1], there, np.full(N, 1 / N)),
         )
         named = problem.named_weights(said[0])
         scores = own.features @ named["weight"].T + named["bias"]
@@ -242,6 +256,48 @@ def test_one_replaced_record_moves_a_mean_of_features_and_a_gradient_at_any_cent
             gaps = size(np.array(ends)[:, None] - np.array(ends)[None]).sum(axis=-1)
             largest = max(largest, float(gaps.max() if norm == "l1" else np.sqrt(gaps.max())))
         assert 0.5 < largest * N / (2.0 * clip) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    ("loss", "labels"), [(Logistic(), (0.0, 1.0)), (Squared(), (-1e3, 1e3)), (Huber(2.0), (-9, 9))]
+)
+def test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer(
+    loss: Loss, labels: tuple[float, float], norm: Norm
+) -> None:
+    """Searched where both parts are cut: records whose output is next to 0, of opposite labels."""
+    problem, x, y, _ = _centred(loss, 2 if isinstance(loss, Logistic) else 0, 1, norm, 0.02)
+    draw, largest = np.random.default_rng(6), 0.0
+    for i in range(AGENTS - 1):
+        weights = y[i, :D]
+        for _ in range(30):
+            row = 10.0 ** draw.uniform(0.0, 3.0) * draw.normal(size=D)
+            # The model takes half of every feature.
+            row -= weights * (weights @ row + y[i, D] + 1e-12 * draw.normal()) / (weights @ weights)
+            features = np.tile((row + x[i]) / 0.5, (N, 1))
+            ends = [
+                problem.terms(x[i], y[i], y[i], own := Examples(features, np.full(N, b)), own, problem.clip)
+                for b in labels
+            ]
+            moved = ends[1].lower_grad_y - ends[0].lower_grad_y
+            largest = max(largest, float(np.linalg.norm(moved, 1 if norm == "l1" else 2)))
+    assert 0.999 < largest / (2.0 * 0.02) <= 1.0 + 1e-9
+
+
+def test_intercepts_that_are_clipped_apart_cancel_at_the_probability_that_weights_say() -> None:
+    for bound in (0.05, 1.0, 1e6):
+        problem, x, y, records = _centred(Logistic(), 2, 1, "l2", bound)
+        problem = replace(problem, l2=0.0)
+        said = problem.predict(problem.predicting(x, y), records.features[0])
+        for i in range(AGENTS - 1):
+            for k in range(N):
+                one = records.features[0, k : k + 1]
+                by_label = [
+                    problem.terms(x[i], y[i], y[i], own := Examples(one, np.array([b])), own, problem.clip)
+                    for b in (0.0, 1.0)
+                ]
+                mean = said[i, k] @ [terms.lower_grad_y[-1] for terms in by_label]
+                assert abs(mean) < 1e-9 * min(bound, 1.0)
 
 
 def test_a_mean_of_features_is_that_of_what_the_model_takes_of_them() -> None:
