@@ -8,8 +8,8 @@ gradient by (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Good
 and the sum of clipped gradients is one product per layer and agent. Products are taken agent by agent
 (`numpy.matmul` of stacked matrices), so that the bits of one agent's sum depend on nobody who is hosted with it.
 
-Of a linear model the gradients by A and by b may be clipped apart, to √(1 − s²) C and s C in ℓ2, and to (1 − s) C and
-s C in ℓ1: together no longer than C.
+Of a linear model of one output the gradients by A and by b may be clipped apart, to √(1 − s²) C and s C in ℓ2, and to
+(1 − s) C and s C in ℓ1: together no longer than C.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DenseLayers:
         with np.errstate(all="ignore"):
             layers = self._layers(weights)
             seen = self._activations(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
-            return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm, self.bias)
+            return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm)
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
         """ "weight" (o, i) and "bias" (o,) of every layer, with s and γ multiplied in.
@@ -119,7 +119,7 @@ class DenseLayers:
             weights, inputs, cotangents, bound, norm: as there.
             whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it.
             centre: (g, d), what is taken off every record of an agent, in the unit of inputs.
-            share: s, of a linear model whose gradients by A and b are clipped apart; 0 clips both as one.
+            share: s, of a linear model of one output whose gradients by A and b are clipped apart; 0 clips both as one.
         """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         rest = 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
@@ -129,10 +129,17 @@ class DenseLayers:
                 away = None if centre is None else centre[agents, None]
                 seen = self._activations(layers, inputs[agents, part], away)
                 slopes = self._slopes(layers, seen, cotangents(agents, part, seen[-1]))
-                # A bound that is u times as small is a norm that is u times as large; no factor is below 1.
-                times = np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE)) if whole else 1.0
-                norms = self._norms(slopes, seen, norm, 0.0 if share else self.bias)
-                factors = clip_factors(norms * times, rest * bound)[..., None]
+                if share:
+                    # Of one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
+                    size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), sizes(seen[0], norm)
+                    norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
+                    apart = clip_factors(self.bias * size, share * bound)[..., None]
+                else:
+                    norms = self._norms(slopes, seen, norm)
+                    if whole:
+                        # A bound that is u times as small is a norm that is u times as large; no factor is below 1.
+                        norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
+                factors = clip_factors(norms, rest * bound)[..., None]
                 finite = bool((factors > 0.0).all())
                 for (by_rows, bias), slope, a in zip(sums, slopes, seen, strict=False):
                     clipped = slope * factors
@@ -141,8 +148,7 @@ class DenseLayers:
                         clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
                     by_bias = clipped
                     if share:
-                        apart = clip_factors(self._norms(slopes, [a[..., :0]], norm, self.bias) * times, share * bound)
-                        by_bias = np.where(apart[..., None] > 0.0, slope * apart[..., None], 0.0)
+                        by_bias = slope * apart if finite else np.where(apart > 0.0, slope * apart, 0.0)
                     if part.start:
                         by_rows += np.matmul(clipped.swapaxes(1, 2), a)
                         bias += self.bias * by_bias.sum(axis=1)
@@ -185,9 +191,9 @@ class DenseLayers:
             out.append(slope)
         return out[::-1]
 
-    def _norms(self, slopes: list[Array], seen: list[Array], norm: Norm, bias: float) -> Array:
-        """(g, n), at least the norm of every record's gradient, with bias for γ; with 0 of that by A alone."""
+    def _norms(self, slopes: list[Array], seen: list[Array], norm: Norm) -> Array:
+        """(g, n), at least the norm of every record's gradient."""
         total = np.zeros(slopes[0].shape[:2])
         for slope, a in zip(slopes, seen, strict=False):
-            total += sizes(slope, norm) * (sizes(a, norm) + (bias if norm == "l1" else bias**2))
+            total += sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))
         return np.asarray((np.sqrt(total) if norm == "l2" else total) + UNDERFLOW)

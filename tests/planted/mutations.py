@@ -1312,7 +1312,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient without its bias",
         "models/dense.py",
-        'sizes(slope, norm) * (sizes(a, norm) + (bias if norm == "l1" else bias**2))',
+        'sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
         "sizes(slope, norm) * sizes(a, norm)",
         (_TRAINING,),
     ),
@@ -1333,8 +1333,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip that slopes below a half make wider",
         "models/dense.py",
-        "times = np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))",
-        "times = np.minimum(1.0, np.abs(slopes[-1]).sum(axis=2) / whole)",
+        "norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))",
+        "norms *= np.minimum(1.0, np.abs(slopes[-1]).sum(axis=2) / whole)",
         (_TRAINING,),
     ),
     Mutation(
@@ -1354,8 +1354,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an intercept that is not clipped",
         "models/dense.py",
-        "slope * apart[..., None], 0.0)",
-        "slope, 0.0)",
+        "by_bias = slope * apart if finite",
+        "by_bias = slope if finite",
         (_APART,),
     ),
     Mutation(
