@@ -1,6 +1,6 @@
 """Stacks of dense layers of many agents at once, whose per-record gradients are clipped without being formed.
 
-With a₀ = s·a the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) but for the last, and δ_l = ∂ℓ/∂h_l, a record's
+With a₀ the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) but for the last, and δ_l = ∂ℓ/∂h_l, a record's
 gradient by (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Goodfellow 2015, for ℓ2)
 
     ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + γ²),          ‖gradient‖₁ = Σ_l ‖δ_l‖₁ (‖a_{l−1}‖₁ + γ),
@@ -37,7 +37,7 @@ class DenseLayers:
 
     Args:
         widths: (d, hidden widths …, e); the weights are, layer by layer, the rows of A (o, i) and then b (o,).
-        gain: s, a public factor on every feature; default 1.
+        gain: a public factor by which features come multiplied; default 1. Named weights are of features as they are.
         bias: γ, what stands for 1 beside the features of every layer; default 1. All else equal, a clip leaves the more
             of a record's gradient to its features the smaller it is.
         seed: public, of the random start of hidden layers.
@@ -91,7 +91,7 @@ class DenseLayers:
             return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm)
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
-        """ "weight" (o, i) and "bias" (o,) of every layer, with s and γ multiplied in.
+        """ "weight" (o, i) and "bias" (o,) of every layer, with gain and γ multiplied in.
 
         Names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between two layers.
         """
@@ -170,12 +170,7 @@ class DenseLayers:
         self, layers: list[tuple[Array, Array]], inputs: Array, centre: Array | None = None
     ) -> list[Array]:
         """a_0, …, a_L, each (g, n, width). centre: (g, 1, width) that is taken off the inputs."""
-        if centre is not None:
-            # One new array and not two: in rounds of linear models arrays of records take most of the time.
-            away = inputs - centre
-            seen = [np.multiply(away, self.gain, out=away)]
-        else:
-            seen = [inputs if self.gain == 1.0 else inputs * self.gain]
+        seen = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
             h = np.matmul(seen[-1], by_rows.swapaxes(1, 2))
             h += self.bias * bias[:, None]

@@ -1382,14 +1382,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features that are not clipped",
         "problems/training/problem.py",
-        "clipped_sums(self._gain * records.features, clip.x, clip.norm)",
-        "clipped_sums(self._gain * records.features, np.inf, clip.norm)",
+        "clipped_sums(records.features, clip.x, clip.norm)",
+        "clipped_sums(records.features, np.inf, clip.norm)",
         (f"{_CENTRED}_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n",),
     ),
     Mutation(
         "a centre that is taken off gradients after they were clipped",
         "problems/training/problem.py",
-        "0.0, x / self._gain if self.p else None",
+        "0.0, x if self.p else None",
         "0.0, None",
         ("tests/problems/training/test_problem.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
     ),

@@ -70,7 +70,7 @@ _CENTRED_TERMS: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train",
 
 
 class Examples(NamedTuple):
-    """features: (N, d). label: (N,) position of the class, or the number to predict."""
+    """features: (N, d), times the model's gain. label: (N,) position of the class, or the number to predict."""
 
     features: Array
     label: Array
@@ -176,7 +176,7 @@ class Training(StackedProblem):
         rows = checked_features(features, labels, self.n_features, intercept=False)
         classes = [float(c) for c in range(self.n_classes)]
         label = class_index(labels, classes).astype(np.float64) if classes else np.asarray(labels, dtype=np.float64)
-        return Examples(rows, label)
+        return Examples(self._scaled(rows), label)
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, wanted: Collection[str]
@@ -188,7 +188,7 @@ class Training(StackedProblem):
             return self.loss.slopes(outputs, records.label[agents, part])
 
         if isinstance(model := self.model, DenseLayers):
-            whole, centre = _FULL_CLIP_SLOPE if self._in_proportion else 0.0, x / self._gain if self.p else None
+            whole, centre = _FULL_CLIP_SLOPE if self._in_proportion else 0.0, x if self.p else None
             total = model.clipped_sums(
                 y, records.features, cotangents, clip.y, clip.norm, whole, centre, self._bias_share
             )
@@ -198,8 +198,8 @@ class Training(StackedProblem):
         return Terms(lower_grad_y=total)
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
-        """The mean of features as the model takes them, (g, n, d) → (g, d), each record's clipped to clip.x."""
-        total: Array = clipped_sums(self._gain * records.features, clip.x, clip.norm)
+        """The mean of features, (g, n, d) → (g, d), each record's clipped to clip.x."""
+        total: Array = clipped_sums(records.features, clip.x, clip.norm)
         total /= max(records.label.shape[1], 1)
         return total
 
@@ -273,7 +273,7 @@ class Training(StackedProblem):
         out: dict[str, list[float]] = {}
         for row in range(len(y)):
             weights = self.predicting(x[row : row + 1], y[row : row + 1])
-            share = np.nan_to_num(self.predict(weights, records.features)[0], nan=1.0 / self.n_classes)
+            share = np.nan_to_num(self._predictions(weights, records.features)[0], nan=1.0 / self.n_classes)
             for name, value in _measures_of(share, label, chosen, self.threshold).items():
                 out.setdefault(name, []).append(value)
         return {name: np.array(values) for name, values in out.items()}
@@ -288,11 +288,15 @@ class Training(StackedProblem):
 
         Args:
             y: (b, p + q), as of `predicting`.
-            features: (N, d), prepared as the train records were.
+            features: (N, d), as `prepare` takes them.
 
         Returns:
             (b, N, c) probabilities that add up to 1, or (b, N) numbers in the unit of the prepared labels.
         """
+        return self._predictions(y, self._scaled(features))
+
+    def _predictions(self, y: Array, features: Array) -> Array:
+        """`predict` of features as `Examples` have them."""
         out = np.empty((len(y), len(features), max(self.n_classes, 1)))
         for rows, part, outputs in self._outputs(y, features):
             if self.n_classes:
@@ -336,9 +340,10 @@ class Training(StackedProblem):
         """s, or 0 where the intercept and features are clipped as one."""
         return _BIAS_SHARE if self.p and self.model.outputs == 1 else 0.0
 
-    @property
-    def _gain(self) -> float:
-        return self.model.gain if isinstance(self.model, DenseLayers) else 1.0
+    def _scaled(self, features: Array) -> Array:
+        """Features times the model's gain."""
+        gain = self.model.gain if isinstance(self.model, DenseLayers) else 1.0
+        return features if gain == 1.0 else gain * features
 
     def _outputs(self, weights: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
         """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time.

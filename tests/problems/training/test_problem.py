@@ -14,7 +14,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
 from decentral_dp.problems.training.problem import Examples, Training
 
-D, N, AGENTS, BOUND = 5, 9, 4, 0.3
+# Records have features times the gain of a model.
+D, N, AGENTS, BOUND, GAIN = 5, 9, 4, 0.3, 0.5
 CASES = [
     ((D, 1), Logistic(), 2),
     ((D, 3), CrossEntropy(), 3),
@@ -29,7 +30,7 @@ NORMS: tuple[Norm, ...] = ("l1", "l2")
 
 def _case(widths: tuple[int, ...], loss: Loss, classes: int, seed: int = 0) -> tuple[Training, Array, Examples]:
     draw = np.random.default_rng([seed, len(widths), classes])
-    problem = Training("tried", DenseLayers(widths, gain=0.5, seed=3), loss, D, classes, l2=0.1)
+    problem = Training("tried", DenseLayers(widths, gain=GAIN, seed=3), loss, D, classes, l2=0.1)
     labels = draw.integers(classes, size=(AGENTS, N)).astype(float) if classes else draw.normal(size=(AGENTS, N))
     return problem, 0.6 * draw.normal(size=(AGENTS, problem.q)), Examples(draw.normal(size=(AGENTS, N, D)), labels)
 
@@ -85,7 +86,7 @@ def test_clipped_gradients_cancel_at_the_probability_that_weights_say(
     clip, x = Clip(norm, y=bound), np.zeros(0)
     trained = replace(problem, clip=clip, l2=0.0)
     for size in (0.1, 1.0, 8.0):
-        said = trained.predict(size * y, records.features[0])
+        said = trained.predict(size * y, records.features[0] / GAIN)
         for i in range(AGENTS):
             for k in range(N):
                 one = records.features[0, k : k + 1]
@@ -140,7 +141,7 @@ def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(
 def test_predictions_are_those_that_the_scores_count(widths: tuple[int, ...], loss: Loss, classes: int) -> None:
     problem, y, records = _case(widths, loss, classes)
     own = Examples(records.features[1], records.label[1])
-    said, x = problem.predict(y, own.features), np.zeros((AGENTS, 0))
+    said, x = problem.predict(y, own.features / GAIN), np.zeros((AGENTS, 0))
     if classes:
         assert np.allclose(said.sum(axis=-1), 1.0)
         assert said.shape == (AGENTS, N, classes)
@@ -211,8 +212,7 @@ def test_a_centre_is_taken_off_before_gradients_are_clipped(loss: Loss, classes:
     problem, x, y, records = _centred(loss, classes, outputs, norm, BOUND)
     plain = replace(problem, clip=Clip())
     assert (problem.p, plain.p) == (D, 0)
-    # The model takes half of every feature.
-    moved = Examples(records.features - x[:, None] / 0.5, records.label)
+    moved = Examples(records.features - x[:, None], records.label)
     none = np.zeros((AGENTS, 0))
     terms = problem.stacked_terms(x, y, y, records, problem.clip, ("lower_grad_y",))
     assert terms.lower_grad_y is not None
@@ -221,14 +221,14 @@ def test_a_centre_is_taken_off_before_gradients_are_clipped(loss: Loss, classes:
         expected = _clipped_mean(plain, y[i], there, BOUND, norm, 0.37 if outputs == 1 else None)
         np.testing.assert_allclose(terms.lower_grad_y[i], expected, atol=2e-8)
         at, said = (x[i : i + 1], y[i : i + 1]), problem.predicting(x, y)[i : i + 1]
-        rows, unclipped = plain.predict(y[i : i + 1], there.features), replace(problem, clip=Clip(x=1.0))
-        np.testing.assert_allclose(unclipped.predict(said, own.features), rows, rtol=1e-9)
+        rows, unclipped = plain.predict(y[i : i + 1], there.features / GAIN), replace(problem, clip=Clip(x=1.0))
+        np.testing.assert_allclose(unclipped.predict(said, own.features / GAIN), rows, rtol=1e-9)
         np.testing.assert_allclose(
             unclipped.losses(*at, own, np.full(N, 1 / N)),
             plain.losses(none[:1], y[i : i + 1], there, np.full(N, 1 / N)),
         )
         named = problem.named_weights(said[0])
-        scores = own.features @ named["weight"].T + named["bias"]
+        scores = own.features / GAIN @ named["weight"].T + named["bias"]
         np.testing.assert_allclose(scores, plain.model.outputs_of(y[i : i + 1], there.features)[0], rtol=1e-9)
 
 
@@ -272,9 +272,8 @@ def test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_lo
         weights = y[i, :D]
         for _ in range(30):
             row = 10.0 ** draw.uniform(0.0, 3.0) * draw.normal(size=D)
-            # The model takes half of every feature.
             row -= weights * (weights @ row + y[i, D] + 1e-12 * draw.normal()) / (weights @ weights)
-            features = np.tile((row + x[i]) / 0.5, (N, 1))
+            features = np.tile(row + x[i], (N, 1))
             ends = [
                 problem.terms(x[i], y[i], y[i], own := Examples(features, np.full(N, b)), own, problem.clip)
                 for b in labels
@@ -288,7 +287,7 @@ def test_intercepts_that_are_clipped_apart_cancel_at_the_probability_that_weight
     for bound in (0.05, 1.0, 1e6):
         problem, x, y, records = _centred(Logistic(), 2, 1, "l2", bound)
         problem = replace(problem, l2=0.0)
-        said = problem.predict(problem.predicting(x, y), records.features[0])
+        said = problem.predict(problem.predicting(x, y), records.features[0] / GAIN)
         for i in range(AGENTS - 1):
             for k in range(N):
                 one = records.features[0, k : k + 1]
@@ -303,7 +302,7 @@ def test_intercepts_that_are_clipped_apart_cancel_at_the_probability_that_weight
 def test_a_mean_of_features_is_that_of_what_the_model_takes_of_them() -> None:
     problem, _, _, records = _centred(Logistic(), 2, 1, "l2", BOUND)
     got = problem.feature_mean(records, problem.clip)
-    taken = 0.5 * records.features
+    taken = records.features
     lengths = np.linalg.norm(taken, axis=2, keepdims=True)
     assert (lengths > 1.0).any()
     np.testing.assert_allclose(got, (taken * np.minimum(1.0, 1.0 / lengths)).mean(axis=1), rtol=1e-12)
