@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaincinv, stdtrit
 
 from decentral_dp.bounded import Array
 
@@ -51,7 +51,8 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
     mean = float(found.mean())
     if found.size == 1:
         return Interval(mean, math.nan, math.nan)
-    half = float(stdtrit(found.size - 1, 0.5 + 0.5 * _CONFIDENCE) * found.std(ddof=1) / math.sqrt(found.size))
+    quantile = float(scipy.special.stdtrit(found.size - 1, 0.5 + 0.5 * _CONFIDENCE))
+    half = float(quantile * found.std(ddof=1) / math.sqrt(found.size))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -84,7 +85,7 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
         (0.7411, 0.0)
     """
     counted = np.asarray(hits)
-    return np.where(counted > 0, betaincinv(np.maximum(counted, 1), trials - counted + 1, risk), 0.0)
+    return np.where(counted > 0, scipy.special.betaincinv(np.maximum(counted, 1), trials - counted + 1, risk), 0.0)
 
 
 def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
@@ -97,7 +98,8 @@ def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Arr
         (0.2589, 1.0)
     """
     counted = np.asarray(hits)
-    return np.where(counted < trials, betaincinv(counted + 1, np.maximum(trials - counted, 1), 1.0 - risk), 1.0)
+    most = scipy.special.betaincinv(counted + 1, np.maximum(trials - counted, 1), 1.0 - risk)
+    return np.where(counted < trials, most, 1.0)
 
 
 def auc(first: Array, second: Array) -> float:

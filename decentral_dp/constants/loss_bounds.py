@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import lambertw
+import scipy
 
 
 class LossBounds(Protocol):
@@ -137,7 +137,7 @@ class ClassLoss(NamedTuple):
         shift = self.spread * self.radius * norm
         if shift > 600.0:
             return start
-        gain = float(lambertw((self.classes - 1) * math.exp(shift - 1.0)).real)
+        gain = float(scipy.special.lambertw((self.classes - 1) * math.exp(shift - 1.0)).real)
         return min(start, math.sqrt(record_mass * gain / weight))
 
 

@@ -48,8 +48,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.sparse.linalg import LinearOperator, cg
+import scipy
 
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
 from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, round_up
@@ -508,10 +507,10 @@ def _correction(objective: Objective, y: Array) -> tuple[Product, Product]:
 def cholesky_solver(matrix: Array) -> Product:
     """r (q,) ↦ matrix⁻¹ r by a Cholesky factor of (q, q); r ↦ 0 without one, so that Richardson's steps remain."""
     try:
-        factor = cho_factor(matrix, check_finite=False)
-    except LinAlgError:
+        factor = scipy.linalg.cho_factor(matrix, check_finite=False)
+    except np.linalg.LinAlgError:
         return np.zeros_like
-    return lambda r: np.asarray(cho_solve(factor, r, check_finite=False))
+    return lambda r: np.asarray(scipy.linalg.cho_solve(factor, r, check_finite=False))
 
 
 def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
@@ -523,9 +522,10 @@ def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     curved = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
     scale = diagonal + max(curved, 0.0)
     scale = np.where(scale > 0.0, scale, 1.0)
-    operator = LinearOperator((len(target), len(target)), matvec=product, dtype=np.float64)
-    scaled = LinearOperator(operator.shape, matvec=lambda residual: residual / scale, dtype=np.float64)
-    found, _ = cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled)
+    sparse = scipy.sparse.linalg
+    operator = sparse.LinearOperator((len(target), len(target)), matvec=product, dtype=np.float64)
+    scaled = sparse.LinearOperator(operator.shape, matvec=lambda residual: residual / scale, dtype=np.float64)
+    found, _ = sparse.cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled)
     return np.asarray(found)
 
 

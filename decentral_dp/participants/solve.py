@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.sparse.linalg import LinearOperator, cg
+import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
@@ -131,17 +130,18 @@ class LowerLevel(NamedTuple):
             return np.full(q, np.nan)
         if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
             try:
-                return np.asarray(cho_solve(cho_factor(self.hessian(y)), target))
-            except (LinAlgError, ValueError):
+                return np.asarray(scipy.linalg.cho_solve(scipy.linalg.cho_factor(self.hessian(y)), target))
+            except (np.linalg.LinAlgError, ValueError):
                 # Singular to the last digit, or not finite: products may still do.
                 pass
         diagonal = self.regulariser(y, np.ones(q)).hvp[0]
         size = float(target @ target)
         diagonal = diagonal + (float(target @ self.mean(y, target, "lower_hvp")) / size if size > 0 else 0.0)
         usable = bool(np.isfinite(diagonal).all() and (diagonal > 0).all())
-        preconditioner = LinearOperator((q, q), matvec=lambda v: v.reshape(-1) / diagonal) if usable else None
-        solution, failed = cg(
-            LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
+        sparse = scipy.sparse.linalg
+        preconditioner = sparse.LinearOperator((q, q), matvec=lambda v: v.reshape(-1) / diagonal) if usable else None
+        solution, failed = sparse.cg(
+            sparse.LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
             target,
             rtol=tolerance,
             atol=0.0,

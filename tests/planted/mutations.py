@@ -586,8 +586,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a poisson sample priced for a record that is removed",
         "privacy/accounting/loss_distributions.py",
-        "        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))\n",
-        "        second = e + log_ndtr(-tau)\n",
+        "        second = e + np.logaddexp(out, math.log(rate) + scipy.special.log_ndtr(-m - tau))\n",
+        "        second = e + scipy.special.log_ndtr(-tau)\n",
         (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
     ),
     Mutation(

@@ -48,8 +48,8 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr, xlogy
 
 from decentral_dp.bounded import Array
 
@@ -186,6 +186,7 @@ def likely_slack(parts: Sequence[DrawnVariates], delta: float, ratio: Array) -> 
     Where it does not suffice exponents are infinite.
     """
     groups = parts[0].coordinates.size
+    xlogy = scipy.special.xlogy
     exponent = np.broadcast_to(xlogy(_ORDERS, _ORDERS) - xlogy(1.0 + _ORDERS, 1.0 + _ORDERS), (_ORDERS.size, groups))
     out_p, out_q, randomised = np.zeros(exponent.shape), np.zeros(exponent.shape), np.zeros(groups)
     for part in parts:
@@ -221,7 +222,7 @@ def _variance(unit: float, height: Array) -> Array:
     """V up to the cut of this height, (K, 1)."""
     bulk = _BULK * unit
     steps = height * _STEPS
-    mass = ndtr(_cut_of_height(unit, steps) - 2.0 * _K)
+    mass = scipy.special.ndtr(_cut_of_height(unit, steps) - 2.0 * _K)
     mass[:, :-1] -= mass[:, 1:]
     # More than e^600 is no bound at all, and ∞·0 is no number.
     tilt, tilts = (np.exp(np.minimum((_ORDERS + 2.0) * h / (1.0 - h), 600.0)) for h in (np.asarray(bulk), steps))
@@ -230,9 +231,9 @@ def _variance(unit: float, height: Array) -> Array:
 
 def _mass_outside(unit: float, cut: Array, shift: Array | float) -> Array:
     """1.1 F(shift); shift: broadcastable."""
-    up = np.exp(_K * np.asarray(shift)) * ndtr(shift + _K - cut)
-    down = np.exp(-_K * np.asarray(shift)) * ndtr(_K - cut - shift)
-    beyond = 2.0 * (ndtr(shift - _END) + ndtr(-shift - _END))
+    up = np.exp(_K * np.asarray(shift)) * scipy.special.ndtr(shift + _K - cut)
+    down = np.exp(-_K * np.asarray(shift)) * scipy.special.ndtr(_K - cut - shift)
+    beyond = 2.0 * (scipy.special.ndtr(shift - _END) + scipy.special.ndtr(-shift - _END))
     return np.asarray(1.1 * (unit * np.exp(-0.5 * _K * _K) * (up + down) + beyond))
 
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import zeta
+import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -127,7 +127,7 @@ def remainder(
     series = _binomial(power * noise.decay, start + 1.0)
     for _ in range(power):
         series = np.convolve(series, share)
-    left = sum(float(c) * float(zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
+    left = sum(float(c) * float(scipy.special.zeta(exponent + k, start + 1.0)) for k, c in enumerate(series))
     return float((explicit**power).sum() + factor**power * left) * (1.0 + 1e-12)
 
 

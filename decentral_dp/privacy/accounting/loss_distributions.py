@@ -43,7 +43,7 @@ from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.tilted_composition import Pair, tilted_epsilon
@@ -117,9 +117,9 @@ def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
             # sinh(ε/2) = e^{ε/2}(1 − e^{−ε})/2; asinh(e^L) = log(e^L + √(e^{2L} + 1)).
             size = 0.5 * e + np.log(-np.expm1(-e)) + (0.5 * m * m + math.log1p(-rate) - math.log(2.0 * rate))
         tau = (0.5 * e + np.logaddexp(size, 0.5 * np.logaddexp(2.0 * size, 0.0))) / m
-        out = math.log1p(-rate) + log_ndtr(-tau)
-        first = np.logaddexp(out, math.log(rate) + log_ndtr(m - tau))
-        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))
+        out = math.log1p(-rate) + scipy.special.log_ndtr(-tau)
+        first = np.logaddexp(out, math.log(rate) + scipy.special.log_ndtr(m - tau))
+        second = e + np.logaddexp(out, math.log(rate) + scipy.special.log_ndtr(-m - tau))
         return np.asarray(np.exp(first) * -np.expm1(np.minimum(0.0, second - first)))
 
     return profile
@@ -130,8 +130,8 @@ def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
 
     Of their common shape.
     """
-    first = log_ndtr(0.5 * mu - epsilon / mu)
-    second = epsilon + log_ndtr(-0.5 * mu - epsilon / mu)
+    first = scipy.special.log_ndtr(0.5 * mu - epsilon / mu)
+    second = epsilon + scipy.special.log_ndtr(-0.5 * mu - epsilon / mu)
     with np.errstate(divide="ignore"):
         return np.asarray(first + np.log(-np.expm1(np.minimum(0.0, second - first))))
 
@@ -161,8 +161,8 @@ def _smallest_of_one(m: float, target: float) -> float:
             middle = 0.5 * (low + high)
             if middle in (low, high):
                 break
-            first = log_ndtr(0.5 * m - middle / m)
-            second = middle + log_ndtr(-0.5 * m - middle / m)
+            first = scipy.special.log_ndtr(0.5 * m - middle / m)
+            second = middle + scipy.special.log_ndtr(-0.5 * m - middle / m)
             log_delta = first + np.log(-np.expm1(np.minimum(0.0, second - first)))
             low, high = (low, middle) if log_delta <= target else (middle, high)
     return high
@@ -177,7 +177,7 @@ def _base_epsilon(e: Array, rate: float) -> Array:
 
 def gaussian_reach(mu: float, rate: float, tail: float) -> float:
     """A loss that a (sampled) Gaussian pair exceeds with probability below `tail`."""
-    return float(amplify(0.5 * mu * mu - mu * float(ndtri(max(tail, 1e-300))), rate))
+    return float(amplify(0.5 * mu * mu - mu * float(scipy.special.ndtri(max(tail, 1e-300))), rate))
 
 
 def poisson_reach(mu: float, rate: float, tail: float) -> float:
@@ -185,7 +185,7 @@ def poisson_reach(mu: float, rate: float, tail: float) -> float:
     if rate == 1.0:
         return gaussian_reach(mu, 1.0, tail)
     m = 0.5 * mu
-    x = m - float(ndtri(max(tail, 1e-300)))
+    x = m - float(scipy.special.ndtri(max(tail, 1e-300)))
     stay, drawn = math.log1p(-rate), math.log(rate) - 0.5 * m * m
     return float(np.logaddexp(stay, drawn + m * x) - np.logaddexp(stay, drawn - m * x))
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import zeta
+import scipy
 
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, LipschitzConstants, Split
 from decentral_dp.errors import InputError
@@ -144,6 +144,7 @@ def endless_remainder(
     least, lift = inverse @ source, inverse @ np.ones(3)
     bound = least + max(0.0, float(((last * t1**beta - least) / lift).max())) * lift
     total = 0.0
+    zeta = scipy.special.zeta
     for c, size, v in zip(CHANNELS, bound, decay, strict=True):
         exponent = 1.0 + v - noise[c].decay
         if size > 0.0:

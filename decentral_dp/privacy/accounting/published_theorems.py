@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import zeta
+import scipy
 
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.privacy.accounting.private_state import Power
@@ -99,7 +99,7 @@ def theorem_4_5(
 def _power_sum(exponent: float, rounds: float) -> float:
     """Σ_{t=1}^T (t+1)^{−exponent}."""
     if math.isinf(rounds):
-        return float(zeta(exponent, 2.0)) if exponent > 1.0 else math.inf
+        return float(scipy.special.zeta(exponent, 2.0)) if exponent > 1.0 else math.inf
     return float((np.arange(2.0, rounds + 2.0) ** -exponent).sum())
 
 

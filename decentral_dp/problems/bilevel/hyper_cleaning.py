@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.special import expit
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
@@ -231,7 +231,7 @@ class HyperCleaning(StackedProblem):
 
     def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
         lower, upper = np.zeros(len(y)), np.zeros(len(y))
-        weight = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
+        weight = np.concatenate([scipy.special.expit(x), np.ones((len(x), 1))], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
             for part in linear.blocks(len(weights), max(self.model.width, y.size // self.model.width)):
                 loss = self.model.record_losses(y, _plain(records), part)
@@ -251,7 +251,7 @@ class HyperCleaning(StackedProblem):
 
         As of `Scored.scores`: x (b, p), y (b, q) → (b,) each.
         """
-        weight, bad = expit(x), self.corrupted_groups
+        weight, bad = scipy.special.expit(x), self.corrupted_groups
         if bad.all() or not bad.any():
             return {}
         return {"weight_corrupted": weight[:, bad].mean(axis=1), "weight_clean": weight[:, ~bad].mean(axis=1)}
@@ -262,9 +262,9 @@ class HyperCleaning(StackedProblem):
 def weights_of(x: Array) -> tuple[Array, Array]:
     """σ(x_g) and σ'(x_g), (…, p + 1): the last is for records in no group, whose weight is 1 and does not move."""
     with np.errstate(invalid="ignore"):
-        weight = expit(x)
+        weight = scipy.special.expit(x)
         last = np.ones((*x.shape[:-1], 1))
-        slope = weight * expit(-x)
+        slope = weight * scipy.special.expit(-x)
         return np.concatenate([weight, last], axis=-1), np.concatenate([slope, 0.0 * last], axis=-1)
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.files.tables import Key, Share
@@ -55,7 +55,7 @@ class AucObjective(Objective):
         return np.clip(y, 0.0, 2.0)
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
-        h, positive, p = expit(outputs[:, :1]), labels[:, None] == 1.0, self.share
+        h, positive, p = scipy.special.expit(outputs[:, :1]), labels[:, None] == 1.0, self.share
         a, b = extra
         above, below = np.where(positive, 2.0 * (1.0 - p) * (h - a), 0.0), np.where(positive, 0.0, 2.0 * p * (h - b))
         by_h = above + below + 2.0 * y[0] * np.where(positive, p - 1.0, p)
@@ -65,7 +65,9 @@ class AucObjective(Objective):
 
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
         positive = labels[:, None] == 1.0
-        return positive.astype(np.float64) if term == "positive" else self._t(expit(outputs[:, :1]), positive)
+        if term == "positive":
+            return np.asarray(positive, dtype=np.float64)
+        return self._t(scipy.special.expit(outputs[:, :1]), positive)
 
     def _t(self, h: Array, positive: Array) -> Array:
         return np.where(positive, (self.share - 1.0) * h, self.share * h)
@@ -86,7 +88,7 @@ class AucObjective(Objective):
     def scores(
         self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
     ) -> Mapping[str, float]:
-        h, positive, p = expit(outputs[:, :1]), labels[:, None] == 1.0, self.share
+        h, positive, p = scipy.special.expit(outputs[:, :1]), labels[:, None] == 1.0, self.share
         a, b = extra
         best = self.dual(np.mean(self._t(h, positive), axis=0))
         squares = np.where(positive, (1.0 - p) * (h - a) ** 2, p * (h - b) ** 2)
@@ -106,15 +108,15 @@ class AucObjective(Objective):
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         """(n,) (h − 1)² of a positive record, h² of a negative one."""
-        return np.asarray((expit(outputs[:, 0]) - (labels == 1.0)) ** 2)
+        return np.asarray((scipy.special.expit(outputs[:, 0]) - (labels == 1.0)) ** 2)
 
     def confidences(self, outputs: Array) -> Array | None:
-        h = expit(outputs[:, 0])
+        h = scipy.special.expit(outputs[:, 0])
         return np.asarray(np.maximum(h, 1.0 - h))
 
     def predictions(self, outputs: Array) -> Array:
         """(n, 2) 1 − h and h, which rank records; how often a record of such an h is positive they do not say."""
-        h = expit(outputs[:, :1])
+        h = scipy.special.expit(outputs[:, :1])
         return np.concatenate([1.0 - h, h], axis=1)
 
 

@@ -37,8 +37,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import entr, logsumexp
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -215,7 +215,7 @@ def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlD
 
 def _log_mean(exponents: Array) -> float:
     """log mean_i e^{a_i}."""
-    return float(logsumexp(exponents)) - math.log(len(exponents))
+    return float(scipy.special.logsumexp(exponents)) - math.log(len(exponents))
 
 
 def _tilt(losses: Array, strength: float) -> Array:
@@ -227,7 +227,7 @@ def _tilt(losses: Array, strength: float) -> Array:
 def _spread(losses: Array, strength: float) -> float:
     """KL(p, 1/n) of p ∝ e^{ℓ/λ}."""
     weights = _tilt(losses, strength)
-    return math.log(len(losses)) - float(np.sum(entr(weights)))
+    return math.log(len(losses)) - float(np.sum(scipy.special.entr(weights)))
 
 
 def kl_dro(

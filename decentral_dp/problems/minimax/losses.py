@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import expit, logsumexp, softmax
+import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
@@ -199,15 +199,15 @@ def capped_loss(loss: str | None, cap: float, classes: int, root: Path) -> Cappe
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
     own_class = np.arange(len(labels)), labels.astype(np.int64)
-    slopes = softmax(outputs, axis=1)
+    slopes = scipy.special.softmax(outputs, axis=1)
     slopes[own_class] -= 1.0
-    return np.asarray(logsumexp(outputs - outputs[own_class][:, None], axis=1)), slopes
+    return np.asarray(scipy.special.logsumexp(outputs - outputs[own_class][:, None], axis=1)), slopes
 
 
 def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
     sign = np.where(labels == 1.0, -1.0, 1.0)
     u = sign * outputs[:, 0]
-    return np.logaddexp(0.0, u), (sign * expit(u))[:, None]
+    return np.logaddexp(0.0, u), (sign * scipy.special.expit(u))[:, None]
 
 
 def _squared_slopes(outputs: Array, labels: Array) -> tuple[Array, Array]:
@@ -226,13 +226,17 @@ def _huber(outputs: Array, labels: Array) -> tuple[Array, Array]:
     return np.where(size <= 1.0, 0.5 * gap**2, size - 0.5), slope[:, None]
 
 
+def _probabilities(outputs: Array) -> Array:
+    return np.asarray(scipy.special.softmax(outputs, axis=1))
+
+
 def _two_class_probabilities(outputs: Array) -> Array:
-    h = expit(outputs[:, :1])
+    h = scipy.special.expit(outputs[:, :1])
     return np.concatenate([1.0 - h, h], axis=1)
 
 
 LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
-    "cross_entropy": lambda classes: RecordLoss(classes, classes, _cross_entropy, lambda o: softmax(o, axis=1)),
+    "cross_entropy": lambda classes: RecordLoss(classes, classes, _cross_entropy, _probabilities),
     "logistic": lambda classes: RecordLoss(1, classes, _logistic, _two_class_probabilities),
     "squared": lambda classes: RecordLoss(1, classes, _squared_slopes),
     "absolute": lambda classes: RecordLoss(1, classes, _absolute),
