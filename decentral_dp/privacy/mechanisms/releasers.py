@@ -225,7 +225,6 @@ class ScheduledReleaser:
         # All channels side by side, (b, Σ widths): few calls where the block is small.
         queries = [v.private for v in bounded.values()]
         released = np.empty((len(queries[0]), sum(widths)))
-        columns = _columns(channels, widths, released)
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
@@ -250,13 +249,12 @@ class ScheduledReleaser:
                 integers += shared[part]
             if factor is not None:
                 drawn[part] = integers - np.rint(query / g_part)
-            for channel, value in bounded.items():
-                columns[channel][part] = value.public[part]
+            np.concatenate([v.public[part] for v in bounded.values()], axis=1, out=released[part])
             add_public(integers, g_part, released[part])
         if factor is not None:
             self._past = index + 1, next_past(factor, past, drawn)
             self.past_noise = _columns(channels, widths, noise.grid * carry)
-        return columns, released
+        return _columns(channels, widths, released), released
 
     def _past_of(self, index: int, factor: TimeFactor, bounded: Mapping[str, Bounded]) -> Past:
         """What noise goes on from before this release: kept from the one before, or drawn again from the first on."""
