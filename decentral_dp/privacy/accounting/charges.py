@@ -351,23 +351,26 @@ class ComposedCharges:
     def releases_between(self, after: int, until: int | None) -> Releases:
         """Return the charges of the only group for releases with after < index ≤ until."""
 
-        def select_rounds(rounds: IntArray, *parts: Array) -> Array:
+        def select_rounds(rounds: IntArray, part: Array) -> Array:
             # Rounds ascend.
             first = np.searchsorted(rounds, after, side="right")
             last = None if until is None else max(first, np.searchsorted(rounds, until, side="right"))
-            return np.stack([part[first:last, 0] for part in parts])
+            return part[first:last, 0]
 
         pure: dict[str, Any] = {
-            _PURE[pair]: np.concatenate([select_rounds(line.rounds, line.loss)[0] for line in lines])
+            _PURE[pair]: np.concatenate([select_rounds(line.rounds, line.loss) for line in lines])
             for pair, lines in self.plain.items()
             if pair in _PURE
         }
         gaussian = self.plain.get(DominatingPair.GAUSSIAN, ())
-        sampled: dict[str, Any] = {way: select_rounds(*fresh) for way, fresh in self.subsampled.items()}
+        sampled: dict[str, Any] = {
+            way: np.stack([select_rounds(rounds, part) for part in parts])
+            for way, (rounds, *parts) in self.subsampled.items()
+        }
         return Releases(
             **{name: loss[loss > 0.0] for name, loss in pure.items()},
             **{way: part[:, part[0] > 0.0] for way, part in sampled.items()},
-            mu=float(np.sqrt(sum(float((select_rounds(line.rounds, line.loss)[0] ** 2).sum()) for line in gaussian))),
+            mu=float(np.sqrt(sum(float((select_rounds(line.rounds, line.loss) ** 2).sum()) for line in gaussian))),
         )
 
     def _elementwise_largest(self, groups: IntArray) -> ComposedCharges:
