@@ -1,6 +1,6 @@
 """What a scenario names, looked up once: of the package, in a file, of an installed package, or a Python object.
 
-`resolve` stands at the head of `build`. Whoever comes after it gets `Components`, and asks no more where a component
+`resolve` is the first step of `build`. All later steps get `Components`, and need not ask where a component
 comes from, which file holds it, or who trusts whom.
 """
 

@@ -1,4 +1,4 @@
-"""Components from outside the package: files, entry points and objects, looked up and tried at the door.
+"""Components from outside the package: files, entry points and objects, looked up, and checked before use.
 
 Functions of the user's own: a graph, the records of a data set, and who holds which record.
 

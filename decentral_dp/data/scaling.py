@@ -104,7 +104,7 @@ def scale(
             `declared_ranges` made of one of these; or "standard" (mean and standard deviation of the records `fit_on`).
         certified: whether "standard" is refused; default yes.
         root: where relative paths start.
-        fit_on: records that "standard" is fitted on; default all.
+        fit_on: (k,) numbers of the records that "standard" is fitted on; default all.
 
     Returns:
         The data set with scaled features and their bounds. Features that have a range by a public rule

@@ -118,7 +118,7 @@ class Stream:
         return np.asarray((place - size * np.arange(rounds)) % n < size)
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Return the share of the pool that is drawn afresh for round t, 1 where all take part; as of `pool_sizes`."""
+        """Return the share of the pool that round t draws afresh, 1 where all take part, shaped as `pool_sizes`."""
         if self.kind == "poisson":
             return np.full(self.pool_sizes(t, n).shape, self.share)
         if self.kind != "minibatch":

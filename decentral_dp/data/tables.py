@@ -419,7 +419,7 @@ def read_archive(
         example: how np.savez is called with the wanted arrays.
 
     Returns:
-        Name → array.
+        Name → array, of whatever shape and type the file has.
 
     Raises:
         InputError: a wanted array is missing, or the file is no archive of plain arrays.

@@ -114,7 +114,7 @@ def _offer_token() -> None:
 
 
 def _check_reachable(address: str) -> bool:
-    """Knock before ray.init does, which would wait for an absent head for minutes; whether there was a door."""
+    """Whether the head's port takes connections: ray.init would wait for an absent one for minutes."""
     where = address
     if address == "auto":
         # What `ray start` leaves behind for "auto"; without it ray.init says itself that there is nothing.

@@ -138,7 +138,7 @@ def names_in(path: Path, where: str) -> list[str]:
 
 
 def read_arrays(path: Path, where: str, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Arrays of an archive, by name; nothing is unpickled.
+    """Read the arrays of an archive, by name, of whatever shape they have; nothing is unpickled.
 
     Args:
         path: of the archive.

@@ -1,4 +1,4 @@
-"""The records of the agents hosted together, and the only door to them: bounded queries.
+"""The records of the agents hosted together, which nothing reads but bounded queries.
 
 `LocalDataset.oracle` evaluates the five directions at given points. Every term that reads records comes back as a
 `Bounded` that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most
@@ -578,7 +578,7 @@ class Group(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Records per row and kind, and what drew them: the door to one clipped mean at a time.
+    """Records per row and kind, and what drew them: answers for one clipped mean at a time.
 
     Every query takes x (b, p), y (b, q) and, where it is directed, one more; each may be a `Bounded`, at which nothing
     is proven. `times`, a number or (b, 1), multiplies every contribution before it is clipped, as the module says. What

@@ -228,7 +228,7 @@ class CoordinatorContext:
         return Bundle(out)
 
     def pool(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:
-        """The door to all agents' records."""
+        """What answers queries to all agents' records."""
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
         return Pooled.from_agents(self.family, handed)

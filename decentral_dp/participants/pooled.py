@@ -1,4 +1,4 @@
-"""The coordinator's door to all agents' records: solutions, implicit gradients and scores, each with its price.
+"""What a coordinator computes from all agents' records: solutions, implicit gradients and scores, each with its price.
 
 What leaves as `Bounded` carries its sensitivity. What leaves as a plain array (`scores`, `gradient`, …) is for a
 mechanism that draws x itself, such as an exponential one, and must not be released otherwise; its prices are those of

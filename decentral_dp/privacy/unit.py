@@ -46,8 +46,11 @@ class Unit(NamedTuple):
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
-            averaged: N, a number or an array.
+            averaged: N, a number or an array of any shape.
             width: coordinates of the mean.
+
+        Returns:
+            In the clip's norm, of the shape that C and N have together.
         """
         slack = summation_slack(averaged, width)
         if self.zeroed:
@@ -65,7 +68,7 @@ class Unit(NamedTuple):
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
-            pool: N, an array.
+            pool: N, an array of any shape.
             width: coordinates of the sum.
             rate: q; broadcasts with N.
         """
@@ -101,7 +104,7 @@ class Unit(NamedTuple):
         """Bound the probability that a batch of fixed size holds any of the records.
 
         Args:
-            rate: an array of shares of the pool that are drawn afresh, 1 without sampling.
+            rate: shares of the pool that are drawn afresh, 1 without sampling; of any shape, which the bound has, too.
         """
         if self.records is None or self.zeroed:
             return np.ones_like(rate)

@@ -168,7 +168,7 @@ def recall_sentence(ends: Mapping[str, float]) -> str:
 
 
 def label_sentence(labels: NDArray[Any], classes: int) -> str:
-    """Say that all records have one label; "" where they do not, or where labels are numbers. labels: of all records.
+    """Say that all records have one label; "" where they do not, or where labels are numbers. labels: (n,).
 
     Example:
         >>> label_sentence(np.ones(3), 2)[:44], label_sentence(np.arange(2.0), 2)

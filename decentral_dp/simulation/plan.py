@@ -179,7 +179,7 @@ def plan(
 
 
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
-# Above so many different lines a table lists only the dearest agents.
+# Above so many different lines a table lists only the most expensive agents.
 _MOST_ROWS = 12
 # Facts that a plan tells elsewhere: among its notes, and sentence by sentence.
 _FACTS_ELSEWHERE = ("Note", "Seen")
@@ -307,7 +307,7 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
     tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]
     if len(lines) > _MOST_ROWS:
-        tables[-1].caption = f"The dearest {_MOST_ROWS} of {len(lines)} different budgets."
+        tables[-1].caption = f"The most expensive {_MOST_ROWS} of {len(lines)} different budgets."
         tables[-1].caption_justify = "left"
     return tables
 

@@ -97,8 +97,8 @@ def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
 class Movement(NamedTuple):
     """How far two data sets' queries are apart, in units of the noise's scale.
 
-    gaussian, laplace: (Σ d,) of all releases of that mechanism. choices: (Σ points,) log-ratios of the laws of random
-    choices. certain: whether the data sets differ in something that nothing hides.
+    gaussian, laplace: (Σ d,) of all releases of that mechanism. choices: (points of all laws,) log-ratios of the laws
+    of random choices. certain: whether the data sets differ in something that nothing hides.
     """
 
     gaussian: Array

@@ -243,7 +243,7 @@ def _cut_name(name: str, most: int = LONGEST_NAME) -> str:
 
 
 def _summary(view: NetworkView) -> str:
-    """Whose view, and the largest certified ε next door and far away."""
+    """Whose view, and the largest certified ε of neighbours and of agents far away."""
     who = capitalise(_observer_words(view))
     links, largest = _largest(view.certified, view.distance)
     if links.size == 0:

@@ -6,7 +6,7 @@ Estimates that are renewed at anchors and carried on by differences: their sched
 
 Every `period` rounds a mean is released afresh, an anchor; in the rounds between, the change of the same records' mean
 since the last evaluated point is released and added. Which rounds are anchors is decided before the run: events that
-depend on what was released cost more than the dearest of the fixed schedules.
+depend on what was released cost more than the most expensive of the fixed schedules.
 """
 
 from __future__ import annotations

@@ -338,7 +338,10 @@ def _cost_of_split(charged: Charges, split: Split, channel: str | None, delta: f
 
 
 def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
-    """Whether no other bound on the samplers is worth another composition of these releases."""
+    """Whether no other bound on the samplers is worth another composition of these releases.
+
+    added, epsilon: (G,) or one number: what float64 samplers add to ε, and ε, of each column.
+    """
     worth = _WORTH_A_FORMULA if composed.has_only(DominatingPair.GAUSSIAN) else _WORTH
     return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
 
@@ -387,7 +390,7 @@ def calibrate(
         shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted
             by the sampling rate) stand in this proportion, Gaussian ones so that their μ² do. Without shares the ratios
             of the given scales stay. One factor per agent on top of that meets the target.
-        alike: whether all agents get the factors of the dearest, as where they share noise; default no.
+        alike: whether all agents get the factors of the most expensive, as where they share noise; default no.
 
     Returns:
         Channel → factor of every agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
@@ -561,7 +564,7 @@ def _rescale_channels(ledger: Ledger, factors: Mapping[str, Array]) -> Ledger:
 
 
 def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Array:
-    """(m,) the factor that brings the dearest kind of record of every agent just under the target."""
+    """(m,) the factor that brings the most expensive kind of record of every agent just under the target."""
     need = np.zeros(int(charged.group.max()) + 1)
     for kind in charged.kinds:
         composed = accounts(charged, kind, None)

@@ -470,7 +470,7 @@ def _refuse_mixed(split: Split, a: Fresh, b: Fresh) -> None:
 def gather(bundles: Sequence[IntArray], size: Array) -> list[IntArray]:
     """At most MOST_COLUMNS bundles of column numbers, each spanning the same ratio of costs.
 
-    The dearest bundle stays alone. size: (G,) the cost of each column.
+    The most expensive bundle is not merged. size: (G,) the cost of each column.
     """
     order = sorted(bundles, key=lambda b: -size[b[0]])
     cost = np.log([size[b[0]] for b in order[1:]])

@@ -217,7 +217,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
     """Connect the dots of profiles.
 
     Args:
-        pairs: δ(ε) for an array of ε ≥ 0, of a pair that is its own mirror image, and a loss, its reach; losses
+        pairs: δ(ε) for an array (n,) of ε ≥ 0, of a pair that is its own mirror image, and a loss, its reach; losses
             beyond ±reach are rounded up to −reach and to infinity.
         step: of the grid.
 

@@ -14,7 +14,7 @@ except ImportError:
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
-    """Return the grid 2^(⌊log₂ scale⌋ − bits) of each scale; 0 where the scale is 0.
+    """Return the grid 2^(⌊log₂ scale⌋ − bits) of each scale, in its shape; 0 where it is 0.
 
     Example:
         >>> power_of_two_grid(np.array([3.0, 0.0]), bits=4).tolist()

@@ -114,7 +114,7 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
     Args:
         factor: as of all rounds.
         past: before round t.
-        draw: n°_t, (…), independent of all draws before.
+        draw: n°_t, (…) as a release, independent of all draws before.
 
     Returns:
         The past before round t + 1.

@@ -56,7 +56,10 @@ from decentral_dp.problems.minimax.protocol import Minimax, Scores
 
 
 class Layer(NamedTuple):
-    """What the way back reads of one layer. a, input_along: a_{k−1} and a'_{k−1}, None for 0. output_along: z'_k."""
+    """What backpropagation reads of one layer, of weights (o, i).
+
+    a, input_along: (…, i) a_{k−1} and a'_{k−1}, None for 0. output_along: (…, o) z'_k.
+    """
 
     weights: Array
     weights_along: Array

@@ -334,7 +334,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
 
 
 def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
-    """Every agent's ε and what is in it; of many agents a summary and the dearest.
+    """Every agent's ε and what is in it; of many agents a summary and the most expensive.
 
     Args:
         privacy: whose budgets they are.
@@ -365,8 +365,8 @@ def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
             (f"{label} of {total}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
         ]
-        dearest = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
-        worst = [(agent, row) for row in dearest for agent in members[row][:WORST_AGENTS]][:WORST_AGENTS]
+        worst_first = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
+        worst = [(agent, row) for row in worst_first for agent in members[row][:WORST_AGENTS]][:WORST_AGENTS]
         body += [(f"agent {name_of(agent)}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
     groups = list(dict.fromkeys(column.group for column in columns))
     spans = [(group, [c for c in columns if c.group == group]) for group in groups]

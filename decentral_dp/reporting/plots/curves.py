@@ -44,6 +44,7 @@ def _all_values(curves: Iterable[Curve]) -> Array:
 
 
 def losses(figure: Figure, d: Drawing) -> bool:
+    """Losses on train, validation and held-out records, by round; False where none was measured."""
     upper = (("upper loss (validation)", "upper_loss", style.BLUE),) if d.result.tunes_x else ()
     named = (
         *upper,
@@ -61,6 +62,7 @@ def losses(figure: Figure, d: Drawing) -> bool:
 
 
 def accuracy(figure: Figure, d: Drawing) -> bool:
+    """Share of held-out records that are classified correctly, by round; False where none was measured."""
     main, last = d.score("test_accuracy"), curve(d.metrics, "test_accuracy_last")
     if main is None:
         return False

@@ -29,6 +29,7 @@ _LONGEST_NAME = 16
 
 
 def topology(figure: Figure, d: Drawing) -> bool:
+    """The graph, its agents coloured by ε or by weight on neighbours where they differ; False where there is none."""
     from matplotlib.collections import LineCollection
 
     graph = d.result.topology

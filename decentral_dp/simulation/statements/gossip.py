@@ -131,7 +131,7 @@ def at_infinity(
 
     Args:
         job: of agents that trust nobody.
-        agents: numbers of the agents whose worst is given; default all.
+        agents: (k,) numbers of the agents whose worst is given; default all.
         channel: one channel alone; default all together.
         known: what earlier calls found of private states, filled further here; default nothing.
 
