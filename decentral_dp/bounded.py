@@ -212,8 +212,8 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
 
     __slots__ = ("_made", "factor", "of")
 
-    def __init__(self, of: Mapping[Split, Sensitivity], factor: float) -> None:
-        self.of, self.factor = of, factor
+    def __init__(self, sensitivities: Mapping[Split, Sensitivity], factor: float) -> None:
+        self.of, self.factor = sensitivities, factor
         self._made: dict[Split, Sensitivity] = {}
 
     def __getitem__(self, split: Split) -> Sensitivity:

@@ -185,22 +185,22 @@ def _algorithm(entry: Entry) -> Component:
     return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 
 
-def _problem(name: str, of: Component) -> Component:
+def _problem(name: str, component: Component) -> Component:
     entry = PROBLEMS[name]
     keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
     keys = tuple(key._replace(default_text="required") if key.name in entry.required_keys else key for key in keys)
     written = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
-    return of._replace(text=entry.description, keys=keys, usage=written)
+    return component._replace(text=entry.description, keys=keys, usage=written)
 
 
-def _topology(name: str, of: Component) -> Component:
+def _topology(name: str, component: Component) -> Component:
     """A generator's parameters and a small instance, or a named network's numbers."""
     if name in GENERATORS:
         generator = GENERATORS[name]
         agents, example = generator.example
         chosen = "".join(f", {key} = {value}" for key, value in example.items())
         drawn = " Drawn at random from topology.seed." if generator.random else ""
-        return of._replace(
+        return component._replace(
             keys=tuple(map(of_parameter, generator.parameters)),
             notes=f"At least {_count(generator.min_agents, 'agent')}.{drawn}",
             usage=f'[topology] kind = "{name}", agents = {agents}{chosen}',
@@ -210,26 +210,26 @@ def _topology(name: str, of: Component) -> Component:
     neighbours = _count(many, "neighbour") if few == many else f"{few} to {many} neighbours"
     notes = f"{_count(network.n_agents, 'agent')} with {neighbours} each, {len(network.edges)} links; "
     notes += f"with {network.weights} weights ρ = {network.rho:.4f}."
-    return of._replace(notes=notes, usage=f'[topology] file = "{name}"')
+    return component._replace(notes=notes, usage=f'[topology] file = "{name}"')
 
 
-def _rule(name: str, of: Component) -> Component:
+def _rule(name: str, component: Component) -> Component:
     rule = WEIGHTS[name]
-    return of._replace(keys=tuple(map(of_parameter, rule.parameters)), usage=f"[topology] {rule.usage}")
+    return component._replace(keys=tuple(map(of_parameter, rule.parameters)), usage=f"[topology] {rule.usage}")
 
 
-def _data(name: str, of: Component) -> Component:
-    return of._replace(notes=_records(name), usage=f'[problem] data = "{name}"')
+def _data(name: str, component: Component) -> Component:
+    return component._replace(notes=_records(name), usage=f'[problem] data = "{name}"')
 
 
-def _mechanism(name: str, of: Component) -> Component:
+def _mechanism(name: str, component: Component) -> Component:
     text = inspect.getdoc(type(MECHANISMS[name])) or ""
-    return of._replace(text=text, usage=f'[privacy] mechanism = "{name}"')
+    return component._replace(text=text, usage=f'[privacy] mechanism = "{name}"')
 
 
-def _experiment(name: str, of: Component) -> Component:
+def _experiment(name: str, component: Component) -> Component:
     text = _docstring(f"papers.{_experiments()[name].module}")
-    return of._replace(text=text, usage=f"decentral-dp experiment {name}")
+    return component._replace(text=text, usage=f"decentral-dp experiment {name}")
 
 
 _DESCRIBED: Mapping[str, Callable[[str, Component], Component]] = {
@@ -273,9 +273,9 @@ def _records(name: str) -> str:
     )
 
 
-def _docstring(home: str) -> str:
-    """home: module, or module:name."""
-    module, _, name = home.partition(":")
+def _docstring(place: str) -> str:
+    """place: module, or module:name."""
+    module, _, name = place.partition(":")
     found = importlib.import_module(module)
     return inspect.getdoc(getattr(found, name) if name else found) or ""
 
@@ -406,10 +406,10 @@ def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | 
 # On the terminal.
 
 
-def print_list(which: Sequence[str]) -> None:
+def print_list(kinds: Sequence[str]) -> None:
     """Print name and summary of everything in these registries."""
     out, everything = console(), registries()
-    for k, registry in enumerate(which):
+    for k, registry in enumerate(kinds):
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)
         for name, line in everything[registry].items():
             table.add_row(Text(name, no_wrap=True), Text(line))

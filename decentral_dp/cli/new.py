@@ -419,8 +419,8 @@ _MOST_PROMPTS = 20
 def complete(options: Options) -> Options:
     """The options with answers where nothing is said; an empty answer is the usual value."""
 
-    def prompt(question: str, usual: str = "") -> str:
-        return str(typer.prompt(question, default=usual, show_default=bool(usual))).strip()
+    def prompt(question: str, default: str = "") -> str:
+        return str(typer.prompt(question, default=default, show_default=bool(default))).strip()
 
     if options.csv is None and options.data is None:
         given = prompt(f"CSV file of your records (empty: the bundled {DEFAULT_DATA} records)")

@@ -90,7 +90,7 @@ def _print_means(out: Console, found: Findings) -> None:
         ]
         most = max(fitting, default=1)
         out.print()
-        out.print(_draw_table(_select_columns(whole, keys + left[:most]), out.width, noted=most == len(left)))
+        out.print(_draw_table(_select_columns(whole, keys + left[:most]), out.width, has_note=most == len(left)))
         left = left[most:]
 
 
@@ -110,13 +110,13 @@ def _column_widths(words: TextTable) -> list[int]:
     ]
 
 
-def _draw_table(words: TextTable, width: int, noted: bool) -> Table:
-    """A table for the terminal; noted: whether what means and intervals are is below it."""
+def _draw_table(words: TextTable, width: int, has_note: bool) -> Table:
+    """A table for the terminal; has_note: whether what means and intervals are is below it."""
     columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
     whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]
     least = [wide - _GAP for wide in _column_widths(words)]
     room = width - sum(least) - _GAP * (len(least) - 1)
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=words.note if noted else None)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=words.note if has_note else None)
     table.caption_justify = "left"
     tight = sum(whole) + _GAP * len(whole) > width
     for (name, below), number, short, long in zip(words.heads, words.numbers, least, whole, strict=True):

@@ -76,7 +76,7 @@ class Partition(Table):
     )
 
     @model_validator(mode="after")
-    def _needs(self) -> Partition:
+    def _check_required(self) -> Partition:
         needed = {"by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}.get(self.kind, ())
         taken = (*needed, "agents") if self.kind == "column" else needed
         require_keys(self, " partition", needed, taken, ("share", "alpha", "name", "agents"))
@@ -178,7 +178,7 @@ class StreamTable(Table):
     rate: Share | None = optional("Of poisson: the probability with which a record is drawn.")
 
     @model_validator(mode="after")
-    def _fits(self) -> StreamTable:
+    def _check_fit(self) -> StreamTable:
         own = {"all": (), "poisson": ("rate",)}.get(self.kind, ("batch",))
         require_keys(self, " stream", own, own, ("batch", "rate"))
         if self.warm_start and self.kind != "accumulate":
@@ -285,7 +285,7 @@ class CommonProblemTable(Table):
 
     @field_validator("classes", mode="before")
     @classmethod
-    def _truth_values(cls, classes: Any) -> Any:
+    def _classes_as_numbers(cls, classes: Any) -> Any:
         """false and true are 0 and 1, as they are read in a file."""
         if not isinstance(classes, list):
             return classes
@@ -380,7 +380,7 @@ class DomainTable(Table):
     radius: Positive | None = optional("Of ball: radius in l2.")
 
     @model_validator(mode="after")
-    def _needs(self) -> DomainTable:
+    def _check_required(self) -> DomainTable:
         needed = {"box": ("low", "high"), "ball": ("radius",)}.get(self.kind, ())
         require_keys(self, "", needed, needed, ("low", "high", "radius"))
         if self.low is not None and self.high is not None and not self.low < self.high:

@@ -195,7 +195,7 @@ class CompressionTable(Table):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> CompressionTable:
+    def _check_fit(self) -> CompressionTable:
         wanted = {"qsgd": "levels", "sign": None}.get(self.kind, "share")
         for key, example in (("share", "0.1"), ("levels", "4")):
             given = getattr(self, key) is not None
@@ -433,7 +433,7 @@ class PrivacyTable(Table):
 
     @field_validator("observer", mode="before")
     @classmethod
-    def _watches(cls, observer: Any) -> Any:
+    def _check_observer(cls, observer: Any) -> Any:
         if isinstance(observer, str) and observer != "everybody":
             raise ValueError(
                 f'got {quoted(observer)}, wanted "everybody" or {{ colluders = q }}; what one agent learns from the '

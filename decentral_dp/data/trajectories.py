@@ -319,10 +319,10 @@ class _Episode(NamedTuple):
     terminal: bool
 
 
-def _environment(name: str, which: Environment, longest: int) -> Any:
+def _environment(name: str, environment: Environment, longest: int) -> Any:
     """The environment of gymnasium, quiet. Raises InputError where a package is missing."""
     found = {}
-    for package in which.needs:
+    for package in environment.needs:
         try:
             found[package] = importlib.import_module(package)
         except ImportError as error:
@@ -338,15 +338,15 @@ def _environment(name: str, which: Environment, longest: int) -> Any:
         ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
         gymnasium.register_envs(ale)
     # Its checker warns of what is none of the user's business.
-    return gymnasium.make(which.name, max_episode_steps=longest, disable_env_checker=True, **which.options)
+    return gymnasium.make(environment.name, max_episode_steps=longest, disable_env_checker=True, **environment.options)
 
 
-def _episode(made: Any, which: Environment, coins: np.random.Generator, longest: int) -> _Episode:
-    seen, _ = made.reset(seed=int(coins.integers(2**31))) if which.starts_at_random else made.reset()
+def _episode(made: Any, environment: Environment, coins: np.random.Generator, longest: int) -> _Episode:
+    seen, _ = made.reset(seed=int(coins.integers(2**31))) if environment.starts_at_random else made.reset()
     observations, terminal = [np.array(seen, dtype=np.float64)], False
     rewards: list[float] = []
     while len(rewards) < longest and not terminal:
-        seen, reward, terminal, _, _ = made.step(which.act(seen, coins))
+        seen, reward, terminal, _, _ = made.step(environment.act(seen, coins))
         observations.append(np.array(seen, dtype=np.float64))
         rewards.append(float(reward))
     return _Episode(np.stack(observations), np.array(rewards), bool(terminal))

@@ -115,7 +115,7 @@ class ModelTable(Table):
         return given
 
     @model_validator(mode="after")
-    def _needs(self) -> ModelTable:
+    def _check_required(self) -> ModelTable:
         if self.kind == "mlp" and self.hidden is None:
             raise ValueError('a "mlp" model needs hidden, the widths of its layers, such as hidden = [32]')
         needed = {"cnn": ("channels",), "torch": ("file",)}.get(self.kind, ())

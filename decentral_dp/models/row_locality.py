@@ -135,9 +135,9 @@ def _first_change(before: Mapping[str, Array], after: Mapping[str, Array], place
     return None
 
 
-def _differs(here: Array, there: Array) -> NDArray[np.bool_]:
+def _differs(here: Array, other: Array) -> NDArray[np.bool_]:
     """(n,) which rows differ; what is no number is like any other that is none."""
-    if here.shape != there.shape:
+    if here.shape != other.shape:
         return np.ones(len(here), dtype=np.bool_)
-    flat = [a.reshape(len(a), -1) for a in (here, there)]
+    flat = [a.reshape(len(a), -1) for a in (here, other)]
     return np.asarray(((flat[0] != flat[1]) & ~(np.isnan(flat[0]) & np.isnan(flat[1]))).any(axis=1))

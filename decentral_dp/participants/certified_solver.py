@@ -535,7 +535,7 @@ def _refine(
     target: Array,
     mu: float,
     smooth: float,
-    enough: Callable[[Array, Array], bool],
+    is_solved: Callable[[Array, Array], bool],
 ) -> Array:
     """v with a residual target − H v that is small enough.
 
@@ -544,7 +544,7 @@ def _refine(
     """
     v, residual = np.zeros_like(target), target
     for _ in range(math.ceil(64.0 * 45.0 * smooth / mu)):
-        if enough(v, residual):
+        if is_solved(v, residual):
             break
         there = v + correction(residual)
         left = target - product(there)

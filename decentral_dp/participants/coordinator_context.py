@@ -227,11 +227,11 @@ class CoordinatorContext:
             )
         return Bundle(out)
 
-    def pool(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:
+    def pool(self, records: Sequence[tuple[Any, Any]]) -> Pooled:
         """What answers queries to all agents' records."""
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
-        return Pooled.from_agents(self.family, handed)
+        return Pooled.from_agents(self.family, records)
 
 
 def _of_sample(bound: float, rate: float, number: int) -> Sensitivity:
@@ -439,5 +439,5 @@ class MinimaxContext:
         """How far one replaced record moves a mean that is cut to a ball of radius 1."""
         return 2.0 * float(summation_slack(1, width))
 
-    def pool(self, handed: Sequence[Any]) -> NoReturn:
+    def pool(self, records: Sequence[Any]) -> NoReturn:
         raise ValueError("no program of a minimax problem needs the records themselves")

@@ -94,18 +94,18 @@ class ChannelLedger:
         """Keep the releases with index ≤ the given one."""
         return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
 
-    def rows(self, some: slice) -> ChannelLedger:
+    def rows(self, selection: slice) -> ChannelLedger:
         """Keep some of the releases; the columns are views."""
-        return self._map_columns(lambda part: part[some], rounds=self.rounds[some])
+        return self._map_columns(lambda part: part[selection], rounds=self.rounds[selection])
 
-    def columns(self, some: IntArray, group: IntArray) -> ChannelLedger:
+    def columns(self, numbers: IntArray, group: IntArray) -> ChannelLedger:
         """Keep some of the columns, for agents that are grouped anew.
 
         Args:
-            some: numbers of columns.
+            numbers: numbers of columns.
             group: (m,) column of each agent among these.
         """
-        return self._map_columns(lambda part: part[:, some], group=group)
+        return self._map_columns(lambda part: part[:, numbers], group=group)
 
     def keep_sent(self, mask: NDArray[np.bool_]) -> ChannelLedger:
         """Leave out what agents do not send.
@@ -196,7 +196,7 @@ class Ledger:
         """
         return self._compare_channels(plan, lambda spent, planned: _costs_within(spent, planned, rtol))
 
-    def _compare_channels(self, other: Ledger, holds: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
+    def _compare_channels(self, other: Ledger, is_equal: Callable[[ChannelLedger, ChannelLedger], bool]) -> bool:
         """Whether both list the same channels of as many agents and releases a round, and it holds of each pair.
 
         A channel that lists nothing need not be there: one that is sent at the end alone is not in a run cut short.
@@ -205,7 +205,7 @@ class Ledger:
         shape = (self.n_agents, self.releases_per_round) == (other.n_agents, other.releases_per_round)
         alone = [c for c in (*self.channels, *other.channels) if (c.channel in mine) != (c.channel in theirs)]
         both = mine.keys() & theirs.keys()
-        return shape and not any(c.rounds.size for c in alone) and all(holds(mine[n], theirs[n]) for n in both)
+        return shape and not any(c.rounds.size for c in alone) and all(is_equal(mine[n], theirs[n]) for n in both)
 
     def repeat(self, n_agents: int) -> Ledger:
         """List the releases of a coordinator, which cost the records of every agent the same.

@@ -556,12 +556,12 @@ def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Fig
     return figure
 
 
-def _colour(which: int) -> str:
-    return style.SERIES_COLOURS[which % len(style.SERIES_COLOURS)]
+def _colour(index: int) -> str:
+    return style.SERIES_COLOURS[index % len(style.SERIES_COLOURS)]
 
 
-def _dash(which: int) -> Any:
-    return _DASHES[which // len(style.SERIES_COLOURS) % len(_DASHES)]
+def _dash(index: int) -> Any:
+    return _DASHES[index // len(style.SERIES_COLOURS) % len(_DASHES)]
 
 
 def _legend_entry(run: ComparedRun, label: str) -> str:

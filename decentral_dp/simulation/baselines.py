@@ -44,22 +44,22 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
             "baselines out."
         )
     if not job.central and job.n_agents > 1:
-        found["alone"] = _without_links(s, job, pooled=None)
+        found["alone"] = _without_links(s, job, pools_records=None)
         # The server's only agent holds the records of all: as a unit it would be all of them.
         if job.unit.records is not None:
-            found["central"] = _without_links(s, job, pooled=True)
+            found["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
         found["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
     return {name: build(resolve(scenario)) for name, scenario in found.items()}
 
 
-def _without_links(s: Scenario, job: Job, pooled: bool | None) -> Scenario:
+def _without_links(s: Scenario, job: Job, pools_records: bool | None) -> Scenario:
     """The scenario without a graph, at the ε of the run whatever its noise was given by."""
     privacy = s.privacy
     if privacy.guarantee == "certified" and privacy.epsilon is None:
         noise = dict.fromkeys(("x", "y", "z"))
         privacy = privacy.model_copy(update={**noise, "epsilon": float(job.budget.epsilon.max())})
-    graph = TopologyTable(kind="isolated", agents=job.n_agents, pooled=pooled)
+    graph = TopologyTable(kind="isolated", agents=job.n_agents, pooled=pools_records)
     chosen = s.model_copy(update={"topology": graph, "privacy": privacy, "run_graph": None})
     if s._objects:
         handed: dict[str, Any] = {what: value for what, value in s._objects().items() if what != "topology"}

@@ -102,17 +102,17 @@ class Findings:
 
     def to_markdown(self) -> str:
         """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
-        return markdown(self._text_table(worded=False))
+        return markdown(self._text_table(in_words=False))
 
     def to_latex(self) -> str:
         """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
-        return latex(self._text_table(worded=True))
+        return latex(self._text_table(in_words=True))
 
-    def _text_table(self, worded: bool) -> TextTable:
+    def _text_table(self, in_words: bool) -> TextTable:
         layout = self.study.table
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
-        table = study_table(self.measurements, columns, worded)
+        table = study_table(self.measurements, columns, in_words)
         return table if layout.pivot is None else pivot_table(table, self.axes, layout.pivot, self.cells)
 
 

@@ -356,14 +356,14 @@ def label_lowest(axes: Sequence[Axes], across: int, words: str) -> None:
         ax.tick_params(labelbottom=True)
 
 
-def finish(figure: Figure, study: Study, title: str, said: str, own_height: Callable[[float], float]) -> None:
+def finish(figure: Figure, study: Study, title: str, note: str, own_height: Callable[[float], float]) -> None:
     """Write the title above a picture, and make room at its foot for the legend and for what the means are over.
 
     Args:
         figure: with all else drawn.
         study: says how high each panel is to be, and whether there are words at the foot.
         title: "" for none.
-        said: on what the means are over.
+        note: on what the means are over.
         own_height: width of the figure → inches that each panel is high, where the study gives a width alone.
     """
     if title:
@@ -372,7 +372,7 @@ def finish(figure: Figure, study: Study, title: str, said: str, own_height: Call
     high = study.height
     if high is None and study.width is not None:
         high = own_height(study.width)
-    _reserve_footer(figure, said if study.foot else "", high)
+    _reserve_footer(figure, note if study.foot else "", high)
 
 
 def _reserve_footer(figure: Figure, said: str, panel: float | None) -> None:

@@ -194,13 +194,13 @@ _DEFAULT_MEASURES = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "prim
 FAILED = "failed"
 
 
-def study_table(measured: Measured, columns: Sequence[str] | None = None, worded: bool = False) -> TextTable:
+def study_table(measured: Measured, columns: Sequence[str] | None = None, in_words: bool = False) -> TextTable:
     """Put the means at the end in words, combination by combination.
 
     Args:
         measured: of a study, which names the measures that are shown.
         columns: measures that are shown instead.
-        worded: whether columns and values are named as in pictures, "accuracy on held-out records", not by their
+        in_words: whether columns and values are named as in pictures, "accuracy on held-out records", not by their
             names in files; default no.
 
     Returns:
@@ -211,7 +211,7 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, worded
     last = summary[summary["last"]]
     columns = columns_of(study, summary) if columns is None else columns
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    heads = _heads(names, columns, cells, worded)
+    heads = _heads(names, columns, cells, in_words)
     parts = _combinations(cells, names)
     stated = _guarantee_columns(cells, parts, columns)
     lost = bool(_count_failures(cells))
@@ -222,7 +222,7 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, worded
     rows, keys = [], []
     for labels, part in parts.items():
         found = [known.get((*labels, column)) for column in columns]
-        given = [*map(measures.label_text if worded else str, labels), *(stated[name][labels] for name in stated)]
+        given = [*map(measures.label_text if in_words else str, labels), *(stated[name][labels] for name in stated)]
         given += [success_text(part)] if lost else []
         rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
@@ -234,18 +234,18 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, worded
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
 
 
-def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, worded: bool) -> list[tuple[str, str]]:
+def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, in_words: bool) -> list[tuple[str, str]]:
     """Heads of the axes, then of the measures, no two alike: an axis by its last part, where that is its alone."""
-    short = [measures.metric_stem(name) if worded else measures.own_name(name) for name in names]
-    measured = [measures.metric_stem(name) if worded else name for name in columns]
+    short = [measures.metric_stem(name) if in_words else measures.own_name(name) for name in names]
+    measured = [measures.metric_stem(name) if in_words else name for name in columns]
     if len(set(measured)) < len(measured):
         measured = list(columns)
     taken = [*short, *measured]
-    whole = [name.replace(".", " ").replace("_", " ") if worded else name for name in names]
+    whole = [name.replace(".", " ").replace("_", " ") if in_words else name for name in names]
     own = [part if taken.count(part) == 1 else name for part, name in zip(short, whole, strict=True)]
     below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
     # "target ε" says already what its words would.
-    below = [words.removeprefix("target").removeprefix(", ") if worded else words for words in below]
+    below = [words.removeprefix("target").removeprefix(", ") if in_words else words for words in below]
     return list(zip([*own, *measured], below, strict=True))
 
 

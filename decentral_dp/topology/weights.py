@@ -130,12 +130,12 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     return Weighted(graph, label, mixing, delta2, delta_max)
 
 
-def mixing_matrix(graph: Graph, each: Array) -> Any:
+def mixing_matrix(graph: Graph, weights: Array) -> Any:
     """Assemble W from the weights of the links.
 
     Args:
         graph: m agents and E links.
-        each: (E,) weights.
+        weights: (E,) weights.
 
     Returns:
         (m, m) CSR array with sorted indices and every diagonal entry stored; rows sum to zero, of a directed graph
@@ -146,17 +146,17 @@ def mixing_matrix(graph: Graph, each: Array) -> Any:
     i, j = graph.edges.T
     agents = np.arange(graph.agents)
     if graph.directed:
-        data = np.concatenate([each, -np.bincount(i, each, graph.agents)])
+        data = np.concatenate([weights, -np.bincount(i, weights, graph.agents)])
         heard = (np.append(j, agents), np.append(i, agents))
         pushed = coo_array((data, heard), shape=(graph.agents, graph.agents)).tocsr()
         pushed.sort_indices()
         return pushed
-    if each.size and np.all(each == each[0]):
+    if weights.size and np.all(weights == weights[0]):
         # One rounding instead of one per neighbour.
-        total = graph.degrees * each[0]
+        total = graph.degrees * weights[0]
     else:
-        total = np.bincount(i, each, graph.agents) + np.bincount(j, each, graph.agents)
-    data = np.concatenate([each, each, 0.0 - total])
+        total = np.bincount(i, weights, graph.agents) + np.bincount(j, weights, graph.agents)
+    data = np.concatenate([weights, weights, 0.0 - total])
     where = (np.concatenate([i, j, agents]), np.concatenate([j, i, agents]))
     mixing = coo_array((data, where), shape=(graph.agents, graph.agents)).tocsr()
     mixing.sort_indices()
@@ -215,21 +215,21 @@ def of_a_rule(key: str) -> str:
     return "" if rule is None else f"it belongs to the weights: {rule.usage}"
 
 
-def _spectrum(graph: Graph, each: Array, mixing: Any) -> tuple[float, float, float]:
+def _spectrum(graph: Graph, weights: Array, mixing: Any) -> tuple[float, float, float]:
     """λ₂, λ_m, and how far λ_m may be below its true value, relatively."""
-    if not each.size and graph.agents > 1:
+    if not weights.size and graph.agents > 1:
         return 0.0, 0.0, 0.0
-    if graph.spectrum is not None and each.size and np.all(each == each[0]):
-        return graph.spectrum[0] * float(each[0]), graph.spectrum[1] * float(each[0]), 1e-13
+    if graph.spectrum is not None and weights.size and np.all(weights == weights[0]):
+        return graph.spectrum[0] * float(weights[0]), graph.spectrum[1] * float(weights[0]), 1e-13
     return *laplacian_ends(-mixing), 1e-13 if graph.agents <= DENSE else LANCZOS_ERROR
 
 
-def _diverges(graph: Graph, label: str, rule: str, each: Array, delta_max: float) -> InputError:
+def _diverges(graph: Graph, label: str, rule: str, weights: Array, delta_max: float) -> InputError:
     rho = f"ρ = {delta_max - 1.0:.2f}"
     what = f"{WHERE}: {label} on this {graph.description} gives {rho}, and gossip diverges unless ρ < 1."
     limit = 2.0 / delta_max
     if rule == "constant":
-        return InputError(f'{what} Use "metropolis", or a value below {_floor(limit * float(each[0]))}.')
+        return InputError(f'{what} Use "metropolis", or a value below {_floor(limit * float(weights[0]))}.')
     return InputError(f'{what} Use "metropolis", or multiply every weight by less than {_floor(limit)}.')
 
 
@@ -292,8 +292,8 @@ def _optimised_weights(graph: Graph, params: Mapping[str, Any]) -> Array:
     return each if _rho(graph, each) < _rho(graph, metropolis) else metropolis
 
 
-def _rho(graph: Graph, each: Array) -> float:
-    low, high = laplacian_ends(-mixing_matrix(graph, each))
+def _rho(graph: Graph, weights: Array) -> float:
+    low, high = laplacian_ends(-mixing_matrix(graph, weights))
     return max(abs(1.0 - low), abs(1.0 - high))
 
 

@@ -23,7 +23,7 @@ def test_words_are_wrapped_and_numbers_are_whole(width: int) -> None:
     # The last column has no gap behind it.
     assert sum(_column_widths(table)) <= width + 2
     out = io.StringIO()
-    Console(file=out, width=width).print(_draw_table(table, width, noted=False))
+    Console(file=out, width=width).print(_draw_table(table, width, has_note=False))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     for number in ("83.3 ± 51 ", "200 ± 39 (n = 8) ", " 1.000", " 4.00", "epsilon_max"):

@@ -378,7 +378,7 @@ def worded() -> tuple[TextTable, list[Axis], pd.DataFrame]:
             for name, value in (("test_accuracy", 0.5 + 0.1 * j), ("agents", float(m)))
         ]
     )
-    return study_table(Measured(study, axes(study), means, cells), worded=True), axes(study), cells
+    return study_table(Measured(study, axes(study), means, cells), in_words=True), axes(study), cells
 
 
 def test_a_table_for_a_paper_has_words_rules_and_no_two_columns_of_one_name() -> None:

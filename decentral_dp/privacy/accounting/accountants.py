@@ -417,8 +417,8 @@ def calibrate(
     charged = charges(ledger)
     _check_calibratable(ledger, charged)
 
-    def largest_if_alike(each: Array) -> Array:
-        return np.full_like(each, each.max()) if alike else each
+    def largest_if_alike(values: Array) -> Array:
+        return np.full_like(values, values.max()) if alike else values
 
     factors = {c: largest_if_alike(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
     push = largest_if_alike(_common(charges(_rescale_channels(ledger, factors)), ledger.n_agents, epsilon, delta))

@@ -69,11 +69,11 @@ def package_style(paper: bool = False) -> Iterator[None]:
         yield
 
 
-def letter_size(of: Literal["font", "axes.title"]) -> float:
+def letter_size(element: Literal["font", "axes.title"]) -> float:
     """The size in points of "font" or "axes.title" in the style that is drawn in."""
     import matplotlib
 
-    return float(matplotlib.rcParams["font.size" if of == "font" else "axes.titlesize"])
+    return float(matplotlib.rcParams["font.size" if element == "font" else "axes.titlesize"])
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -81,11 +81,11 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
 
 
 def records_of(
-    problem: Any, shards: Shards, elsewhere: AgentShards | None, norm: Norm
+    problem: Any, shards: Shards, agent_shards: AgentShards | None, norm: Norm
 ) -> Mapping[Split, Sequence[Any]]:
     """The records of a job: prepared here, or with their agents; none where none were drawn."""
-    if elsewhere is not None:
-        return RecordsElsewhere(elsewhere)
+    if agent_shards is not None:
+        return RecordsElsewhere(agent_shards)
     return records_in(problem, shards, norm) if shards.has_records else {}
 
 

@@ -94,8 +94,8 @@ def _release(m: OutsideMechanism, draws: Draws, query: Array, scale: float) -> A
     return np.asarray(grid * integers)
 
 
-def _keys(purpose: str, many: int) -> Draws:
-    return Draws(Streams(seeded_root(0, b"mechanism trials"), purpose, range(many)), 1, 0)
+def _keys(purpose: str, number: int) -> Draws:
+    return Draws(Streams(seeded_root(0, b"mechanism trials"), purpose, range(number)), 1, 0)
 
 
 def _of_keys(m: OutsideMechanism) -> str:

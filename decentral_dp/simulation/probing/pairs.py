@@ -110,7 +110,7 @@ def _with_far_record(shards: Shards, record: int) -> Shards:
     return replace(shards, features=features, labels=labels)
 
 
-def searched_pairs(shards: Shards, many: int, seed: int) -> Generator[Pair, float | None, None]:
+def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[Pair, float | None, None]:
     """So many pairs, for a search: one record is replaced in each.
 
     It is drawn from what floats make hard, against its mirror image and against others. `send` the worst ratio of each
@@ -123,7 +123,7 @@ def searched_pairs(shards: Shards, many: int, seed: int) -> Generator[Pair, floa
     if not pools:
         return
     best: tuple[float, Pair] | None = None
-    for k in range(many):
+    for k in range(number):
         if best is not None and k % 3 == 2 and k >= 2 * len(SIZES) and 0.0 < best[0] < np.inf:
             pair = _vary(shards, best[1], rng)
         else:

@@ -247,19 +247,19 @@ _LIBRARIES = tuple(
 )
 
 
-def components_of(thing: Any, name: str = "", depth: int = 2 * _DEPTH) -> Iterator[tuple[str, Any]]:
+def components_of(component: Any, name: str = "", depth: int = 2 * _DEPTH) -> Iterator[tuple[str, Any]]:
     """Name → a problem and what it is made of: the values of its fields, and of theirs."""
-    yield name, thing
-    if depth == 0 or isinstance(thing, type):
+    yield name, component
+    if depth == 0 or isinstance(component, type):
         return
-    if is_dataclass(thing):
-        names = [f.name for f in fields(thing)]
-    elif isinstance(thing, tuple):
-        names = list(getattr(thing, "_fields", ()))
+    if is_dataclass(component):
+        names = [f.name for f in fields(component)]
+    elif isinstance(component, tuple):
+        names = list(getattr(component, "_fields", ()))
     else:
         return
     for inner in names:
-        yield from components_of(getattr(thing, inner), inner, depth - 1)
+        yield from components_of(getattr(component, inner), inner, depth - 1)
 
 
 def arrays_seen(*things: Any) -> list[str]:
@@ -370,9 +370,9 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _methods(thing: Any) -> list[Callable[..., Any]]:
+def _methods(component: Any) -> list[Callable[..., Any]]:
     """The methods of an object that its user wrote."""
-    found = [f for home in type(thing).__mro__ for f in vars(home).values() if isinstance(f, FunctionType)]
+    found = [f for home in type(component).__mro__ for f in vars(home).values() if isinstance(f, FunctionType)]
     return [f for f in found if not _is_foreign(f.__code__.co_filename)]
 
 

@@ -192,7 +192,7 @@ def _each_at_infinity(job: GossipJob, known: _Known) -> list[Horizon | None]:
     return [limits[g] for g in group]
 
 
-def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: str | None) -> float:
+def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel: str | None) -> float:
     """ε at privacy.delta after infinitely many rounds of the released-state protocol on these shards.
 
     Agents are dominated by one with the fewest records, the smallest noise scale and the largest noise decay of all.
@@ -200,11 +200,11 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
     """
     stream, worst = job.stream, 0.0
     for split in SPLITS:
-        fewest = int(job.counts[split][who].min())
+        fewest = int(job.counts[split][agents].min())
         if not fewest:
             continue
         records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
-        queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
+        queries, batch = _queries(job, algorithm, split, agents, channel), stream.batch or records
         delta = job.scenario.privacy.delta
         if job.unit != RECORD:
             # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
@@ -216,35 +216,35 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
 
 
 def _endless_budget(
-    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, who: IntArray, channel: str | None, known: _Known
+    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, agents: IntArray, channel: str | None, known: _Known
 ) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
     if isinstance(algorithm, PrintedLdpDsbo):
         if job.constants is None or channel is not None:
             return None
-        weights = np.unique(job.topology.neighbour_weight[who])
-        return _endless_printed(job, algorithm, _noise(job, who), weights, known)
+        weights = np.unique(job.topology.neighbour_weight[agents])
+        return _endless_printed(job, algorithm, _noise(job, agents), weights, known)
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
     delta = job.scenario.privacy.delta if not job.mechanism.pure else 0.0
     for split in SPLITS:
-        queries = _queries(job, algorithm, split, who, channel)
+        queries = _queries(job, algorithm, split, agents, channel)
         cost = infinite_horizon.at_infinity(queries, stream.batch or 1, stream.warm_start, None, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 
 
-def _noise(job: GossipJob, who: IntArray) -> dict[str, StepSize]:
+def _noise(job: GossipJob, agents: IntArray) -> dict[str, StepSize]:
     """Channel → the smallest scale and the largest decay of any of these agents."""
-    return {c: StepSize(float(s.scale[who].min()), float(s.decay[who].max())) for c, s in job.noise.items()}
+    return {c: StepSize(float(s.scale[agents].min()), float(s.decay[agents].max())) for c, s in job.noise.items()}
 
 
 def _queries(
-    job: GossipJob, algorithm: OneStep, split: Split, who: IntArray, channel: str | None
+    job: GossipJob, algorithm: OneStep, split: Split, agents: IntArray, channel: str | None
 ) -> list[infinite_horizon.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
-    noise = _noise(job, who)
+    noise = _noise(job, agents)
     sent = algorithm.releases(job.problem.p, job.problem.q)
     fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
     steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
