@@ -470,7 +470,7 @@ def _equal(here: Outputs, there: Outputs) -> bool:
 
 
 def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
-    """Drop what changes no number: results that nobody reads, aliases, copies and views that are as their source."""
+    """Drop what changes no number: results that nobody reads, aliases, copies, views as their source, factors of 1."""
     import torch
     from torch.fx.passes.shape_prop import ShapeProp
 
@@ -483,15 +483,72 @@ def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     for node in graph.graph.nodes:
         if node.target == operations.squeeze_.dim and len(node.args[0].users) == 1:
             node.target = operations.squeeze.dim
+    # Among it are arrays without numbers, of a device of their own.
+    graph.graph.eliminate_dead_code(_has_effect)
     # What is changed in place must stay a copy where it was one.
     if not _has_effects(graph):
+        processor = torch.device("cpu")
+        asked = [a.device for a in arguments] + [node.kwargs.get("device") or processor for node in graph.graph.nodes]
+        constants = _store_constants(graph) if all(device == processor for device in asked) else None
         for node in list(graph.graph.nodes):
-            if node.op == "call_function" and node.target in same_numbers and _as_its_source(node):
-                node.replace_all_uses_with(node.args[0])
+            source = node.args[0] if node.target in same_numbers else _other_factor(node, constants or {})
+            # A copy to another device has the same numbers, and is not the same.
+            if source is not None and _is_like(source, node) and not (constants is None and node.kwargs.get("device")):
+                node.replace_all_uses_with(source)
                 graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code(_has_effect)
     graph.recompile()
     return graph
+
+
+def _store_constants(graph: GraphModule) -> dict[Node, Tensor]:
+    """Compute, on the processor, what reads of arguments at most shapes; whoever reads it finds it in the graph."""
+    import torch
+    from torch.fx.node import map_arg
+
+    operations, found = torch.ops.aten, dict[Any, Any]()
+    for node in list(graph.graph.nodes):
+        if node.op != "call_function":
+            continue
+        meta = node.meta.get("tensor_meta")
+        ones = node.target == operations.ones_like.default or (
+            node.target == operations.pow.Tensor_Scalar and node.args[1] == 0
+        )
+        if ones and meta is not None:
+            value = torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype).fill_(1)
+        elif all(read in found for read in node.all_input_nodes):
+            value = node.target(*map_arg(node.args, found.get), **map_arg(node.kwargs, found.get))
+        else:
+            continue
+        if isinstance(value, torch.Tensor):
+            name = f"_constant{len(found)}"
+            graph.register_buffer(name, value)
+            with graph.graph.inserting_before(node):
+                stored = graph.graph.get_attr(name)
+                # What is handed out may be written into.
+                handed_out = any(user.op == "output" for user in node.users)
+                new = graph.graph.call_function(operations.clone.default, (stored,)) if handed_out else stored
+            stored.meta |= node.meta
+            new.meta |= node.meta
+            node.replace_all_uses_with(new)
+            graph.graph.erase_node(node)
+            found[stored] = value
+    return found
+
+
+def _other_factor(node: Node, constants: Mapping[Node, Tensor]) -> Any:
+    """What is multiplied by 1, or raised to it; None of other operations."""
+    import torch
+
+    operations = torch.ops.aten
+    if node.target == operations.pow.Tensor_Scalar:
+        return node.args[0] if node.args[1] == 1 else None
+    if node.target in (operations.mul.Tensor, operations.mul.Scalar):
+        for factor, other in (node.args, node.args[::-1]):
+            value: Any = constants.get(factor) if hasattr(factor, "meta") else factor
+            if value is not None and bool(torch.all(torch.as_tensor(value) == 1)):
+                return other
+    return None
 
 
 def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
@@ -510,14 +567,11 @@ def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
         return torch.jit.trace(graph, arguments, check_trace=False, strict=False)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _as_its_source(node: Node) -> bool:
+def _is_like(source: Any, node: Node) -> bool:
     # A number takes the place of a tensor here and there, and carries no shape.
-    if node.kwargs.get("device") is not None:
-        # A copy to another device has the same numbers, and is not the same.
-        return False
-    tensors = [getattr(part, "meta", {}).get("tensor_meta") for part in (node.args[0], node)]
-    source, here = ((t.shape, t.dtype, t.stride) if t is not None else None for t in tensors)
-    return source is not None and source == here
+    tensors = [getattr(part, "meta", {}).get("tensor_meta") for part in (source, node)]
+    before, after = ((t.shape, t.dtype, t.stride) if t is not None else None for t in tensors)
+    return before is not None and before == after
 
 
 def _has_effects(graph: GraphModule) -> bool:

@@ -108,7 +108,7 @@ def clipped_sums(rows: Array, bound: float, norm: Norm) -> Array:
     """`clipped_sum` of every agent, (g, d), one agent at a time. rows: (g, N, d)."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
-        finite = np.isfinite(norms)
+        factors = clip_factors(norms, bound)
         # Zero times infinity is NaN: such rows have to go before the product.
-        rows = rows if finite.all() else np.where(finite[:, :, None], rows, 0.0)
-        return np.asarray(np.matmul(clip_factors(norms, bound)[:, None, :], rows)[:, 0])
+        rows = rows if factors.all() else np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
+        return np.asarray(np.matmul(factors[:, None, :], rows)[:, 0])

@@ -22,6 +22,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -43,12 +44,14 @@ from decentral_dp.models.autodiff import (
     columns,
     directions,
     losses_on,
+    one_thread,
     over_grid,
+    quiet_torch,
     rows_or_nan,
     stand_ins,
     trace,
 )
-from decentral_dp.models.devices import check_device, is_of_device, tensor, to_numpy
+from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
 from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
@@ -133,7 +136,7 @@ class LossProblem:
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
             raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
-        with losses_on(self.device):
+        with self._calls():
             for split, records in (("train", train), ("validation", validation)):
                 names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
                 means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
@@ -145,7 +148,7 @@ class LossProblem:
         """As of `Stacked`. How many agents are in a call follows from their records; the last one is repeated."""
         names, (g, n) = tuple(t for t in self.reads_records if t in wanted), records.labels.shape
         out = {name: np.empty((g, *sizes(self.p, self.q)[name])) for name in names}
-        with losses_on(self.device):
+        with self._calls():
             together = self._stack_size(names, n)
             for first in range(0, g, together):
                 rows = slice(first, min(first + together, g))
@@ -212,8 +215,8 @@ class LossProblem:
         return {name: np.where(raised[:, :, None], np.nan, to_numpy(rows)) for name, rows in oracle(*whole).items()}
 
     def _tensors(self, *arrays: Array) -> list[Tensor]:
-        """Points, features and labels of a stack."""
-        *given, labels = (tensor(a, self.device) for a in arrays)
+        """Points, features and labels of a stack, gathered for it and nobody else's."""
+        *given, labels = (shared(a, self.device) for a in arrays)
         return [*given, labels if self.classes is None else labels.long()]
 
     def _stack_oracle(self, names: tuple[str, ...]) -> Captured:
@@ -251,8 +254,18 @@ class LossProblem:
     def _capture(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
         """What `make` makes under this key, made once."""
         if key not in self._captures:
-            self._captures[key] = Captured(make())
+            function = make()
+
+            def quietly(*arguments: Tensor) -> Mapping[str, Tensor]:
+                with quiet_torch(self.device):
+                    return function(*arguments)
+
+            self._captures[key] = Captured(quietly)
         return self._captures[key]
+
+    def _calls(self) -> AbstractContextManager[None]:
+        """Where captured functions are called: what a graph does not need, `_capture` puts around the function."""
+        return one_thread() if self.device == "cpu" else losses_on(self.device)
 
     def _means(
         self,
@@ -334,7 +347,7 @@ class LossProblem:
         if not names:
             return {}
         width = self.n_features + (self.q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + self.q)
-        with losses_on(self.device):
+        with self._calls():
             return self._means(names, self._matrices_of(names, x, y, matrix), train, clip, width)
 
     def _matrices_of(
@@ -368,7 +381,7 @@ class LossProblem:
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         """∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN where it raises."""
-        out = Regulariser(np.zeros_like(y), np.zeros_like(y), np.zeros_like(x))
+        out = Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         if self.penalty is not None:
             from torch.func import vmap
 
@@ -376,7 +389,7 @@ class LossProblem:
             rows = self._capture(
                 ("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict())
             )
-            with losses_on(self.device):
+            with self._calls():
                 _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
         return out
 
@@ -388,7 +401,7 @@ class LossProblem:
 
             penalty = self.penalty
             rows = self._capture(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
-            with losses_on(self.device):
+            with self._calls():
                 _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
         return out
 
@@ -440,7 +453,7 @@ class LossProblem:
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
         width, done = self.n_features + self.p + self.q, 0
-        with losses_on(self.device):
+        with self._calls():
             for chunk in self._chunks(records, width):
                 weight = weights[done : done + len(chunk[0])]
                 done += len(weight)
