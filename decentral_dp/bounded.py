@@ -110,7 +110,9 @@ class Bounded:
             return Bounded(
                 self.public + other.public, self.private + other.private, self._sum_sensitivities(other), self.norm
             )
-        return Bounded(self.public + other, self.private, self.sensitivities, self.norm)
+        # Of a network even an array that is added to nothing takes long.
+        public = other if self.public.shape == np.shape(other) and _is_nothing(self.public) else self.public + other
+        return Bounded(public, self.private, self.sensitivities, self.norm)
 
     __radd__ = __add__
 
@@ -188,6 +190,11 @@ _put_public, _put_private, _put_sensitivities, _put_norm = (vars(Bounded)[f.name
 def shared_zeros(shape: tuple[int, ...]) -> Array:
     """Return zeros of this shape, the public part of what has none; always the same array, not to be written to."""
     return np.broadcast_to(0.0, shape)
+
+
+def _is_nothing(public: Array) -> bool:
+    """Whether it is a single 0 in all places."""
+    return bool(public.size and not any(public.strides) and public.flat[0] == 0.0)
 
 
 def _multiple(public: Array, factor: float | Array) -> Array:

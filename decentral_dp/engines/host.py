@@ -44,6 +44,11 @@ except ImportError:
     csr_matvecs = None
 
 
+# Numbers of messages from which on they are not laid side by side: new pages of the system each time take longer than
+# to call once for each of them.
+_LARGE = 2**18
+
+
 def _exchanges(n: int) -> str:
     return "1 exchange" if n == 1 else f"{n} exchanges"
 
@@ -108,6 +113,7 @@ class Host:
         )
         # Of the round, of the block and of all, where they change.
         self._weights, self._of_all = node.mixing, None
+        self._by_message: tuple[sp.csr_array | None, list[sp.csr_array]] = None, []
         # Row of the block and number of the neighbour, for each weight.
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
@@ -239,10 +245,13 @@ class Host:
         released, running = self._own, self._running
         if released is None or running is None:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
-        stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
+        each = isinstance(self._open, Gossip) and self._open.each
+        numbers = sum(m.size for m in messages)
+        if len(messages) > 1 and (numbers < _LARGE or each or self._late is not None):
+            messages = (np.concatenate(messages),)
         if self._late is not None:
-            stacked = self._delayed_messages(stacked, self._late)
-        mixed = self._mix(stacked)
+            messages = (self._delayed_messages(messages[0], self._late),)
+        mixed = self._mix(messages)
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
             mixed = weight * released.concatenate() + self._node.compression.consensus * (mixed - weight * replica)
@@ -251,8 +260,8 @@ class Host:
             neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
-            if isinstance(self._open, Gossip) and self._open.each:
-                reply: Any = FullReply(released, Bundle(neighbour_sum), self._neighbours(stacked, released))
+            if each:
+                reply: Any = FullReply(released, Bundle(neighbour_sum), self._neighbours(messages[0], released))
             else:
                 reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
             exchange = running.send(reply)
@@ -297,15 +306,29 @@ class Host:
         self._open = exchange
         return exchange.values
 
-    def _mix(self, stacked: Array) -> Array:
+    def _mix(self, messages: tuple[Array, ...]) -> Array:
         """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        weights, (rows, columns), width = self._weights, self._weights.shape, stacked.shape[1]
-        if csr_matvecs is None or columns != len(stacked):
-            mixed = np.asarray(weights @ stacked)
+        weights, (rows, columns), width = self._weights, self._weights.shape, messages[0].shape[1]
+        # Added up message by message, terms of a row keep their order where it is that of columns.
+        alone = len(messages) == 1 or bool(weights.has_sorted_indices)
+        if csr_matvecs is None or columns != sum(map(len, messages)) or not alone:
+            mixed = np.asarray(weights @ np.concatenate(messages))
         else:
-            mixed, by_row = np.zeros((rows, width)), (weights.indptr, weights.indices, weights.data)
-            csr_matvecs(rows, columns, width, *by_row, stacked.reshape(-1), mixed.reshape(-1))
+            mixed = np.zeros((rows, width))
+            for part, message in zip(self._weights_of(messages), messages, strict=True):
+                by_row = part.indptr, part.indices, part.data
+                csr_matvecs(rows, len(message), width, *by_row, message.reshape(-1), mixed.reshape(-1))
         return np.broadcast_to(mixed, (self._node.agents.size, width)) if rows == 1 else mixed
+
+    def _weights_of(self, messages: tuple[Array, ...]) -> list[sp.csr_array]:
+        """The weights of each message, kept while they stay."""
+        if len(messages) == 1:
+            return [self._weights]
+        if self._by_message[0] is not self._weights:
+            ends = np.cumsum([len(m) for m in messages])
+            parts = [self._weights[:, end - len(m) : end] for m, end in zip(messages, ends, strict=True)]
+            self._by_message = self._weights, [sp.csr_array(part) for part in parts]
+        return self._by_message[1]
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:

@@ -544,8 +544,9 @@ def _other_factor(node: Node, constants: Mapping[Node, Tensor]) -> Any:
     if node.target == operations.pow.Tensor_Scalar:
         return node.args[0] if node.args[1] == 1 else None
     if node.target in (operations.mul.Tensor, operations.mul.Scalar):
-        for factor, other in (node.args, node.args[::-1]):
-            value: Any = constants.get(factor) if hasattr(factor, "meta") else factor
+        factors: Any = node.args
+        for factor, other in (factors, factors[::-1]):
+            value = constants.get(factor) if hasattr(factor, "meta") else factor
             if value is not None and bool(torch.all(torch.as_tensor(value) == 1)):
                 return other
     return None
