@@ -394,9 +394,9 @@ def audit(
         scenario = cast(Any, build(scenario, **options).simulation())
     else:
         text, _ = _split(options)
-    asked = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
+    request = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _progress_shown(progress, "runs") as callback:
-        return play_game(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
+        return play_game(request, None if out is None else Path(out), callback, workers=Workers(workers, address))
 
 
 def check(what: Any, **options: Any) -> CheckResult:
@@ -549,8 +549,8 @@ def changes(set: Mapping[str, Any] | None) -> list[str]:
     """
     if set is not None and not isinstance(set, Mapping):
         raise InputError(f'set: got {type(set).__name__}; wanted a dict, for example set={{"privacy.epsilon": 2.0}}.')
-    written = {k: "null" if v is None else loading.toml_value(_plain(k, v)) for k, v in (set or {}).items()}
-    return [f"{key}={text}" for key, text in written.items()]
+    texts = {k: "null" if v is None else loading.toml_value(_plain(k, v)) for k, v in (set or {}).items()}
+    return [f"{key}={text}" for key, text in texts.items()]
 
 
 def _plain(key: str, value: Any) -> Any:

@@ -202,10 +202,10 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
     parts += [f"{changes['offline']:.2g} of agents away"] if changes.get("offline") else []
     parts += [f"{changes['drop']:.0%} of messages lost"] if changes.get("drop") else []
     parts += [f"messages {changes['delay']} rounds late"] if changes.get("delay") else []
-    said = ", ".join(part for part in parts if part)
+    text = ", ".join(part for part in parts if part)
     rate = changes.get("rate")
     left = "" if rate is None else f"; {rate:.3f} of the disagreement stays"
-    return f"By round: {said}{left}" if said else ""
+    return f"By round: {text}{left}" if text else ""
 
 
 _QUANTISERS = {

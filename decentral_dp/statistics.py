@@ -45,14 +45,14 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
         >>> over_seeds([1.0, 2.0, 3.0]).value
         2.0
     """
-    found = np.asarray(numbers, dtype=np.float64)
-    if not found.size or not bool(np.isfinite(found).all()):
+    values = np.asarray(numbers, dtype=np.float64)
+    if not values.size or not bool(np.isfinite(values).all()):
         return Interval(math.nan, math.nan, math.nan)
-    mean = float(found.mean())
-    if found.size == 1:
+    mean = float(values.mean())
+    if values.size == 1:
         return Interval(mean, math.nan, math.nan)
-    quantile = float(scipy.special.stdtrit(found.size - 1, 0.5 + 0.5 * _CONFIDENCE))
-    half = float(quantile * found.std(ddof=1) / math.sqrt(found.size))
+    quantile = float(scipy.special.stdtrit(values.size - 1, 0.5 + 0.5 * _CONFIDENCE))
+    half = float(quantile * values.std(ddof=1) / math.sqrt(values.size))
     return Interval(mean, mean - half, mean + half)
 
 

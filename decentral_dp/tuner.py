@@ -153,19 +153,20 @@ def tune(
         >>> 0.01 <= found.weight <= 1.0 and found.model.shape == (5,) and bool(found.budget.epsilon[0] <= 1.0)
         True
     """
-    given = check_arguments(
+    arguments = check_arguments(
         Arguments(epsilon, delta, weight_range, loss, radius, label_bound, method, steps, lam, seed)
     )
     roles = pair(train, "train"), pair(validation, "validation")
     (_, d), (_, other) = (a.shape for a, _ in roles)
     if other != d:
         raise InputError(f"tune: train has {d} features and validation {other}; give both the same.")
-    program, context = plan_program(given, len(roles[0][1]), len(roles[1][1]), d)
-    plan = release_plan(given, program, context)
+    program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
+    plan = release_plan(arguments, program, context)
     records = [
-        context.problem.prepare(*project(*role, given.loss, given.radius, given.label_bound), "l2") for role in roles
+        context.problem.prepare(*project(*role, arguments.loss, arguments.radius, arguments.label_bound), "l2")
+        for role in roles
     ]
-    root = secret_root() if given.seed is None else seeded_root(given.seed, content(given, roles))
+    root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, content(arguments, roles))
     one = np.zeros(1, dtype=np.int64)
     split: dict[Split, Any] = {"train": [records[0]], "validation": [records[1]]}
     client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
@@ -182,11 +183,11 @@ def tune(
         outcome = LocalEngine().coordinate(node, context.rounds, every_round)
     if not outcome.ledger.costs_within(plan):
         raise ValueError("a release did not cost what was planned")
-    low, high = given.weight_range
+    low, high = arguments.weight_range
     path = np.clip(np.exp([float(s.published["x"][0, 0]) for s in states]), low, high)
-    budget = price(plan, given.delta)
+    budget = price(plan, arguments.delta)
     model = outcome.last_snapshot.published["y"][0]
-    return Tuned(float(path[-1]), model, outcome.ledger, budget, path, statement(given, budget, context.counts))
+    return Tuned(float(path[-1]), model, outcome.ledger, budget, path, statement(arguments, budget, context.counts))
 
 
 def plan_program(given: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:

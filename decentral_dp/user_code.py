@@ -126,14 +126,14 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
                 f"{key}: {path} defines no {place.name}{_nearest_name(place.name, path)}. Define it there, or name "
                 "what the file defines."
             )
-        found = getattr(module, place.name)
-        if isinstance(found, _PLAIN if what in _OF_VALUES else (*_PLAIN, *_TABLES)):
+        thing = getattr(module, place.name)
+        if isinstance(thing, _PLAIN if what in _OF_VALUES else (*_PLAIN, *_TABLES)):
             line = line_at_top(path, place.name)
             raise InputError(
-                f"{key}: {place.name} is {_plain(found)}{f', in line {line}' if line is not None else ''} of {path}; "
+                f"{key}: {place.name} is {_plain(thing)}{f', in line {line}' if line is not None else ''} of {path}; "
                 "wanted a class, a function or an object. Define it there, or name another."
             )
-        return found
+        return thing
     if kind.lower().endswith(".py"):
         path = folder / Path(kind).expanduser()
         names = list(definitions(path)) or ["Name"]

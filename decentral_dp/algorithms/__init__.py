@@ -26,8 +26,8 @@ _LISTED_FIRST = (
 def _entries(setting: Setting) -> Iterator[Entry]:
     """The entries of the modules in a setting's folder; a module without one is what others share."""
     folder = import_module(f"{__name__}.{setting}")
-    for found in pkgutil.iter_modules(folder.__path__):
-        module = import_module(f"{folder.__name__}.{found.name}")
+    for module_info in pkgutil.iter_modules(folder.__path__):
+        module = import_module(f"{folder.__name__}.{module_info.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
             # Certified modules may not import printed ones, so the two are paired here.
             form, claim = PRINTED.get(entry.kind, (None, ""))

@@ -273,12 +273,12 @@ def _check_typed(algorithm: type, kind: str) -> None:
 def _check_statements(algorithm: type, kind: str) -> None:
     """Refuse what a class states of its releases in another form than it is read. Raises InputError."""
     for name, wanted, fits in _STATEMENTS:
-        found = getattr(algorithm, name, None)
+        stated = getattr(algorithm, name, None)
         # What an object works out for itself is known of the object alone.
-        if found is None or isinstance(found, property) or fits(found):
+        if stated is None or isinstance(stated, property) or fits(stated):
             continue
         place = place_in_class(algorithm, name)
-        raise InputError(f"algorithm.kind: {name} of {kind} is {found!r}{place}; wanted {wanted}. Mend it.")
+        raise InputError(f"algorithm.kind: {name} of {kind} is {stated!r}{place}; wanted {wanted}. Mend it.")
 
 
 def _is_names(found: Any) -> bool:
@@ -396,9 +396,9 @@ def _terms(term: str, trusted: bool) -> str:
 
 def _states(algorithm: type, name: str) -> bool:
     """Whether a class has this, and not merely from a protocol that leaves it open."""
-    found = getattr(algorithm, name, None)
-    return found is not None and not (
-        name in _OPEN and any(found is getattr(base, name, None) for base in (Algorithm, Coordinated))
+    stated = getattr(algorithm, name, None)
+    return stated is not None and not (
+        name in _OPEN and any(stated is getattr(base, name, None) for base in (Algorithm, Coordinated))
     )
 
 
@@ -406,5 +406,5 @@ def _setting(algorithm: type, trusted: bool) -> Setting:
     if not trusted:
         return "gossip"
     terms = declared.stated_terms(algorithm)
-    asked = "minimax" if terms and set(terms) <= set(declared.MINIMAX_TERMS) else "bilevel"
-    return "coordinator_minimax" if getattr(algorithm, "solves", asked) == "minimax" else "coordinator_bilevel"
+    solved = "minimax" if terms and set(terms) <= set(declared.MINIMAX_TERMS) else "bilevel"
+    return "coordinator_minimax" if getattr(algorithm, "solves", solved) == "minimax" else "coordinator_bilevel"

@@ -105,8 +105,10 @@ def option(
 
 def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
     """Declare a field that is filled in from other facts, and is no key."""
-    kept: dict[str, Any] = {"default": default} if default_factory is MISSING else {"default_factory": default_factory}
-    return dataclasses.field(metadata={_METADATA: {"internal": True}}, **kept)
+    preset: dict[str, Any] = (
+        {"default": default} if default_factory is MISSING else {"default_factory": default_factory}
+    )
+    return dataclasses.field(metadata={_METADATA: {"internal": True}}, **preset)
 
 
 # Where x may be: a fact that a coordinator knows, and no field.

@@ -69,8 +69,8 @@ def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:
     if split is None:
         return free_release(public, index)
     ones, bound = np.ones((index.size, public.neighbour_weight.size)), public.clip.bound(CLIP_OF_TERM[term])
-    moved = public.unit.block_sensitivity(bound, _width(public, term))
-    return Planned({split: moved * ones}, {split: ones}, bound * ones, index)
+    sensitivity = public.unit.block_sensitivity(bound, _width(public, term))
+    return Planned({split: sensitivity * ones}, {split: ones}, bound * ones, index)
 
 
 def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:

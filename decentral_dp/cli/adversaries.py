@@ -145,9 +145,9 @@ def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | 
             read_result(ends.run)
     print_plan(asked)
     with ProgressBar("runs", estimate=True) as progress:
-        found = play_game(asked, file, progress, workers=workers, ends=ends)
-    sound = print_outcome(found)
-    for path in itertools.chain([] if file is None else [file], write_ends(found, ends)):
+        result = play_game(asked, file, progress, workers=workers, ends=ends)
+    sound = print_outcome(result)
+    for path in itertools.chain([] if file is None else [file], write_ends(result, ends)):
         typer.echo(printable(str(path)))
     return sound
 
@@ -193,15 +193,15 @@ def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) 
     """
     if out is not None:
         check_writable(out)
-    found = audit_network(runs, confidence, seed)
-    print_attacks(found)
+    result = audit_network(runs, confidence, seed)
+    print_attacks(result)
     if out is not None:
         from decentral_dp.adversaries.network.plots import write_attacks
 
         out.mkdir(parents=True, exist_ok=True)
-        for path in write_attacks(found, out):
+        for path in write_attacks(result, out):
             typer.echo(printable(str(path)))
-    return found.status not in UNSOUND
+    return result.status not in UNSOUND
 
 
 def print_attacks(found: NetworkAudit) -> None:
@@ -292,7 +292,7 @@ def network(
     loaded = load(scenario, overrides)
     job = build(loaded)
     # Whatever can be refused is refused before the first pair is priced.
-    asked = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
+    prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     others = comparisons(loaded, graphs, job.n_agents)
     if graphs and out is None:
         raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
@@ -301,17 +301,17 @@ def network(
     if out is not None:
         check_writable(out)
     with ProgressBar("observers") as progress:
-        view = asked.view(progress)
+        view = prepared.view(progress)
         views = {name: graph.view(progress) for name, graph in others.items()}
-    written: list[Path] = []
+    paths: list[Path] = []
     if out is not None:
         from decentral_dp.adversaries.network.plots import write_pairs
 
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
-        written = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
+        paths = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
     print_view(view, loaded.title)
-    for path in written:
+    for path in paths:
         typer.echo(printable(str(path)))
 
 
@@ -320,7 +320,7 @@ def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[
 
     graphs: "torus", "random_regular,degree=4", a network that comes with the package ("karate_club"), or a graph file.
     """
-    found: dict[str, Unpriced] = {}
+    rows: dict[str, Unpriced] = {}
     for graph in graphs:
         kind, *options = [part.strip() for part in graph.split(",")]
         from_file = kind in names() or Path(kind).suffix != ""
@@ -335,8 +335,8 @@ def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[
         except InputError as error:
             raise InputError(f"--beside: {quoted(graph)}: {error}") from error
         size = [f"{unpriced.job.n_agents} agents"] if from_file else []
-        found[", ".join([kind.replace("_", " "), *size, *options])] = unpriced
-    return found
+        rows[", ".join([kind.replace("_", " "), *size, *options])] = unpriced
+    return rows
 
 
 def print_view(view: NetworkView, title: str) -> None:
@@ -382,19 +382,19 @@ def check_component(what: str, pairs: int, seed: int, out: Path | None, kept: Pa
             raise InputError(f"--out: got {out}, wanted a file that ends in .npz; call it {out.with_suffix('.npz')}.")
         require_new(out)
     with ProgressBar("pairs") as progress:
-        found = check(what, pairs, seed, progress, rounds)
-    print_check(found)
-    if out is not None and found.case is not None:
-        save_case(found, out)
+        result = check(what, pairs, seed, progress, rounds)
+    print_check(result)
+    if out is not None and result.case is not None:
+        save_case(result, out)
         console().print(Text(str(out)))
-    if found.passed:
-        for path, components in found.files.items():
-            label = found.label_of(components)
+    if result.passed:
+        for path, components in result.files.items():
+            label = result.label_of(components)
             if label is None:
                 console().print(Text(f"{path.name} gets no label: nothing of it ({', '.join(components)}) was tried."))
                 continue
             console().print(Text(f"{keep_label(path, label)} lets pages say so, until {path.name} is changed: {label}"))
-    return found.passed
+    return result.passed
 
 
 def print_check(found: CheckResult) -> None:

@@ -122,20 +122,20 @@ def _resume_if_begun(out: str | None, log: str | None, quiet: bool) -> bool:
     if out is None:
         raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
     folder = remote.journal_folder(out)
-    found = progress_in(folder)
+    progress = progress_in(folder)
     finished = None
-    if found == "under way":
+    if progress == "under way":
         typer.echo(f"{out} holds a run that was cut off; it goes on as it was begun.", err=True)
         finished = run_with_progress(lambda bar: Run.resume(folder, progress=bar), log, quiet)
-    elif found == "complete":
+    elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
         typer.echo(f"{out} holds a run that is complete; nothing is left to do.", err=True)
-    if found != "none":
+    if progress != "none":
         remote.upload(folder, out)
     if finished is not None:
         _print_and_exit(finished, quiet, out)
-    return found != "none"
+    return progress != "none"
 
 
 def _print_and_exit(finished: Run, quiet: bool, out: str | None) -> None:
@@ -178,24 +178,24 @@ def resume(
     from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
-    begun = find_resumable(remote.journal_folder(folder))
-    if begun.kind is not Kind.RUN:
-        given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
-        refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
+    task = find_resumable(remote.journal_folder(folder))
+    if task.kind is not Kind.RUN:
+        options = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
+        refuse_for_others(task.kind, task.place, [name for name, value in options.items() if value is not None])
         from decentral_dp.cli.progress import ProgressBar
 
-        with ProgressBar(begun.unit, estimate=begun.unit == "runs", quiet=quiet) as bar:
-            found: Any = resume_other(begun, bar)
-        if begun.kind is Kind.STUDY:
+        with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
+            result: Any = resume_other(task, bar)
+        if task.kind is Kind.STUDY:
             from decentral_dp.cli import study as studies
 
-            ended_well = studies.print_ended(found, quiet)
+            ended_well = studies.print_ended(result, quiet)
         else:
             from decentral_dp.cli import adversaries
 
-            ended_well = adversaries.print_outcome(found, quiet)
+            ended_well = adversaries.print_outcome(result, quiet)
             if not quiet:
-                typer.echo(printable(str(begun.place)))
+                typer.echo(printable(str(task.place)))
         if not ended_well:
             raise typer.Exit(1)
         return
@@ -204,8 +204,8 @@ def resume(
     from decentral_dp.simulation.plan import print_plan
 
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = run_with_progress(lambda bar: Run.resume(begun.place, progress=bar, **more), log, quiet)
-    remote.upload(begun.place, folder)
+    finished = run_with_progress(lambda bar: Run.resume(task.place, progress=bar, **more), log, quiet)
+    remote.upload(task.place, folder)
     _print_and_exit(finished, quiet, folder)
 
 
@@ -342,10 +342,10 @@ def attack(
     from decentral_dp.cli.progress import ProgressBar
 
     with ProgressBar("runs", estimate=True) as progress:
-        found = infer(folders, runs, progress, out)
-    sound = print_outcome(found)
+        result = infer(folders, runs, progress, out)
+    sound = print_outcome(result)
     if out is not None:
-        write(found, folders, out)
+        write(result, folders, out)
         typer.echo(printable(str(out)))
     if not sound:
         raise typer.Exit(1)
@@ -410,8 +410,8 @@ def audit(
     else:
         if curve is not None:
             adversaries.require_curve(curve, canaries)
-        asked = plan_audit(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
-        sound = adversaries.audit_one(asked, Path(scenario), out, curve, Workers(jobs or 1, address))
+        request = plan_audit(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
+        sound = adversaries.audit_one(request, Path(scenario), out, curve, Workers(jobs or 1, address))
     if not sound:
         raise typer.Exit(1)
 
@@ -475,8 +475,8 @@ def study(
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
-        found = conduct(loaded, folder, jobs, address, progress)
-    if not print_ended(found):
+        findings = conduct(loaded, folder, jobs, address, progress)
+    if not print_ended(findings):
         raise typer.Exit(1)
 
 
@@ -661,8 +661,8 @@ def shards(
     """
     from decentral_dp.simulation.folder.shards import MANIFEST, SCENARIO, write_shards
 
-    written = write_shards(scenario, out, override or [])
-    typer.echo(printable(f"{len(written) - 2} files of agents, {MANIFEST} and {SCENARIO} are in {out}."))
+    paths = write_shards(scenario, out, override or [])
+    typer.echo(printable(f"{len(paths) - 2} files of agents, {MANIFEST} and {SCENARIO} are in {out}."))
     typer.echo(printable(f"To run on them: decentral-dp run {out / SCENARIO}"))
     typer.echo(
         "On a cluster put every file where its agent runs, give its place there as problem.data, and pin agents with "

@@ -122,8 +122,8 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     # Those of installed packages, which are not imported to be listed, come first.
     for what, group in GROUPS.items():
         registry = "problems" if what == "objective" else group.rpartition(".")[2]
-        found = {name: f"of an installed package: {point.value}" for name, point in entry_points_of(what).items()}
-        lines[registry] = found | lines[registry]
+        installed = {name: f"of an installed package: {point.value}" for name, point in entry_points_of(what).items()}
+        lines[registry] = installed | lines[registry]
     return lines
 
 
@@ -189,8 +189,8 @@ def _problem(name: str, component: Component) -> Component:
     entry = PROBLEMS[name]
     keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
     keys = tuple(key._replace(default_text="required") if key.name in entry.required_keys else key for key in keys)
-    written = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
-    return component._replace(text=entry.description, keys=keys, usage=written)
+    table_text = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
+    return component._replace(text=entry.description, keys=keys, usage=table_text)
 
 
 def _topology(name: str, component: Component) -> Component:
@@ -276,8 +276,8 @@ def _records(name: str) -> str:
 def _docstring(place: str) -> str:
     """place: module, or module:name."""
     module, _, name = place.partition(":")
-    found = importlib.import_module(module)
-    return inspect.getdoc(getattr(found, name) if name else found) or ""
+    source = importlib.import_module(module)
+    return inspect.getdoc(getattr(source, name) if name else source) or ""
 
 
 def _count(n: int, noun: str) -> str:
@@ -301,7 +301,7 @@ def of_parameter(p: Parameter) -> Key:
 
 def of_schema(table: type[BaseModel], key: str) -> Key:
     """A key of a table."""
-    return next(found for found in keys_of(table.model_json_schema()) if found.name == key)
+    return next(row for row in keys_of(table.model_json_schema()) if row.name == key)
 
 
 def keys_of(schema: Mapping[str, Any]) -> list[Key]:
@@ -347,14 +347,14 @@ def kind_words(value: Mapping[str, Any]) -> str:
         inside = value.get("additionalProperties")
         return f"table of {kind_words(inside)}" if isinstance(inside, Mapping) else "table"
     bounds = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
-    said = [f"{words} {value[key]:g}" for key, words in bounds.items() if key in value]
-    return " ".join([_KINDS.get(str(value.get("type")), "any value"), ", ".join(said)]).strip()
+    parts = [f"{words} {value[key]:g}" for key, words in bounds.items() if key in value]
+    return " ".join([_KINDS.get(str(value.get("type")), "any value"), ", ".join(parts)]).strip()
 
 
 @cache
 def keys() -> tuple[tuple[Key, str], ...]:
     """Every key of scenarios, and with study in front of studies, and one who reads it; as often as it has readers."""
-    found: list[tuple[Key, str]] = []
+    rows: list[tuple[Key, str]] = []
     own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
     readers: dict[str, list[str]] = {}
     for kind, problem in PROBLEMS.items():
@@ -362,14 +362,14 @@ def keys() -> tuple[tuple[Key, str], ...]:
             readers.setdefault(f"problem.{key_read}", []).append(kind)
     for key in _of_tables(Scenario.model_json_schema(), ""):
         if key.name not in own:
-            found += [(key, reader) for reader in readers.get(".".join(key.name.split(".")[:2]), [""])]
+            rows += [(key, reader) for reader in readers.get(".".join(key.name.split(".")[:2]), [""])]
     for entry in ALGORITHMS.values():
-        found += [
+        rows += [
             (_with_table("algorithm", of_option(option)._replace(example="")), entry.kind) for option in entry.keys
         ]
     for table, kinds in (("topology", GENERATORS), ("topology.weights", WEIGHTS)):
-        found += [(_with_table(table, of_parameter(p)), kind) for kind, one in kinds.items() for p in one.parameters]
-    return (*found, *((key, "") for key in _of_tables(Study.model_json_schema(), "study.")))
+        rows += [(_with_table(table, of_parameter(p)), kind) for kind, one in kinds.items() for p in one.parameters]
+    return (*rows, *((key, "") for key in _of_tables(Study.model_json_schema(), "study.")))
 
 
 def _with_table(table: str, key: Key) -> Key:
@@ -488,36 +488,36 @@ _PARAMETERS_OF_SCENARIO = {
 def _describe_outside(name: str) -> str:
     """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
     groups = [what for what in GROUPS if name in entry_points_of(what)]
-    found: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
-    if hasattr(found, "step"):
-        return terminal(_algorithm(outside_entry(found, name))._replace(name=name))
-    what = {"objective": "problem"}.get(groups[0], groups[0]) if groups else _kind_of(found)
+    entry: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
+    if hasattr(entry, "step"):
+        return terminal(_algorithm(outside_entry(entry, name))._replace(name=name))
+    what = {"objective": "problem"}.get(groups[0], groups[0]) if groups else _kind_of(entry)
     options: Mapping[str, tuple[Any, Any]] = {}
-    kind, written, more = what, "", ""
+    kind, usage, more = what, "", ""
     if what == "problem":
-        kind = f"{problem_type(found, name)} problem"
-        options = option_fields(found, name) if isinstance(found, type) else {}
+        kind = f"{problem_type(entry, name)} problem"
+        options = option_fields(entry, name) if isinstance(entry, type) else {}
     elif what in _PARAMETERS_OF_SCENARIO:
-        known = parameters(found, ".".join(KEYS[what]), name)
+        known = parameters(entry, ".".join(KEYS[what]), name)
         kind = {"data": "data set"}.get(what, what)
         options = {key: option for key, option in known.items() if key not in _PARAMETERS_OF_SCENARIO[what]}
         more = ", agents = 10" if what == "topology" and "agents" in known else ""
-    elif is_dataclass(found):
-        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(found)}
+    elif is_dataclass(entry):
+        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(entry)}
         options = {key: ("", ... if default is MISSING else default) for key, default in defaults.items()}
     required = [key for key, (_, default) in options.items() if default is ...]
     if what == "mechanism":
         table = f'{{ kind = "{name}"{"".join(f", {key} = …" for key in required)} }}' if required else f'"{name}"'
-        written = f"[privacy] mechanism = {table}"
+        usage = f"[privacy] mechanism = {table}"
     elif what in KEYS:
         table, key = KEYS[what]
-        written = f'[{table}] {key} = "{name}"{more}{"".join(f", {key} = …" for key in required)}'
+        usage = f'[{table}] {key} = "{name}"{more}{"".join(f", {key} = …" for key in required)}'
     keys = tuple(
         Key(key, "", _type_words(annotation), "required" if default is ... else repr(default))
         for key, (annotation, default) in options.items()
     )
     registry = f"a {kind} from outside" if what in KEYS else ""
-    return terminal(Component(name, registry, "", inspect.getdoc(found) or "No description.", keys, usage=written))
+    return terminal(Component(name, registry, "", inspect.getdoc(entry) or "No description.", keys, usage=usage))
 
 
 def _type_words(annotation: Any) -> str:

@@ -353,8 +353,8 @@ def _csv_problem(
     if label is None:
         raise InputError(f"--label: missing. Name the label column; {quoted_path(csv)} has {first_names(columns)}.")
     if label in (template.AGENT, template.SPLIT):
-        said = "who holds a record" if label == template.AGENT else "the part that a record belongs to"
-        raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
+        meaning = "who holds a record" if label == template.AGENT else "the part that a record belongs to"
+        raise InputError(f"--label: a column {quoted(label)} says {meaning}. Name another one, or rename the column.")
     owner, names = next(iter(options.owner.items()), (None, None))
     rules, written, proposed = rules_of(options)
     features, roles = select_columns(str(csv), columns, Declared(label, owner, rules=rules))

@@ -385,10 +385,10 @@ def _comment(text: str) -> list[str]:
 
 def _descriptions(name: str, table: Mapping[str, Any]) -> dict[str, str]:
     """Key → what it means, of one table."""
-    found = {key: field.description or "" for key, field in _TABLES[name].model_fields.items()}
+    descriptions = {key: field.description or "" for key, field in _TABLES[name].model_fields.items()}
     if name == "algorithm" and (entry := ALGORITHMS.get(str(table.get("kind")))) is not None:
-        found |= {option.key: option.description for option in entry.keys}
+        descriptions |= {option.key: option.description for option in entry.keys}
     if name == "topology" and (generator := GENERATORS.get(str(table.get("kind")))) is not None:
-        found |= {p.name: p.description for p in generator.parameters}
+        descriptions |= {p.name: p.description for p in generator.parameters}
     # A Greek letter stays what it is.
-    return {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in found.items()}
+    return {key: text[:1].upper() + text[1:] if text[:1].isascii() else text for key, text in descriptions.items()}

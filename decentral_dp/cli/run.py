@@ -66,8 +66,8 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     if len(content) <= _MOST_BYTES:
         return name
     digest = blake2b("\0".join([stem, *overrides]).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_LETTERS // 2)
-    kept = content[: _MOST_BYTES - _DIGEST_LETTERS - 1].decode("utf-8", "ignore")
-    return f"{kept}-{digest.hexdigest()}"
+    start = content[: _MOST_BYTES - _DIGEST_LETTERS - 1].decode("utf-8", "ignore")
+    return f"{start}-{digest.hexdigest()}"
 
 
 def _key_in_name(keys: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> str:

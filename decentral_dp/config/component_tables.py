@@ -473,10 +473,10 @@ class AlgorithmSchema:
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
         schema: dict[str, Any] = handler(core_schema)
-        found: dict[str, Any] = handler.resolve_ref_schema(schema["oneOf"][0])
-        common, own = list(AlgorithmTable.model_fields), found["properties"]
+        resolved: dict[str, Any] = handler.resolve_ref_schema(schema["oneOf"][0])
+        common, own = list(AlgorithmTable.model_fields), resolved["properties"]
         known = {"properties": {"kind": {"enum": list(ALGORITHMS)}}, "required": ["kind"]}
-        merged = {k: v for k, v in found.items() if k != "additionalProperties"}
+        merged = {k: v for k, v in resolved.items() if k != "additionalProperties"}
         merged["title"], merged["allOf"] = (
             "AlgorithmTable",
             [

@@ -141,9 +141,9 @@ class Components:
     @property
     def authors_word(self) -> list[str]:
         """What the ledger takes on the author's word, in sentences that follow these words."""
-        said = [f"{quoted(part.name)} {_AUTHORS_WORD[part.role]}." for part in self.outside_components]
+        sentences = [f"{quoted(part.name)} {_AUTHORS_WORD[part.role]}." for part in self.outside_components]
         tried = [f"{quoted(name)} {text}; made-up records were tried, no more." for name, text in self.code.items()]
-        return said + tried
+        return sentences + tried
 
     @property
     def digests(self) -> dict[str, str]:
@@ -193,8 +193,8 @@ def components_of(
     Raises:
         InputError: as of `load`, `with_objects` and `resolve`.
     """
-    given = [what for what, value in objects.items() if value is not None]
-    return resolve(with_objects(load(scenario, overrides, unset=unset, given=given), **objects))
+    names = [what for what, value in objects.items() if value is not None]
+    return resolve(with_objects(load(scenario, overrides, unset=unset, given=names), **objects))
 
 
 def resolve(s: Scenario) -> Components:
@@ -271,10 +271,10 @@ def algorithm_entry(s: Scenario) -> Entry:
         return given
     if kind in ALGORITHMS:
         return ALGORITHMS[kind]
-    found = find_outside("algorithm", kind, s.folder, "algorithm.kind")
-    if found is None:
+    definition = find_outside("algorithm", kind, s.folder, "algorithm.kind")
+    if definition is None:
         raise InputError(f"algorithm.kind: no algorithm {kind!r}; {nearest(kind, ALGORITHMS)}.")
-    return outside_entry(found, kind)
+    return outside_entry(definition, kind)
 
 
 def outside_entry(found: Any, kind: str) -> Entry:
@@ -341,10 +341,10 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
     if own:
         # It is refused by name, with what the algorithm uses, and not looked for.
         return GAUSSIAN
-    found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
-    if found is None:
+    mechanism = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
+    if mechanism is None:
         raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
-    return outside_mechanism(found, {} if isinstance(table, str) else table.model_extra or {})
+    return outside_mechanism(mechanism, {} if isinstance(table, str) else table.model_extra or {})
 
 
 def _component(s: Scenario, what: str, files: Files) -> Component:
@@ -506,8 +506,8 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
         InputError: a file cannot be read.
     """
     files = scenario.files()
-    asked = [what for what, place in KEYS.items() if what in scenario._object_names or place not in files]
-    parts = [_component(scenario, what, files) for what in asked]
+    names = [what for what, place in KEYS.items() if what in scenario._object_names or place not in files]
+    parts = [_component(scenario, what, files) for what in names]
     inputs = "".join(
         [
             *(digest_of_file(path) for _, path in sorted(files.items())),

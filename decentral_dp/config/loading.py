@@ -117,8 +117,8 @@ def load(
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
     """The graph, or the kind of algorithm, that a title may speak of."""
-    found = content.get(table)
-    return found.get("kind") if table == "algorithm" and isinstance(found, Mapping) else found
+    value = content.get(table)
+    return value.get("kind") if table == "algorithm" and isinstance(value, Mapping) else value
 
 
 def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
@@ -345,9 +345,9 @@ def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
         return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
     close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
     last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
-    begun = [key for key in valid if key.startswith(names[-1])]
+    completions = [key for key in valid if key.startswith(names[-1])]
     # Of another table only a key that is nearly the same was meant: no hint is better than a wrong one.
-    far = [] if begun else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
+    far = [] if completions else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
     if far and far[0] not in valid and not difflib.get_close_matches(names[-1], far, cutoff=_LEAST_SIMILARITY):
         far = []
     if far and far != close and far[0] in last:

@@ -146,11 +146,11 @@ def _table(value: Any) -> Mapping[str, Any] | None:
 
 
 def _has_key(tables: Mapping[str, Any], key: str) -> bool:
-    found: Any = tables
+    at: Any = tables
     for part in key.split("."):
-        if not isinstance(found, Mapping) or found.get(part) is None:
+        if not isinstance(at, Mapping) or at.get(part) is None:
             return False
-        found = found[part]
+        at = at[part]
     return True
 
 
@@ -231,17 +231,17 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
                 f'{".".join(auto[0])}: "auto" is for problem.kind = "classification" or "regression". Give a value.'
             )
         return content
-    given = {name: dict(value or {}) for name, value in tables.items()}
+    filled = {name: dict(value or {}) for name, value in tables.items()}
     for table, key in auto:
-        del given[table][key]
-    algorithm = given["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | given["algorithm"]
-    if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
-        given["problem"].setdefault("classes", [])
+        del filled[table][key]
+    algorithm = filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
+    if entry.labels == "numbers" and filled["problem"].get("data") not in DATASETS:
+        filled["problem"].setdefault("classes", [])
     if isinstance(algorithm["rounds"], int):
         # A network moves on for longer, and many rounds of its weights are much memory.
-        share = 2 if given["problem"].get("model") in (None, "linear", {"kind": "linear"}) else 5
-        given["run"].setdefault("average", max(1, algorithm["rounds"] // share))
-    return {**content, **given}
+        share = 2 if filled["problem"].get("model") in (None, "linear", {"kind": "linear"}) else 5
+        filled["run"].setdefault("average", max(1, algorithm["rounds"] // share))
+    return {**content, **filled}
 
 
 def algorithm_tables(entry: Entry) -> str:

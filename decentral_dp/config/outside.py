@@ -285,8 +285,8 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
         if ROUND not in known:
             return _one_or_several(call_with(chosen), name, table, seed)
         # Round 0 is asked for again at the end.
-        asked = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
-        *several, again = _several(asked, name, table)
+        rounds_of = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
+        *several, again = _several(rounds_of, name, table)
         if again is not several[0]:
             raise InputError(
                 f"topology: {name} gives another graph of round 0 when it is called again. Draw with "
@@ -309,19 +309,19 @@ def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> T
 
 def _several(given: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
     """The graphs of the rounds, each that comes back as one object. Raises InputError."""
-    found: dict[bytes, Topology] = {}
+    by_digest: dict[bytes, Topology] = {}
     several, links = [], 0
     for k, value in enumerate(given):
         one = _as_topology(value, f"{name}, graph {k + 1}", table, connected=False)
         parts = (one.mixing.indptr, one.mixing.indices, one.mixing.data)
         key = repr(one.labels).encode() + b"".join(part.tobytes() for part in parts)
-        links += 0 if key in found else one.mixing.nnz
+        links += 0 if key in by_digest else one.mixing.nnz
         if links > _MOST_LINKS:
             raise InputError(
                 f"topology: {name} gives more than {_MOST_LINKS:,} weights in {k + 1} graphs. Let graphs come back, or "
                 "use fewer rounds or agents."
             )
-        several.append(found.setdefault(key, one))
+        several.append(by_digest.setdefault(key, one))
     return several
 
 
@@ -397,9 +397,9 @@ def build_dataset(
         raise InputError(f"problem.synthetic: records from {name} take none. Leave it out.")
     if callable(records) and not isinstance(records, Dataset):
         known = {"agents": agents, "seed": seed}
-        asked = parameters(records, "problem.data", name)
-        _refuse_unknown(asked, known, "problem.data", data.name_with_source)
-        records = _call(records, {k: known[k] for k in asked if k in known}, "problem.data", name)
+        arguments = parameters(records, "problem.data", name)
+        _refuse_unknown(arguments, known, "problem.data", data.name_with_source)
+        records = _call(records, {k: known[k] for k in arguments if k in known}, "problem.data", name)
     with data.naming_line():
         return _dataset(records, table, name, certified)
 
@@ -523,12 +523,12 @@ def dealer(partition: Component) -> Callable[..., Any]:
     if not callable(deal):
         with partition.naming_line():
             raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
-    asked = parameters(deal, "problem.partition", name)
+    arguments = parameters(deal, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
-    _refuse_unknown(asked, known, "problem.partition", partition.name_with_source)
+    _refuse_unknown(arguments, known, "problem.partition", partition.name_with_source)
 
     def call_deal(**values: Any) -> Any:
-        return _call(deal, {k: values[k] for k in asked if k in known}, "problem.partition", name)
+        return _call(deal, {k: values[k] for k in arguments if k in known}, "problem.partition", name)
 
     return NamedPartition(call_deal, partition.name_with_source)
 
@@ -590,17 +590,17 @@ def label_of(path: Path) -> str | None:
 
 def labels(files: Files) -> dict[str, str]:
     """File → label, of the Python files that a scenario names and that passed a check."""
-    found = {path.name: label_of(path) for path in code_files(files)}
-    return {name: label for name, label in found.items() if label is not None}
+    labels_of = {path.name: label_of(path) for path in code_files(files)}
+    return {name: label for name, label in labels_of.items() if label is not None}
 
 
 def code_files(files: Files) -> Mapping[Path, tuple[str, ...]]:
     """Python file → the components that a scenario takes from it, both in the order of the alphabet."""
-    found: dict[Path, set[str]] = {}
+    files_of: dict[Path, set[str]] = {}
     for place, path in files.items():
         if path.suffix.lower() == ".py":
-            found.setdefault(path, set()).add(_component(place))
-    return {path: tuple(sorted(found[path])) for path in sorted(found)}
+            files_of.setdefault(path, set()).add(_component(place))
+    return {path: tuple(sorted(files_of[path])) for path in sorted(files_of)}
 
 
 def _component(place: tuple[str, ...]) -> str:

@@ -472,8 +472,8 @@ class PrivacyTable(Table):
         return by_channel(self.box) if self.guarantee == "as_printed" else {}
 
     def noise(self, channel: str) -> Noise | None:
-        found: Noise | None = getattr(self, channel)
-        return found
+        table: Noise | None = getattr(self, channel)
+        return table
 
 
 class RunGraph(Table):
@@ -557,9 +557,9 @@ class Scenario(Table):
             raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
         path = os.path.expanduser(path)
         extra = self._folder / path
-        found = os.path.abspath(extra if os.path.exists(extra) else path)
+        full = os.path.abspath(extra if os.path.exists(extra) else path)
         # ".." after a link leads elsewhere than its letters say.
-        return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(found) else found)
+        return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(full) else full)
 
     def image_files(self) -> dict[str, Any] | None:
         """The table problem.files, its paths absolute and its URLs as they are."""
@@ -589,7 +589,7 @@ class Scenario(Table):
             ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
         }
         mechanism = ("privacy", "mechanism", *(() if isinstance(self.privacy.mechanism, str) else ("kind",)))
-        for place, written in (
+        for place, text in (
             (("problem", "kind"), problem.kind),
             (("problem", "data"), problem.data),
             (("problem", "partition"), problem.partition),
@@ -597,14 +597,14 @@ class Scenario(Table):
             (("algorithm", "kind"), self.algorithm.kind),
             (mechanism, self.privacy.mechanism_kind),
         ):
-            if isinstance(written, str) and (inside := in_file(written)) is not None:
+            if isinstance(text, str) and (inside := in_file(text)) is not None:
                 named[place] = inside.file
         if isinstance(self.topology.over_time, OverTimeTable):
             sequence = self.topology.over_time.files
             named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
-        found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
+        places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
-        return {place: path for place, path in found.items() if os.path.exists(path) and not path.is_dir()}
+        return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
 
 
 def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:

@@ -201,14 +201,14 @@ def _classes(classes: Any, where: str) -> tuple[Label, ...]:
 
 
 def _bounds(content: Mapping[str, Any], where: str) -> tuple[float, float] | None:
-    given = content.get("range")
-    if given is None:
+    bounds = content.get("range")
+    if bounds is None:
         return None
-    numbers = isinstance(given, list) and len(given) == 2 and all(type(end) in (int, float) for end in given)
+    numbers = isinstance(bounds, list) and len(bounds) == 2 and all(type(end) in (int, float) for end in bounds)
     # Differences of larger ones would overflow, and NaN is no number.
-    if not numbers or not -1e300 < given[0] < given[1] < 1e300:
+    if not numbers or not -1e300 < bounds[0] < bounds[1] < 1e300:
         raise InputError(f"{where}: range is [low, high], finite numbers with low < high; mend it.")
-    return float(given[0]), float(given[1])
+    return float(bounds[0]), float(bounds[1])
 
 
 def _image(given: Any, where: str) -> tuple[int, int, int] | None:

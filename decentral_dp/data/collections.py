@@ -121,25 +121,25 @@ def _locate(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tu
     if files is None:
         return own_folder(name), {}
     layout = _LAYOUTS.get(name, _Layout(name))
-    given = {key: str(value) for key, value in files.items() if key != "sha256" and value}
-    for key in given:
+    places = {key: str(value) for key, value in files.items() if key != "sha256" and value}
+    for key in places:
         if key not in ("folder", *layout.files):
             raise InputError(
                 f"problem.files.{key}: {name} takes none, only {', '.join(('folder', *layout.files))}; leave it out."
             )
     wanted = f"either folder, or {layout.files_hint} is wanted" if layout.files_hint else "folder is wanted"
-    if not given:
+    if not places:
         raise InputError(f"problem.files: got no file, but {wanted}.")
-    if "folder" in given and len(given) > 1:
-        raise InputError(f"problem.files: got {', '.join(given)}, but {wanted}; folder is wanted alone.")
-    if "folder" not in given:
-        return None, given
-    if is_url(given["folder"]):
+    if "folder" in places and len(places) > 1:
+        raise InputError(f"problem.files: got {', '.join(places)}, but {wanted}; folder is wanted alone.")
+    if "folder" not in places:
+        return None, places
+    if is_url(places["folder"]):
         raise InputError(
-            f"problem.files.folder: {given['folder']!r} is a URL, but a local folder is wanted; give "
+            f"problem.files.folder: {places['folder']!r} is a URL, but a local folder is wanted; give "
             f"{layout.files_hint or 'such a folder'} by URL instead."
         )
-    folder = (root or Path()) / Path(given["folder"]).expanduser()
+    folder = (root or Path()) / Path(places["folder"]).expanduser()
     if not folder.is_dir():
         raise InputError(f"problem.files.folder: {str(folder)!r} is no folder; give the folder with the files.")
     return folder, {}
@@ -153,28 +153,28 @@ def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None)
     """
     layout = _LAYOUTS[name]
     folder, places = _locate(name, files, root)
-    found = {key: Declared(f"problem.files.{key}", place) for key, place in places.items()}
+    declared = {key: Declared(f"problem.files.{key}", place) for key, place in places.items()}
     where = f"{DATA_VARIABLE}/{name}" if files is None else "problem.files.folder"
     if folder is not None:
         paths = _batches(folder, where) if name == "cifar10" else {}
         for key, names in () if paths else layout.files.items():
             if there := [folder / one for one in names if (folder / one).is_file()]:
                 paths[key] = there[0]
-        found = {key: Declared(where, str(path)) for key, path in paths.items()}
-        if not found and files is not None:
+        declared = {key: Declared(where, str(path)) for key, path in paths.items()}
+        if not declared and files is not None:
             raise InputError(
                 f"{where}: {str(folder)!r} has none of {layout.title}'s files, such as "
                 f"{next(iter(layout.files.values()))[0]}; give the folder with the files."
             )
     for key, other in layout.requirements:
-        if key in found and other not in found:
+        if key in declared and other not in declared:
             if folder is None:
                 raise InputError(f"problem.files.{other}: missing, since {key} is given; add it.")
-            listed = ", ".join(sorted(Path(file.place).name for file in found.values()))
+            listed = ", ".join(sorted(Path(file.place).name for file in declared.values()))
             raise InputError(
                 f"{where}: {str(folder)!r} has {listed}, but not {layout.files.get(other, (other,))[0]}; add it."
             )
-    return _with_checksums(found, files, in_folder=folder is not None)
+    return _with_checksums(declared, files, in_folder=folder is not None)
 
 
 def _with_checksums(
@@ -194,8 +194,8 @@ def _with_checksums(
 def _batches(folder: Path, where: str) -> dict[str, Path]:
     """Batches of CIFAR-10 in a folder, or in the one that its archive unpacks to. Raises InputError for pickles."""
     for inner in (folder, folder / _ARCHIVE_FOLDER):
-        if found := {batch: inner / batch for batch in _BATCHES if (inner / batch).is_file()}:
-            return found
+        if files_of := {batch: inner / batch for batch in _BATCHES if (inner / batch).is_file()}:
+            return files_of
     for pickled in (_PYTHON_BATCH, f"{_PYTHON_FOLDER}/{_PYTHON_BATCH}", _PYTHON_ARCHIVE):
         if (folder / pickled).is_file() and not (folder / _ARCHIVE).is_file():
             raise InputError(f"{where}: {str(folder / pickled)!r} {_NEEDS_BINARY}")
@@ -313,12 +313,12 @@ def _idx_labels(content: bytes, where: str) -> Bytes:
 def _idx_header(content: bytes, where: str, magic: int, numbers: int) -> tuple[int, ...]:
     if len(content) < 4 * numbers:
         raise InputError(f"{where} has {len(content)} bytes, too few for the head of an IDX file; get it anew.")
-    found, *sizes = struct.unpack(f">{numbers}I", content[: 4 * numbers])
-    if found != magic:
+    number, *sizes = struct.unpack(f">{numbers}I", content[: 4 * numbers])
+    if number != magic:
         meaning = {2051: "images", 2049: "labels"}
-        hint = f", which is that of {meaning[found]}" if found in meaning else ""
+        hint = f", which is that of {meaning[number]}" if number in meaning else ""
         raise InputError(
-            f"{where} starts with the number {found}{hint}, but an IDX file of {meaning[magic]} starts with {magic}; "
+            f"{where} starts with the number {number}{hint}, but an IDX file of {meaning[magic]} starts with {magic}; "
             "give the right file."
         )
     return tuple(sizes)
@@ -409,29 +409,29 @@ def load_celeba(files: Mapping[str, Any] | None, label: str | None, *, root: Pat
     Raises:
         InputError: files that are missing, for which nothing stands in, or that are not as the module says.
     """
-    found = _locate_files("celeba", files, root)
-    if not found:
+    places = _locate_files("celeba", files, root)
+    if not places:
         raise InputError(
             "problem.files: celeba needs files, and nothing stands in for them. Give folder, or attributes and "
             f"features, or put them into the folder celeba of {DATA_VARIABLE}."
         )
     for key in ("attributes", "partition"):
-        if key in found:
-            check(found[key])
-    if is_url(found["features"].place) or found["features"].sha256 is not None:
+        if key in places:
+            check(places[key])
+    if is_url(places["features"].place) or places["features"].sha256 is not None:
         raise InputError(
             "problem.files.features: features are files of your own, read from a local path and without a checksum; "
             "give such a path."
         )
-    names, values = _celeba_attribute(found["attributes"], label, root)
-    features = _celeba_features(found["features"], names, root)
+    names, values = _celeba_attribute(places["attributes"], label, root)
+    features = _celeba_features(places["features"], names, root)
     return Dataset(
         features,
         values,
         CELEBA_CLASSES,
         tuple(f"x{k}" for k in range(features.shape[1])),
         "celeba",
-        split=_celeba_split(found["partition"], names, root) if "partition" in found else None,
+        split=_celeba_split(places["partition"], names, root) if "partition" in places else None,
     )
 
 

@@ -272,10 +272,10 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
         ((NO_BINARY,), ""),
         ((HAS_GAPS, EMPTY), "fill"),
     ):
-        found = [place for place in wrong if place.kind in kinds]
-        named = ", ".join(f"{place.column!r} (first in row {place.row})" for place in found)
-        parts += [f"{kinds[0]} in {named}"] if found else []
-        mends += [f"{mend}.{place.column}" for place in found if mend and place.kind == kinds[0]][:1]
+        faults = [place for place in wrong if place.kind in kinds]
+        named = ", ".join(f"{place.column!r} (first in row {place.row})" for place in faults)
+        parts += [f"{kinds[0]} in {named}"] if faults else []
+        mends += [f"{mend}.{place.column}" for place in faults if mend and place.kind == kinds[0]][:1]
     return (
         f"{where} has {' and '.join(parts)}. Declare public rules for them in [problem.columns], such as "
         f"{' and '.join(mends) or 'drop'}, or leave them out with drop."
@@ -363,8 +363,8 @@ def _days(cells: NDArray[Any], form: str) -> FloatArray:
 
 def _map_unique(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
     """(n,) value of each cell, which is asked for once where cells are equal."""
-    found, inverse = np.unique(cells, return_inverse=True)
-    return np.array([value(cell) for cell in found.tolist()], dtype=np.float64)[inverse]
+    distinct, inverse = np.unique(cells, return_inverse=True)
+    return np.array([value(cell) for cell in distinct.tolist()], dtype=np.float64)[inverse]
 
 
 def _is_gap(text: str) -> bool:

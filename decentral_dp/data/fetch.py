@@ -142,7 +142,7 @@ def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> d
         InputError: a name that leads outside of the archive, a wanted member that is a link or is there twice, one that
             is missing, or a damaged archive.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(gunzip(content, where)), mode="r:") as archive:
             for member in archive:
@@ -154,22 +154,22 @@ def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> d
                     )
                 if path.name not in wanted or str(path.parent) not in (".", folder):
                     continue
-                plain = member.isreg() and not member.issparse() and path.name not in found
+                plain = member.isreg() and not member.issparse() and path.name not in contents
                 file = archive.extractfile(member) if plain else None
                 if file is None:
                     raise InputError(
                         f"{where} has {member.name!r} twice or not as a plain file; get the archive anew from its "
                         "publisher."
                     )
-                found[path.name] = file.read()
+                contents[path.name] = file.read()
     except InputError:
         raise
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         raise InputError(f"{where} is no tar archive, or a damaged one ({error}); get it anew.") from error
-    missing = [name for name in wanted if name not in found]
+    missing = [name for name in wanted if name not in contents]
     if missing:
         raise InputError(f"{where} has no member {missing[0]!r}; it is truncated or another archive, so get it anew.")
-    return found
+    return contents
 
 
 def cache_folder() -> Path:

@@ -112,9 +112,9 @@ def load(
     Raises:
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
-    asked = {"d": d, "records": records, "test_records": test_records, "separation": separation}
-    asked |= {"relevant": relevant, "steps": steps}
-    sizes = {key: value for key, value in asked.items() if value is not None}
+    options = {"d": d, "records": records, "test_records": test_records, "separation": separation}
+    options |= {"relevant": relevant, "steps": steps}
+    sizes = {key: value for key, value in options.items() if value is not None}
     made_up = data in SYNTHETIC or data in ENVIRONMENTS
     _check_sizes(data, sizes)
     _check_columns(data, {"partition": agent, "validation": split})
@@ -154,16 +154,16 @@ def load(
             )
         return collections.load_femnist(files, n_agents=n_agents, root=root)
     if data == "celeba":
-        found = collections.load_celeba(files, label, root=root)
+        dataset = collections.load_celeba(files, label, root=root)
     elif data in BUNDLED_CLASSES or data in COLLECTIONS:
-        found = load_bundled("digits" if data in COLLECTIONS else data)
+        dataset = load_bundled("digits" if data in COLLECTIONS else data)
     elif data.startswith(tables.HUGGINGFACE):
-        found = tables.load_huggingface(data, label, classes, agent, certified)
+        dataset = tables.load_huggingface(data, label, classes, agent, certified)
     else:
         declared = tables.Declared(label, agent, split, rules, agents)
-        found = _encode_table(data, path, declared, classes, features, certified)
-    found = found if limit is None else found.head(limit)
-    return collections.substitute_digits(data, found) if data in COLLECTIONS else found
+        dataset = _encode_table(data, path, declared, classes, features, certified)
+    dataset = dataset if limit is None else dataset.head(limit)
+    return collections.substitute_digits(data, dataset) if data in COLLECTIONS else dataset
 
 
 def _encode_table(

@@ -169,21 +169,21 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
         'The range of age in problem.scale is still a placeholde'
     """
     named = [] if not isinstance(spec, Mapping) else [str(k) for k, v in spec.items() if _is_placeholder(v)]
-    said = []
+    parts = []
     if named:
         listed = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
         one = len(named) == 1
-        said.append(
+        parts.append(
             f"The range{'' if one else 's'} of {listed} in problem.scale {'is still a placeholder' if one else 'are'}"
             f"{'' if one else ' still placeholders'}: values outside [0, 1] are cut. Put public ranges there, from the "
             "meaning of the columns."
         )
     if label_range is not None and tuple(label_range) == (0, 1):
-        said.append(
+        parts.append(
             "problem.label_range is [0, 1], the placeholder that `new` writes: unless labels are shares, put their "
             "public range there."
         )
-    return " ".join(said)
+    return " ".join(parts)
 
 
 def _is_placeholder(entry: Any) -> bool:

@@ -407,16 +407,16 @@ def _choose_members(members: IntArray, count: int, n: int, seed: int, k: int) ->
 
 
 def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
-    said = []
+    parts = []
     if "positive" in given:
-        said.append(f"the classes {', '.join(str(label) for label in given['positive'])} are positive")
+        parts.append(f"the classes {', '.join(str(label) for label in given['positive'])} are positive")
     if "share" in given:
-        said.append(f"positive train records are kept to a share of {given['share']:g} of all")
+        parts.append(f"positive train records are kept to a share of {given['share']:g} of all")
     if "keep" in given:
-        said.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in given['keep'].items())}")
+        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in given['keep'].items())}")
     if "tail" in given:
-        said.append(f"classes are kept to shares that fall from 1 to {given['tail']:g}")
-    note = f"A construction made these records: {', and '.join(said)}."
+        parts.append(f"classes are kept to shares that fall from 1 to {given['tail']:g}")
+    note = f"A construction made these records: {', and '.join(parts)}."
     if kept == among:
         return note
     return (

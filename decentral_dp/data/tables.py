@@ -130,8 +130,8 @@ def _header(path: Path, where: str) -> list[str]:
     """The names of the columns. Raises InputError."""
     if path.suffix.lower() != ".parquet":
         return read_header(regular(path, "problem.data"), where)
-    with _parquet(path, where) as kept:
-        header = list(kept.schema_arrow.names)
+    with _parquet(path, where) as parquet:
+        header = list(parquet.schema_arrow.names)
     if len(set(header)) < len(header):
         raise InputError(f"{where} has two columns of one name; give every column its own.")
     return header
@@ -358,9 +358,9 @@ def _parquet_parts(
 ) -> Iterator[dict[str, NDArray[Any]]]:
     import pyarrow as pa
 
-    with _parquet(path, where) as kept:
-        require_columns(wanted, list(kept.schema_arrow.names), where)
-        metadata = kept.metadata
+    with _parquet(path, where) as parquet:
+        require_columns(wanted, list(parquet.schema_arrow.names), where)
+        metadata = parquet.metadata
         if not metadata.num_rows:
             raise InputError(f"{where} has columns but no records; wanted at least one.")
         # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
@@ -368,7 +368,7 @@ def _parquet_parts(
         whole = 0 if rows is not None else _BYTES_OF_NUMBER * metadata.num_rows * len(wanted)
         refuse_above(max(pages, whole), f"{where} unpacks to")
         options: dict[str, Any] = {"columns": list(wanted), "use_threads": False}
-        batches = ([batch] for batch in kept.iter_batches(rows or metadata.num_rows, **options))
+        batches = ([batch] for batch in parquet.iter_batches(rows or metadata.num_rows, **options))
         for some in [list(itertools.chain(*batches))] if rows is None else batches:
             part = pa.Table.from_batches(some)
             yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
@@ -425,14 +425,14 @@ def read_archive(
         InputError: a wanted array is missing, or the file is no archive of plain arrays.
     """
     try:
-        found = names_in(path, where)
-        missing = [name for name in wanted if name not in found]
+        names = names_in(path, where)
+        missing = [name for name in wanted if name not in names]
         if missing:
             raise InputError(
-                f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
+                f"{where} has no array {missing[0]!r}, {nearest(missing[0], names)}; save it with "
                 f"np.savez(path, {example})."
             )
-        return read_arrays(path, where, [*wanted, *(n for n in optional if n in found)])
+        return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
     except NoArchiveError:
         raise InputError(f"{where} holds a single array; save it with np.savez(path, {example}).") from None
     except OSError as error:
@@ -589,7 +589,7 @@ def load_openml(data: str, label: str | None, rules: ColumnRules | None = None) 
     from sklearn.datasets import fetch_openml
 
     try:
-        found = fetch_openml(
+        fetched = fetch_openml(
             data_id=int(number[1]), as_frame=True, data_home=str(cache_folder()), n_retries=1, delay=0.1
         )
     except (OSError, ValueError) as error:
@@ -598,16 +598,16 @@ def load_openml(data: str, label: str | None, rules: ColumnRules | None = None) 
             f"problem.data: {data} is not in {cache_folder() / 'openml'}, and could not be fetched ({reason}). Run "
             "once where there is a network, or save the records as CSV and give its path; nothing stands in for them."
         ) from error
-    if label is None and len(found.target_names) != 1:
-        raise InputError(f"problem.label: {data} names {len(found.target_names)} label columns; name one.")
-    label, columns = label or str(found.target_names[0]), [str(column) for column in found.frame.columns]
+    if label is None and len(fetched.target_names) != 1:
+        raise InputError(f"problem.label: {data} names {len(fetched.target_names)} label columns; name one.")
+    label, columns = label or str(fetched.target_names[0]), [str(column) for column in fetched.frame.columns]
     if label not in columns:
         raise InputError(f"problem.label: {data} has no column {quoted(label)}; {nearest(label, columns)}.")
     rules = rules or ColumnRules()
     rules.require_columns(columns, [label], data)
     names = rules.names(column for column in columns if column != label)
-    features = encode_features(cells_of(found.frame, rules.raw(names)), names, rules, f"problem.data: {data}")
-    return Table(features, np.asarray(found.frame[label]), names)
+    features = encode_features(cells_of(fetched.frame, rules.raw(names)), names, rules, f"problem.data: {data}")
+    return Table(features, np.asarray(fetched.frame[label]), names)
 
 
 HUGGINGFACE = "huggingface:"
@@ -644,7 +644,7 @@ def load_huggingface(
             '"huggingface:owner/name@" and the 40 hexadecimal digits of a commit (on its page: Files, History).'
         )
     try:
-        found = _from_hub(name[1], name[2], name[3])
+        splits = _from_hub(name[1], name[2], name[3])
     except ImportError:
         raise InputError(
             f'problem.data: {data} needs the package datasets. Run: pip install "decentral_dp[huggingface]".'
@@ -655,10 +655,10 @@ def load_huggingface(
             f"({' '.join(str(error).split())[:200]}). Run once where there is a network, or save the records as CSV "
             "and give its path; nothing stands in for them."
         ) from error
-    parts = {split: found[split] for split in SPLITS if split in found}
+    parts = {split: splits[split] for split in SPLITS if split in splits}
     if not parts:
         raise InputError(
-            f"problem.data: {data} has the splits {', '.join(map(str, found))}, but one of {', '.join(SPLITS)} is "
+            f"problem.data: {data} has the splits {', '.join(map(str, splits))}, but one of {', '.join(SPLITS)} is "
             "wanted. Save the records as CSV and give its path."
         )
     return _of_splits(parts, data, label or "label", classes, agent, certified)
@@ -668,10 +668,10 @@ def _from_hub(name: str, configuration: str | None, commit: str) -> Mapping[str,
     # Slow to import.
     import datasets
 
-    found: Mapping[str, Any] = datasets.load_dataset(
+    splits: Mapping[str, Any] = datasets.load_dataset(
         name, configuration, revision=commit, cache_dir=str(cache_folder() / "huggingface")
     )
-    return found
+    return splits
 
 
 def _of_splits(

@@ -321,10 +321,10 @@ class _Episode(NamedTuple):
 
 def _environment(name: str, environment: Environment, longest: int) -> Any:
     """The environment of gymnasium, quiet. Raises InputError where a package is missing."""
-    found = {}
+    packages = {}
     for package in environment.needs:
         try:
-            found[package] = importlib.import_module(package)
+            packages[package] = importlib.import_module(package)
         except ImportError as error:
             installed = _DISTRIBUTION_OF[package]
             raise InputError(
@@ -332,9 +332,9 @@ def _environment(name: str, environment: Environment, longest: int) -> Any:
                 f'{installed}, or give trajectories of your own in a .npz file with "observations", "rewards" and '
                 '"lengths".'
             ) from error
-    gymnasium = found["gymnasium"]
-    if "ale_py" in found:
-        ale = found["ale_py"]
+    gymnasium = packages["gymnasium"]
+    if "ale_py" in packages:
+        ale = packages["ale_py"]
         ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
         gymnasium.register_envs(ale)
     # Its checker warns of what is none of the user's business.
@@ -342,11 +342,11 @@ def _environment(name: str, environment: Environment, longest: int) -> Any:
 
 
 def _episode(made: Any, environment: Environment, coins: np.random.Generator, longest: int) -> _Episode:
-    seen, _ = made.reset(seed=int(coins.integers(2**31))) if environment.starts_at_random else made.reset()
-    observations, terminal = [np.array(seen, dtype=np.float64)], False
+    observation, _ = made.reset(seed=int(coins.integers(2**31))) if environment.starts_at_random else made.reset()
+    observations, terminal = [np.array(observation, dtype=np.float64)], False
     rewards: list[float] = []
     while len(rewards) < longest and not terminal:
-        seen, reward, terminal, _, _ = made.step(environment.act(seen, coins))
-        observations.append(np.array(seen, dtype=np.float64))
+        observation, reward, terminal, _, _ = made.step(environment.act(observation, coins))
+        observations.append(np.array(observation, dtype=np.float64))
         rewards.append(float(reward))
     return _Episode(np.stack(observations), np.array(rewards), bool(terminal))

@@ -291,8 +291,8 @@ class Host:
         ends = np.cumsum([v.shape[1] for v in released.values()])
         came = stacked[weights.indices]
         if self._node.compression is not None:
-            moved = self._node.compression.consensus * (came - self._replica(released)[rows])
-            came = released.concatenate()[rows] + moved
+            correction = self._node.compression.consensus * (came - self._replica(released)[rows])
+            came = released.concatenate()[rows] + correction
         parts = np.split(came, ends[:-1], axis=1)
         heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         if self._arriving is None:

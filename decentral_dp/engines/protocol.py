@@ -485,14 +485,14 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
             if j != k:
                 read[j].update((np.intersect1d(node.mixing.indices, rows) - rows[0]).tolist())
     sent = [np.array(sorted(rows), dtype=np.int64) for rows in read]
-    found = []
+    all_boundaries = []
     for k, node in enumerate(nodes):
         kept = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
         mixing = sp.csr_array(node.mixing[:, kept])
         own = node.neighbours.index(k) if k in node.neighbours else None
         others = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
-        found.append(Boundary(sent[k], own, mixing, kept, node.agents, others))
-    return found
+        all_boundaries.append(Boundary(sent[k], own, mixing, kept, node.agents, others))
+    return all_boundaries
 
 
 def _segments(node: AgentNode, sizes: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:

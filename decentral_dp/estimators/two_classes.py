@@ -200,15 +200,15 @@ def infer_classes(labels: NDArray[Any]) -> NDArray[Any]:
     Raises:
         InputError: they have one class.
     """
-    found = np.unique(labels)
-    if len(found) < 2:
-        raise InputError(f"y has one class, {found[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise InputError(f"y has one class, {classes[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
     warnings.warn(
         "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
         PrivacyWarning,
         stacklevel=4,
     )
-    return found
+    return classes
 
 
 def refuse_others(estimator: str, others: Iterable[str]) -> None:
@@ -305,7 +305,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
         order = public_generator(0 if seed is None else seed, "validation").permutation(n)
         labels = np.where(positive, 1.0, -1.0)
         train, validation = order[aside:], order[:aside]
-        found = tune(
+        tuned = tune(
             train=(rows[train], labels[train]),
             validation=(rows[validation], labels[validation]),
             epsilon=self.epsilon,
@@ -317,11 +317,11 @@ class PrivateLogisticRegressionCV(TwoClasses):
             lam=self.lam,
             seed=seed,
         )
-        self.weight_, self.path_ = found.weight, found.path
+        self.weight_, self.path_ = tuned.weight, tuned.path
         d = features.shape[1]
-        intercept = float(found.model[d]) if self.fit_intercept else 0.0
-        cost = Cost(found.ledger, float(found.budget.epsilon[0]), found.budget.delta, found.statement)
-        return Fitted(found.model[:d], intercept, cost)
+        intercept = float(tuned.model[d]) if self.fit_intercept else 0.0
+        cost = Cost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
+        return Fitted(tuned.model[:d], intercept, cost)
 
 
 # Scores of the two classes on the scale of probabilities, so that their middle has a logit.

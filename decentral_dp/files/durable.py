@@ -82,13 +82,13 @@ def salt_in(folder: Path) -> bytes:
     """
     path = folder / SALT
     try:
-        kept = bytes.fromhex(path.read_text(encoding="ascii").strip())
+        salt = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except (OSError, ValueError):
-        kept = b""
-    if len(kept) != BYTES:
-        kept = new_salt()
-        write_whole(path, f"{kept.hex()}\n".encode("ascii"), OWNERS)
-    return kept
+        salt = b""
+    if len(salt) != BYTES:
+        salt = new_salt()
+        write_whole(path, f"{salt.hex()}\n".encode("ascii"), OWNERS)
+    return salt
 
 
 def has_salt(folder: Path) -> bool:

@@ -29,8 +29,8 @@ def package_digest() -> str:
 def versions() -> dict[str, str]:
     """Versions of this package and of what computes its numbers, as far as it is installed."""
     names = ("decentral_dp", "numpy", "scipy", "scikit-learn", "torch", "ray")
-    found = {n: version for n in names if (version := _version(n)) is not None}
-    return {"python": platform.python_version(), **found}
+    version_of = {n: version for n in names if (version := _version(n)) is not None}
+    return {"python": platform.python_version(), **version_of}
 
 
 @functools.cache

@@ -62,13 +62,13 @@ def regular(path: Path, where: str) -> Path:
         decentral_dp.errors.InputError: problem.data: "/dev/zero" is a device; give a regular file.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return path
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode))
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is not None:
         raise InputError(f"{where}: {quoted_path(path)} is {kind}; give a regular file.")
-    refuse_above(found.st_size, f"{where}: {quoted_path(path)} has", stat.S_ISREG(found.st_mode))
+    refuse_above(status.st_size, f"{where}: {quoted_path(path)} has", stat.S_ISREG(status.st_mode))
     return path
 
 
@@ -178,5 +178,5 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     if math.prod(shape) * dtype.itemsize > info.file_size or min(shape, default=0) < 0:
         raise ValueError(f"the header of {info.filename} states more numbers than it holds")
     with archive.open(info) as member:
-        found: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-    return found
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+    return array

@@ -13,14 +13,14 @@ _PARSED_ANEW = 5
 
 def definitions(path: Path) -> dict[str, int]:
     """Name → line of the public classes and functions at the top of a file; without named tuples, classes first."""
-    found: list[ast.ClassDef | ast.FunctionDef] = []
+    names: list[ast.ClassDef | ast.FunctionDef] = []
     for statement in _statements(path):
         if isinstance(statement, ast.ClassDef) and not any(_name(base) in _VALUES for base in statement.bases):
-            found.append(statement)
+            names.append(statement)
         if isinstance(statement, ast.FunctionDef):
-            found.append(statement)
-    found.sort(key=lambda s: isinstance(s, ast.FunctionDef))
-    return {s.name: s.lineno for s in found if not s.name.startswith("_")}
+            names.append(statement)
+    names.sort(key=lambda s: isinstance(s, ast.FunctionDef))
+    return {s.name: s.lineno for s in names if not s.name.startswith("_")}
 
 
 def line_at_top(path: Path, name: str) -> int | None:

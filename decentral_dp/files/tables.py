@@ -107,15 +107,15 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
         >>> [(key.name, key.required) for key in declared_keys(regression)]
         [('ridge', False)]
     """
-    hints, found = get_type_hints(make, include_extras=True), []
+    hints, keys = get_type_hints(make, include_extras=True), []
     for name, parameter in inspect.signature(make).parameters.items():
         kind = without_none(hints[name])
         described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Key)), None)
         if described is not None:
             bounds = tuple(m for m in kind.__metadata__ if m is not described)
             checked = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
-            found.append(DeclaredKey(name, checked, described.description, parameter.default is parameter.empty))
-    return tuple(found)
+            keys.append(DeclaredKey(name, checked, described.description, parameter.default is parameter.empty))
+    return tuple(keys)
 
 
 def without_none(hint: Any) -> Any:

@@ -169,8 +169,8 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
     if not stand_in:
         return {}
     # Copies, for they are written into.
-    found = oracle(*(part[stand_in] for part in records)).items()
-    out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in found}
+    outputs = oracle(*(part[stand_in] for part in records)).items()
+    out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in outputs}
     for rows in out.values():
         rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
     return out

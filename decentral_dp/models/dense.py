@@ -87,8 +87,8 @@ class DenseLayers:
         """(g, n): ‖∇φ‖ of every record; of several outputs that of their sum. Arguments as of `outputs_of`."""
         with np.errstate(all="ignore"):
             layers = self._layers(weights)
-            seen = self._activations(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
-            return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm)
+            activations = self._activations(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
+            return self._norms(self._slopes(layers, activations, np.ones_like(activations[-1])), activations, norm)
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
         """ "weight" (o, i) and "bias" (o,) of every layer, with gain and γ multiplied in.
@@ -127,21 +127,21 @@ class DenseLayers:
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
                 away = None if centre is None else centre[agents, None]
-                seen = self._activations(layers, inputs[agents, part], away)
-                slopes = self._slopes(layers, seen, cotangents(agents, part, seen[-1]))
+                activations = self._activations(layers, inputs[agents, part], away)
+                slopes = self._slopes(layers, activations, cotangents(agents, part, activations[-1]))
                 if share:
                     # Of one output |δ| max(1, whole/|δ|) = max(|δ|, whole).
-                    size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), sizes(seen[0], norm)
+                    size, by_features = np.maximum(np.abs(slopes[0][..., 0]), whole), sizes(activations[0], norm)
                     norms = size * ((np.sqrt(by_features) if norm == "l2" else by_features) + UNDERFLOW)
                     apart = clip_factors(self.bias * size, share * bound)[..., None]
                 else:
-                    norms = self._norms(slopes, seen, norm)
+                    norms = self._norms(slopes, activations, norm)
                     if whole:
                         # A bound that is u times as small is a norm that is u times as large; no factor is below 1.
                         norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
                 factors = clip_factors(norms, rest * bound)[..., None]
                 finite = bool((factors > 0.0).all())
-                for (by_rows, bias), slope, a in zip(sums, slopes, seen, strict=False):
+                for (by_rows, bias), slope, a in zip(sums, slopes, activations, strict=False):
                     clipped = slope * factors
                     if not finite:
                         # Zero times infinity is NaN: what counts as nothing has to go before the product.
@@ -170,12 +170,12 @@ class DenseLayers:
         self, layers: list[tuple[Array, Array]], inputs: Array, centre: Array | None = None
     ) -> list[Array]:
         """a_0, …, a_L, each (g, n, width). centre: (g, 1, width) that is taken off the inputs."""
-        seen = [inputs if centre is None else inputs - centre]
+        activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
-            h = np.matmul(seen[-1], by_rows.swapaxes(1, 2))
+            h = np.matmul(activations[-1], by_rows.swapaxes(1, 2))
             h += self.bias * bias[:, None]
-            seen.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
-        return seen
+            activations.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
+        return activations
 
     def _slopes(self, layers: list[tuple[Array, Array]], seen: list[Array], last: Array) -> list[Array]:
         """δ_l (g, n, o) of every layer."""

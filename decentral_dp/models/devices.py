@@ -76,8 +76,8 @@ def module_on(module: Module, device: str) -> Module:
 
 def to_numpy(computed: Tensor) -> Array:
     """The numbers, of the same shape, on the processor, without a gradient tape."""
-    found: Array = (computed if computed.is_cpu else computed.cpu()).numpy(force=True)
-    return found
+    array: Array = (computed if computed.is_cpu else computed.cpu()).numpy(force=True)
+    return array
 
 
 def default_device(device: str) -> AbstractContextManager[Any]:

@@ -83,9 +83,9 @@ def means_by_tile(
         total = []
         for agents, part in tiles(n_agents, n_records, width):
             at = [None if point is None else point[agents] for point in points]
-            found = of_tile(*at, rows[agents, part], *(other[agents, part] for other in others))
-            total = total or [np.zeros((n_agents, some.shape[1])) for some in found]
-            for whole, some in zip(total, found, strict=True):
+            means = of_tile(*at, rows[agents, part], *(other[agents, part] for other in others))
+            total = total or [np.zeros((n_agents, some.shape[1])) for some in means]
+            for whole, some in zip(total, means, strict=True):
                 whole[agents] += some
     for some in total:
         some /= float(max(n_records, 1))

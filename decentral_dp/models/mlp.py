@@ -121,13 +121,13 @@ class Mlp:
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
         with one_thread():
             a, flat = self._shared_tensor(inputs), self._shared_tensor(x)
-            weights, seen = [], [a]
+            weights, activations = [], [a]
             for layer, (by_rows, bias) in zip(self.layers, self._layer_views(flat), strict=True):
                 h = torch.addmm(bias, a, by_rows.T) if layer.bias else a @ by_rows.T
                 a = {"relu": torch.relu, "tanh": torch.tanh}[layer.activation](h) if layer.activation else h
                 weights.append(by_rows)
-                seen.append(a)
-            return to_numpy(a), Tape(weights, seen) if keep else None
+                activations.append(a)
+            return to_numpy(a), Tape(weights, activations) if keep else None
 
     def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         rows, factors = self.clipped_parts(at, extra, bound, since)

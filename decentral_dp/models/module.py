@@ -150,10 +150,10 @@ class TorchModel:
         tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
         draw = np.random.default_rng(1)
         for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
-            found = row_dependence(self._trial_rows(x), tried[turn::2])
-            if found is not None:
+            fault = row_dependence(self._trial_rows(x), tried[turn::2])
+            if fault is not None:
                 raise InputError(
-                    f"{self.source}: the module {found.text}, and no clip bounds what one record moves then; let no "
+                    f"{self.source}: the module {fault.text}, and no clip bounds what one record moves then; let no "
                     "operation run over the first axis, and remember nothing."
                 )
 
@@ -275,8 +275,8 @@ def _rows_of(
     oracle: Callable[[Tensor, Tensor], Rows], records: Tensor, extra: Tensor, shapes: dict[str, tuple[int, ...]]
 ) -> Rows:
     """The rows of all records, NaN where a record's evaluation raises."""
-    found = rows_or_nan(oracle, records, extra)
-    return found or {name: records.new_full((len(records), *shape), torch.nan) for name, shape in shapes.items()}
+    rows = rows_or_nan(oracle, records, extra)
+    return rows or {name: records.new_full((len(records), *shape), torch.nan) for name, shape in shapes.items()}
 
 
 def _cells(module: nn.Module, record: Tensor) -> int:

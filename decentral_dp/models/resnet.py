@@ -87,8 +87,8 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
     module, draw = nn.Sequential(layers).double(), public_generator(seed, "resnet")
     for name, value in trainable(module):
         if value.dim() > 1:
-            drawn = draw.normal(size=tuple(value.shape)) * math.sqrt(2.0 / value[0].numel())
-            value.data = torch.from_numpy(drawn)
+            start = draw.normal(size=tuple(value.shape)) * math.sqrt(2.0 / value[0].numel())
+            value.data = torch.from_numpy(start)
         else:
             value.data.fill_(1.0 if name.endswith("weight") else 0.0)
     return module

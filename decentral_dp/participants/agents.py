@@ -312,15 +312,15 @@ class LocalDataset:
         with np.errstate(all="ignore"):
             for k in range(number):
                 at = at - step * _plain_value(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, at))
-            moved = at - y
+            change = at - y
             if split is None:
-                return moved
-            norms = row_norms(moved, norm)
-            moved = np.where(np.isfinite(norms)[:, None], moved, 0.0)
-        moved = clip_factors(norms, self._clip.bound("y"))[:, None] * moved
+                return change
+            norms = row_norms(change, norm)
+            change = np.where(np.isfinite(norms)[:, None], change, 0.0)
+        change = clip_factors(norms, self._clip.bound("y"))[:, None] * change
         bound = np.full(self.agents.size, self._unit.block_sensitivity(self._clip.bound("y"), self.q))
         sensitivities = {split: Sensitivity(bound, np.ones(self.agents.size), None)}
-        return Bounded(np.zeros_like(moved), moved, sensitivities, norm)
+        return Bounded(np.zeros_like(change), change, sensitivities, norm)
 
     def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
         """What the means of one moment are over: the records seen at round t, or a fresh minibatch for each draw.
@@ -362,7 +362,7 @@ class LocalDataset:
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
         means, used, rates = self._means(t, *at)
-        moved = {} if hidden else self._sensitivities(t, used, rates)
+        sensitivities = {} if hidden else self._sensitivities(t, used, rates)
         out: list[Value] = []
         for term, public in zip(TERMS, regulariser, strict=True):
             mean = means.get(term)
@@ -372,7 +372,12 @@ class LocalDataset:
                 out.append(shared_zeros((self.agents.size, self._width(term))) if public is None else public)
             else:
                 out.append(
-                    Bounded(shared_zeros(mean.shape) if public is None else public, mean, moved[term], self._clip.norm)
+                    Bounded(
+                        shared_zeros(mean.shape) if public is None else public,
+                        mean,
+                        sensitivities[term],
+                        self._clip.norm,
+                    )
                 )
         return Directions(*out)
 
@@ -401,14 +406,14 @@ class LocalDataset:
                     for rows, _, some in groups:
                         rates[split][rows] = some
                 if len(groups) == 1:
-                    found = self._stackable.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
-                    means |= {term: getattr(found, term) for term in wanted}
+                    by_term = self._stackable.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
+                    means |= {term: getattr(by_term, term) for term in wanted}
                     continue
                 means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
                 for rows, stack, _ in groups:
-                    found = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
+                    by_term = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
                     for term in wanted:
-                        means[term][rows] = getattr(found, term)
+                        means[term][rows] = getattr(by_term, term)
             return means, used, rates
         means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
         for row in range(self.agents.size):

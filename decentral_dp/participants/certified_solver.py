@@ -335,7 +335,7 @@ def facts(
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu if penalty is None else penalised_modulus(c, penalty)
     smooth, third = c.b_gyy + share * c.b_fyy, (1.0 + share) * c.c_gyy
-    found = Facts(
+    stated = Facts(
         centre=np.asarray(centre, dtype=np.float64),
         radius=c.radius,
         mu=mu,
@@ -347,13 +347,13 @@ def facts(
         third=third,
         rounding=mean_rounding(counts, len(centre)),
     )
-    if not feasible(found):
+    if not feasible(stated):
         raise InputError(
             f"problem: at this x the lower level's smallest and largest curvatures are {mu:.3g} and {smooth:.3g}, and "
             f"its solutions reach {c.radius:.3g}; float64 cannot certify a solution with {max(counts)} records; raise "
             "the ridge, or narrow the domain of x."
         )
-    return found
+    return stated
 
 
 def feasible(f: Facts) -> bool:

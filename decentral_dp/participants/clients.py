@@ -223,10 +223,10 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
 
     def _with_parameters(self, query: Mapping[str, ClippedQuery]) -> Minimax:
         """The problem, with the public parameters that come with the questions."""
-        given = next(iter(query.values())).parameters
-        if given is None or not isinstance(self.problem, Parametrised):
+        parameters = next(iter(query.values())).parameters
+        if parameters is None or not isinstance(self.problem, Parametrised):
             return self.problem
-        return self.problem.with_parameters(given)
+        return self.problem.with_parameters(parameters)
 
     def _sums(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""

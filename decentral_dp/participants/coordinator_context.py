@@ -355,9 +355,9 @@ class MinimaxContext:
         """
         if not self.noisy:
             return PublicBall(None, math.inf)
-        given = self.clip.bound(_CHANNELS[term]) if term in _CHANNELS else math.inf
+        radius = self.clip.bound(_CHANNELS[term]) if term in _CHANNELS else math.inf
         known = self.problem.public_ball(term, x, y)
-        return known if known is not None and known.radius <= given else PublicBall(None, given)
+        return known if known is not None and known.radius <= radius else PublicBall(None, radius)
 
     def query(
         self,

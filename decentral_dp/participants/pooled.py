@@ -119,11 +119,11 @@ class PooledBounds:
             return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[split]
 
         # How far a train record moves Φ is bounded x by x, and may be taken piece by piece.
-        found: dict[Split, float] = {
+        bounds: dict[Split, float] = {
             "train": worst_case(self.family, low, high, sensitivity("train")),
             "validation": sensitivity("validation")(self.family.constants(low, high)),
         }
-        return self.select_read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
+        return self.select_read(bounds, "lower_grad_y", "upper_grad_y", "upper_grad_x")
 
     def lipschitz(self, low: Array, high: Array) -> float:
         """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
@@ -155,8 +155,8 @@ class PooledBounds:
             ]
 
         kinds: tuple[Split, ...] = ("train", "validation")
-        found = {split: worst_case(self.family, low, high, sensitivity(split)) for split in kinds}
-        return self.select_read(found, *FED)
+        bounds = {split: worst_case(self.family, low, high, sensitivity(split)) for split in kinds}
+        return self.select_read(bounds, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
         """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box.
@@ -339,8 +339,8 @@ class Pooled:
         sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
         lost = 2.0 * bounds.rounding(c, f)
         private = self._implicit(x, y, c, f)
-        found = {split: round_up(s + lost) for split, s in sensitivity.items()}
-        return _as_bounded(private, bounds.select_read(found, *FED[1:]))
+        sensitivities = {split: round_up(s + lost) for split, s in sensitivity.items()}
+        return _as_bounded(private, bounds.select_read(sensitivities, *FED[1:]))
 
     # For mechanisms that draw x ------------------------------------------------------------------------------------
 
@@ -522,7 +522,7 @@ def solutions_along(path: Array, at: Callable[[Array], tuple[certified.Objective
         (n, q), each within `Facts.accuracy` of the minimiser: a fixed function of the path and the records.
     """
     lengths = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
-    found: list[Array] = []
+    solutions: list[Array] = []
     # Solutions with a last correction, which the certificate is not about: a better ground to extrapolate from.
     sharp: list[Array] = []
     records: Array | None = None
@@ -530,16 +530,16 @@ def solutions_along(path: Array, at: Callable[[Array], tuple[certified.Objective
     for k, x in enumerate(path):
         objective, f = at(x)
         if len(f.centre) > certified.DENSE_LIMIT:
-            found.append(certified.minimise(objective, f, found[-1] if found else None))
+            solutions.append(certified.minimise(objective, f, solutions[-1] if solutions else None))
             continue
         before = slice(max(0, k - MOST_POINTS), k)
         guesses = extrapolate(lengths[before], sharp[before], float(lengths[k]))
         start = guesses[min(points, len(guesses)) - 1] if guesses else f.centre
         y, records, last = _solution(objective, f, start, records)
-        found.append(y)
+        solutions.append(y)
         sharp.append(certified.project_to_ball(last, f.centre, f.radius))
         points = _best(guesses, sharp[-1])
-    return np.array(found)
+    return np.array(solutions)
 
 
 def extrapolate(lengths: Array, values: list[Array], at: float) -> list[Array]:
@@ -561,13 +561,13 @@ def extrapolate(lengths: Array, values: list[Array], at: float) -> list[Array]:
         return []
     row = np.array(values)
     away = (at - lengths).reshape(-1, *[1] * (row.ndim - 1))
-    found = [row[-1]]
+    points = [row[-1]]
     with np.errstate(all="ignore"):
         for degree in range(1, len(values)):
             first, last = away[:-degree], away[degree:]
             row = (first * row[1:] - last * row[:-1]) / (first - last)
-            found.append(row[-1])
-    return found
+            points.append(row[-1])
+    return points
 
 
 def _best(guesses: list[Array], truth: Array) -> int:
@@ -595,8 +595,8 @@ def _solution(
             hessian = objective.hessian(y)
             records, correction = hessian - _penalty_hessian(objective, y), certified.cholesky_solver(hessian)
             y, gradient = _chord_steps(objective, f, y, gradient, correction)
-        found = certified.minimise(objective, f, y, gradient)
-        return found, records, found - correction(gradient) if found is y else found
+        solution = certified.minimise(objective, f, y, gradient)
+        return solution, records, solution - correction(gradient) if solution is y else solution
 
 
 def _chord_steps(

@@ -115,9 +115,9 @@ class LowerLevel(NamedTuple):
         alike = np.broadcast_to(self.x, (q, self.x.size)), np.broadcast_to(y, (q, q))
         total = np.array(self.problem.regulariser(*alike, np.eye(q)).hvp)
         for share in self.shares:
-            found = self.problem.matrices(self.x, y, None, share.train, Clip(), ("lower_hessian",))
-            if "lower_hessian" in found:
-                total += share.weight * found["lower_hessian"]
+            matrices = self.problem.matrices(self.x, y, None, share.train, Clip(), ("lower_hessian",))
+            if "lower_hessian" in matrices:
+                total += share.weight * matrices["lower_hessian"]
         return total
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:

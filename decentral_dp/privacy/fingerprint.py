@@ -95,8 +95,8 @@ class _Files:
         """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
         if path not in self._read:
             text = regular(path, "scenario").read_bytes()
-            found = [other.resolve() for name in _names_in(text) for other in self._files_of(name, path.parent)]
-            self._read[path] = blake2b(text).digest(), found
+            imports = [other.resolve() for name in _names_in(text) for other in self._files_of(name, path.parent)]
+            self._read[path] = blake2b(text).digest(), imports
         return self._read[path]
 
     def _files_of(self, name: str, beside: Path) -> list[Path]:
@@ -131,13 +131,13 @@ def _names_in(text: bytes) -> tuple[str, ...]:
 
 def _imported_names(tree: ast.AST) -> set[str]:
     """Dotted names that may be modules, of all that is imported anywhere in a source."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 def _package_of(name: str) -> tuple[list[Path], list[Path]]:
@@ -245,12 +245,12 @@ def _names(code: CodeType) -> set[str]:
 
 def _file_of(value: Any) -> Path | None:
     try:
-        found = inspect.getsourcefile(value)
+        file = inspect.getsourcefile(value)
     except (TypeError, OSError):
         # A class of a notebook, or of a module that Python no longer knows: its functions know where they were written.
         inside = [f for f in vars(value).values() if isinstance(f, FunctionType)] if isinstance(value, type) else []
-        found = inside[0].__code__.co_filename if inside else None
-    return None if found is None or not Path(found).is_file() else Path(found)
+        file = inside[0].__code__.co_filename if inside else None
+    return None if file is None or not Path(file).is_file() else Path(file)
 
 
 def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:

@@ -306,7 +306,7 @@ class Ledger:
 
 def _row(c: ChannelLedger) -> dict[str, object]:
     charged = c.mechanism.charged
-    moved = [end for s in c.sensitivity.values() for end in (s.min(), s.max())] or [0.0]
+    sensitivities = [end for s in c.sensitivity.values() for end in (s.min(), s.max())] or [0.0]
     return {
         "channel": c.channel,
         "mechanism": c.mechanism.name,
@@ -314,8 +314,8 @@ def _row(c: ChannelLedger) -> dict[str, object]:
         "dimension": c.dimension,
         "least scale": float(c.scale.min(initial=np.inf)) if charged else 0.0,
         "largest scale": float(c.scale.max(initial=0.0, where=np.isfinite(c.scale))),
-        "least sensitivity": float(min(moved)),
-        "largest sensitivity": float(max(moved)),
+        "least sensitivity": float(min(sensitivities)),
+        "largest sensitivity": float(max(sensitivities)),
     }
 
 

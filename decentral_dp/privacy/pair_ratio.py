@@ -76,10 +76,10 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
         return float(np.log((own + square * shared) / scales.min() ** 2))
 
     # Looked up here: scipy imports its optimisers when they are first asked for, and hardly any plan does.
-    found = scipy.optimize.minimize_scalar(
+    minimum = scipy.optimize.minimize_scalar(
         error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3}
     )
-    return float(np.exp(found.x))
+    return float(np.exp(minimum.x))
 
 
 def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
@@ -130,10 +130,10 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
     logs = 2.0 * np.log(np.repeat([alone, ratio * alone], [m, i.size]))
     bounds = [(2.0 * np.log(LEAST), 2.0 * np.log(MOST))] * logs.size
     for power in _POWERS:
-        found = scipy.optimize.minimize(
+        minimum = scipy.optimize.minimize(
             error, logs, (power,), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}
         )
-        logs = found.x
+        logs = minimum.x
     scales = np.exp(0.5 * logs)
     shared = csr_matrix((scales[m:], (i, j)), shape=links.shape)
     own, pair = scales[:m], csr_matrix(shared + shared.T)

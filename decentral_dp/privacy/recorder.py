@@ -220,15 +220,15 @@ class _Column:
         """Put what is late where it belongs."""
         if not self.late:
             return
-        (indices, scales, moved, factors), self.late = zip(*self.late, strict=True), []
+        (indices, scales, sensitivities, factors), self.late = zip(*self.late, strict=True), []
         self.gaps.extend(np.diff(indices, prepend=self.last_index).astype(np.float64))
         self.last_index = indices[-1]
         if self.mechanism.charged:
             self.scale.extend(_rows(scales))
         times, once = np.abs(factors), np.ones(len(factors))
         for split in self.sensitivity:
-            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in moved], times))
-            self.rate[split].extend(_multiply_rows([m[split].rate for m in moved], once))
+            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in sensitivities], times))
+            self.rate[split].extend(_multiply_rows([m[split].rate for m in sensitivities], once))
 
     def indices(self) -> IntArray:
         """(n,), ascending."""
@@ -326,16 +326,16 @@ class Recorder:
         for name, drawn_for_it in shared.items():
             column.shared.setdefault(name, Series()).append(drawn_for_it)
         column.distortion = max(column.distortion, distortion)
-        if drawn := [s for s in value.sensitivities.values() if s.batch is not None]:
-            column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
+        if samples := [s for s in value.sensitivities.values() if s.batch is not None]:
+            column.sampling |= {s.sampling for s in samples if (s.rate < 1.0).any()}
             if len(column.sampling) > 1:
                 raise ValueError(f"{channel} at index {index} mixes batches drawn in several ways")
         for split in column.sensitivity:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None:
                 self._check_amplification(index, channel, split, sensitivity)
-            moved = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
-            column.sensitivity[split].append(moved)
+            sensitivity_of = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
+            column.sensitivity[split].append(sensitivity_of)
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
@@ -486,8 +486,8 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
             return pick(first).dense()[:, None]
         out = np.empty((rounds.size, n_agents))
         for agents, column in columns:
-            found = pick(column).dense()
-            out[:, agents] = found if found.ndim > 1 else found[:, None]
+            rows = pick(column).dense()
+            out[:, agents] = rows if rows.ndim > 1 else rows[:, None]
         return out
 
     return ChannelLedger(

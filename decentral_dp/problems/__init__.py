@@ -15,12 +15,12 @@ __all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "SOLVED", "Entry", "Facts"]
 
 def _entries(name: str, solves: Solves) -> dict[str, Entry]:
     """Kind → entry, of the modules in a folder; a module without one is what others share."""
-    folder, found = import_module(f"{__name__}.{name}"), {}
+    folder, entries = import_module(f"{__name__}.{name}"), {}
     for place in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{place.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
-            found[entry.kind] = entry._replace(solves=solves)
-    return found
+            entries[entry.kind] = entry._replace(solves=solves)
+    return entries
 
 
 BILEVEL = dict(sorted((_entries("bilevel", "bilevel") | _entries("training", "bilevel")).items()))

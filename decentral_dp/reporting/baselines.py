@@ -107,10 +107,10 @@ def _price(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
     spent = [(one.privacy.epsilon_max, one.privacy.delta) for one in noised]
     # What is not known is not 0.
     epsilon, delta = (sum(math.inf if cost is None else cost for cost in costs) for costs in zip(*spent, strict=True))
-    said = "All of these read the same records."
+    text = "All of these read the same records."
     if len(noised) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
-        said += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
-        said += f"δ = {delta_text(delta)}."
+        text += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
+        text += f"δ = {delta_text(delta)}."
     if "none" in baselines:
-        said += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
-    return said
+        text += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
+    return text

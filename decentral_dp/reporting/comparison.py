@@ -98,8 +98,10 @@ class ComparedRun:
         status, reason = self.result.status, sentence(self.result.reason, "it has not ended.")
         if self.complete:
             return None if status == "ok" else f"{self.name}: {status}: {reason}"
-        seen = "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
-        return f"{self.name} is not complete ({reason.removesuffix('.')}); {seen}."
+        measured = (
+            "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
+        )
+        return f"{self.name} is not complete ({reason.removesuffix('.')}); {measured}."
 
 
 class ComparisonTable(NamedTuple):
@@ -259,11 +261,11 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with style.package_style():
-            drawn, narrow = comparison_figure(self), comparison_figure(self, columns=1)
-            if drawn is not None:
+            wide, narrow = comparison_figure(self), comparison_figure(self, columns=1)
+            if wide is not None:
                 style.remove_figure(folder / "comparison", ["png", *formats])
-                style.write_figure(drawn, folder / "comparison", ["png", *formats])
-            sections = _sections(self, drawn, narrow)
+                style.write_figure(wide, folder / "comparison", ["png", *formats])
+            sections = _sections(self, wide, narrow)
         path = folder / "comparison.html"
         path.write_text(document(self._title, sections), encoding="utf-8")
         return path
@@ -469,10 +471,10 @@ def _status(run: ComparedRun) -> str:
 
 def _metric_rows(comparison: Comparison) -> ComparisonTable:
     table = comparison.metrics
-    written: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
+    text: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
         epsilon_text(v) if name == "epsilon_spent" else score_text(v)
     )
-    rows = [(str(n), [written(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
+    rows = [(str(n), [text(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
     if rows:
         rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))
@@ -572,20 +574,20 @@ def _legend_entry(run: ComparedRun, label: str) -> str:
 def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:
     spent = name == "epsilon_spent"
     # On a logarithmic axis there is no point for an ε of 0 or ∞.
-    drawn = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
-    for k, c in drawn:
+    curves_shown = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
+    for k, c in curves_shown:
         marker = "o" if c.rounds.size <= 25 else None
         ax.plot(c.rounds, c.mean, _dash(k), color=_colour(k), marker=marker)
         if c.overflow is not None:
             ax.axvline(c.overflow, color=_colour(k), linestyle=":", linewidth=1.2)
-    values = np.concatenate([c.mean for _, c in drawn]) if drawn else np.zeros(0)
+    values = np.concatenate([c.mean for _, c in curves_shown]) if curves_shown else np.zeros(0)
     if spent:
         style.log_axis(ax, "y", values)
     elif "accuracy" in name or "auc" in name:
         style.flat_axis(ax, values)
     else:
         style.value_axis(ax, values)
-    ends = [float(c.rounds[-1]) for _, c in drawn if c.rounds[-1] > 0]
+    ends = [float(c.rounds[-1]) for _, c in curves_shown if c.rounds[-1] > 0]
     if ends and max(ends) > _LONGEST_RATIO * min(ends):
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_xlim(left=0.0)
@@ -599,6 +601,6 @@ def _missing_words(name: str, curves: Sequence[Curve | None], runs: Sequence[Com
     endless = [
         run.name for run in runs if name == "epsilon_spent" and math.isinf(run.result.privacy.epsilon_max or 0.0)
     ]
-    said = [f"not measured by {', '.join(missing)}"] if missing else []
-    said += [f"∞: {', '.join(endless)}"] if endless else []
-    return f" ({'; '.join(said)})" if said else ""
+    parts = [f"not measured by {', '.join(missing)}"] if missing else []
+    parts += [f"∞: {', '.join(endless)}"] if endless else []
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -139,5 +139,5 @@ def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> st
         >>> sentence("it ended"), sentence(None)
         ('it ended.', 'No reason was recorded.')
     """
-    said = (text or "").strip() or otherwise
-    return said if said[-1] in ".!?" else f"{said}."
+    stated = (text or "").strip() or otherwise
+    return stated if stated[-1] in ".!?" else f"{stated}."

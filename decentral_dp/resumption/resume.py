@@ -163,15 +163,15 @@ def resume(
         done = resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
         remote.upload(place, folder)
         return done
-    begun = kind, place = find_resumable(Path(folder))
+    task = kind, place = find_resumable(Path(folder))
     if kind is Kind.RUN:
         return Run.resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
-    given = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
-    refuse_for_others(kind, place, [name for name, value in given.items() if value is not None])
+    options = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
+    refuse_for_others(kind, place, [name for name, value in options.items() if value is not None])
     from decentral_dp.reporting.notebook_progress import show_progress
 
-    with show_progress(progress, begun.unit) as callback:
-        return resume_other(begun, callback)
+    with show_progress(progress, task.unit) as callback:
+        return resume_other(task, callback)
 
 
 def resume_other(

@@ -33,7 +33,7 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
     Raises:
         InputError: the records are with their agents, or the guarantee is that of a paper.
     """
-    s, found = c.scenario, dict[str, Scenario]()
+    s, scenarios = c.scenario, dict[str, Scenario]()
     if s.privacy.guarantee == "as_printed":
         raise InputError(
             'baselines: they are run at the same certified ε, and privacy.guarantee is "as_printed". Take "certified".'
@@ -44,13 +44,13 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
             "baselines out."
         )
     if not job.central and job.n_agents > 1:
-        found["alone"] = _without_links(s, job, pools_records=None)
+        scenarios["alone"] = _without_links(s, job, pools_records=None)
         # The server's only agent holds the records of all: as a unit it would be all of them.
         if job.unit.records is not None:
-            found["central"] = _without_links(s, job, pools_records=True)
+            scenarios["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
-        found["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
-    return {name: build(resolve(scenario)) for name, scenario in found.items()}
+        scenarios["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
+    return {name: build(resolve(scenario)) for name, scenario in scenarios.items()}
 
 
 def _without_links(s: Scenario, job: Job, pools_records: bool | None) -> Scenario:

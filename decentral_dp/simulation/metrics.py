@@ -134,9 +134,9 @@ class Evaluator:
         """How long `rows` of these values will take, by the scores of one agent; the hypergradient is not counted."""
         # Records are put together once for all evaluations.
         _ = self._pooled_records
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._scores({channel: value[:1] for channel, value in seen.published.items()})
-        return (time.perf_counter() - begun) * len(scored_agents(len(self.agents))) * (2 if averaged else 1)
+        return (time.perf_counter() - start) * len(scored_agents(len(self.agents))) * (2 if averaged else 1)
 
     def _with_lower_solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """The values, with the exact lower solution at every x where no y is among them."""

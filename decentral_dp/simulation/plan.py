@@ -456,8 +456,8 @@ def _print_theorem(out: Console, found: Mapping[str, Any] | None) -> None:
     for case in found["cases"]:
         table.add_column(case["case"].partition(" ")[0], justify="center")
     for condition, gap in failing.items():
-        asked = ["×" if any(c["condition"] == condition for c in case["conditions"]) else "" for case in found["cases"]]
-        table.add_row(Text(condition), f"{abs(gap):.3g}", *asked)
+        marks = ["×" if any(c["condition"] == condition for c in case["conditions"]) else "" for case in found["cases"]]
+        table.add_row(Text(condition), f"{abs(gap):.3g}", *marks)
     out.print(Padding(table, (1, 0, 0, 0)))
 
 
@@ -469,8 +469,8 @@ def _prices(listed: Sequence[ReleasePrice]) -> list[tuple[str, ...]]:
     for entry in listed:
         cells = [price_text(entry.price.get(split), entry.unit) for split in kinds]
         share = max(entry.rate.values(), default=1.0)
-        drawn = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
-        rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *drawn))
+        rates = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
+        rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *rates))
     return rows
 
 
@@ -508,8 +508,8 @@ def baselines(job: Job) -> dict[str, float]:
         with np.errstate(all="ignore"):
             squared = float(np.mean(np.square(held_out - known.mean())))
             explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
-        found = {"test_rmse": math.sqrt(squared) * unit, **explained}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+        scores = {"test_rmse": math.sqrt(squared) * unit, **explained}
+        return {name: value for name, value in scores.items() if math.isfinite(value)}
     known = known.astype(np.int64)
     commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
     return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}

@@ -223,9 +223,9 @@ class Run:
         from decentral_dp.reporting.plots import RunPlots
 
         ledger = self.ledger
-        kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
+        rows = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
         scenario = self.scenario.model_dump()
-        return RunPlots(drawing_of(self.result, scenario, self.metrics, kept, self.published.get("x")))
+        return RunPlots(drawing_of(self.result, scenario, self.metrics, rows, self.published.get("x")))
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
@@ -317,7 +317,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
             **({"unmeasured": job.unmeasured} if job.unmeasured else {}),
-            **({"learning": said} if (said := learning(job, outcome, metrics, ends)) else {}),
+            **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
         # Of a bilevel method it goes without saying.
@@ -617,9 +617,9 @@ def longer_job(
     )
     if rounds is None:
         return current
-    asked = current.scenario.algorithm.rounds
-    if not asked < rounds <= _LIMIT:
-        raise _rounds_error(rounds, f" is not more than the {asked} rounds that are planned, or more than {_LIMIT}.")
+    total = current.scenario.algorithm.rounds
+    if not total < rounds <= _LIMIT:
+        raise _rounds_error(rounds, f" is not more than the {total} rounds that are planned, or more than {_LIMIT}.")
     if current.plans_ahead:
         raise _rounds_error(
             rounds,
@@ -676,8 +676,8 @@ def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
 
 def _releases_until(ledger: Ledger, rounds: int) -> Ledger:
     """The releases that are out after so many rounds, without the channels that have none yet."""
-    begun = ledger.truncate(rounds)
-    return replace(begun, channels=tuple(c for c in begun.channels if c.rounds.size))
+    until = ledger.truncate(rounds)
+    return replace(until, channels=tuple(c for c in until.channels if c.rounds.size))
 
 
 def charge_interruption(job: Job, interruption: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:

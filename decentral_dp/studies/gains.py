@@ -190,7 +190,7 @@ def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
         For each pair the levels that pay and than which none that is no larger in both axes pays.
     """
     by = [axis for axis in (gain.x, gain.y) if axis is not None]
-    found = []
+    levels = []
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
         good = [tuple(row) for row in rows[rows["verdict"] == PAYS][by].itertuples(index=False)]
@@ -199,8 +199,8 @@ def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
         # The largest gain that can be told from 0, where there is one.
         shown = known[known["verdict"] == PAYS] if good else known
         best = None if shown.empty else max(shown.to_dict("records"), key=lambda row: float(row["mean"]))
-        found.append(Start(pair.name, least, best, len(rows), len(good)))
-    return found
+        levels.append(Start(pair.name, least, best, len(rows), len(good)))
+    return levels
 
 
 def _is_below(one: Sequence[Label], other: Sequence[Label]) -> bool:
@@ -212,10 +212,10 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
     """Say where each pair of a gain begins to pay, or that it does nowhere here, one sentence each."""
     by = [axis for axis in (gain.x, gain.y) if axis is not None]
     names = [metric_stem(axis) for axis in by]
-    said = []
+    parts = []
     for start in starts(gain, table):
         if start.best is None:
-            said.append(f"{start.pair}: not measured.")
+            parts.append(f"{start.pair}: not measured.")
             continue
         row = start.best
         at = ", ".join(f"{name} {label_text(row[axis])}" for name, axis in zip(names, by, strict=True))
@@ -223,15 +223,15 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
             f"{power_text(row['mean'])}{spread_text(row['mean'], row['low'], row['high'])} (n = {row['n']}) at {at}"
         )
         if not start.levels:
-            said.append(f"{start.pair}: pays at none of {start.n_levels} levels; the largest gain is {largest}.")
+            parts.append(f"{start.pair}: pays at none of {start.n_levels} levels; the largest gain is {largest}.")
             continue
         where = " or ".join(
             ", ".join(f"{name} {label_text(value)}" for name, value in zip(names, level, strict=True))
             for level in start.levels
         )
         count = f"{start.n_paying} of {start.n_levels} levels"
-        said.append(f"{start.pair}: pays at {count}, from {where}; the largest gain is {largest}.")
-    return said
+        parts.append(f"{start.pair}: pays at {count}, from {where}; the largest gain is {largest}.")
+    return parts
 
 
 # Inches that a panel needs at least, and those of the colour bar with its words, where a width is given.
@@ -346,14 +346,14 @@ def _panel_height(gain: Gain, rows: pd.DataFrame) -> Callable[[float], float]:
 
 
 def _caption(gain: Gain, rows: pd.DataFrame, confidence: float) -> str:
-    said = [f"Means of n = {counts_text(rows['n'])} differences, seed by seed, at equal ε"]
+    parts = [f"Means of n = {counts_text(rows['n'])} differences, seed by seed, at equal ε"]
     intervals = described_intervals(["student"], confidence)
     if gain.y is None:
-        said.append(intervals)
+        parts.append(intervals)
     else:
         there = set(rows["verdict"])
-        said.append(f"{intervals}. {', '.join(words for name, words in _MEANINGS.items() if name in there)}")
+        parts.append(f"{intervals}. {', '.join(words for name, words in _MEANINGS.items() if name in there)}")
     failed, pairs = int(rows["failed"].sum()), int(rows["pairs"].sum())
     if failed:
-        said.append(f"{failed} of {pairs} pairs failed")
-    return ". ".join(said) + "."
+        parts.append(f"{failed} of {pairs} pairs failed")
+    return ". ".join(parts) + "."

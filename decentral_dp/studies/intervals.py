@@ -293,19 +293,19 @@ def decide(
     b = np.array([right[s] if isinstance(right, Mapping) else right for s in seeds], dtype=np.float64)
     if not seeds:
         return Decision(UNDECIDED, 0, Interval(math.nan, math.nan, math.nan), False)
-    found = []
+    decisions = []
     for sign, scale, bound in _bounds(b, compare, factor):
         if counts:
-            found.append(_of_counts(a, b, sign, scale, confidence, not isinstance(right, Mapping)))
+            decisions.append(_of_counts(a, b, sign, scale, confidence, not isinstance(right, Mapping)))
         else:
             with np.errstate(invalid="ignore"):
                 differences = np.where(a == bound, 0.0, sign * (a - bound))
-            found.append(_of_values(differences, confidence, exact))
-    least = min(found, key=lambda slack: math.inf if math.isnan(slack.value) else slack.value)
+            decisions.append(_of_values(differences, confidence, exact))
+    least = min(decisions, key=lambda slack: math.inf if math.isnan(slack.value) else slack.value)
     strict = compare != "within"
-    if any(slack.high < 0.0 or (strict and slack.high == 0.0) for slack in found):
+    if any(slack.high < 0.0 or (strict and slack.high == 0.0) for slack in decisions):
         outcome = REFUTED
-    elif all(slack.low > 0.0 or (not strict and slack.low == 0.0) for slack in found):
+    elif all(slack.low > 0.0 or (not strict and slack.low == 0.0) for slack in decisions):
         outcome = HOLDS
     else:
         outcome = UNDECIDED

@@ -105,9 +105,9 @@ def _check_round(place: str, at: int | None, kept: Literal["last", "all"] | list
     """Refuse a round whose values the study does not keep."""
     if at is None or kept == "all" or (kept != "last" and at in kept):
         return
-    said = "the end alone" if kept in ("last", []) else f"rounds {', '.join(map(str, kept))}"
+    words = "the end alone" if kept in ("last", []) else f"rounds {', '.join(map(str, kept))}"
     raise InputError(
-        f'{place}: got {at}, but of {said} the values are kept. Set rounds = "all", or to a list with {at}; leave '
+        f'{place}: got {at}, but of {words} the values are kept. Set rounds = "all", or to a list with {at}; leave '
         "round out for the end."
     )
 
@@ -197,10 +197,10 @@ def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
 def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
     """Write one sentence for every name that no cell has measured, and for every picture without numbers."""
     there = set(measured["name"])
-    found = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
+    sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
     for plot in study.plots:
         if plot.name not in drawn and plot.x == "round" and measured["last"].all():
-            found.append(
+            sentences.append(
                 f"plots ({plot.name}): not drawn, for no cell was measured at the rounds of the study; set rounds = "
                 '"all".'
             )
@@ -209,10 +209,10 @@ def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str
         lost = [name for name in wanted if name not in there]
         if plot.name not in drawn:
             what = ", ".join(map(quoted, lost or wanted))
-            found.append(f"plots ({plot.name}): not drawn, for none of its cells has measured {what}.")
+            sentences.append(f"plots ({plot.name}): not drawn, for none of its cells has measured {what}.")
         elif lost:
-            found.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")
-    return found
+            sentences.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")
+    return sentences
 
 
 def group_measures() -> dict[str, dict[str, Measure]]:
@@ -279,10 +279,10 @@ def epsilon_words(name: str, cells: pd.DataFrame) -> str:
     """
     if name in CLAIMS:
         return "claimed, not proved"
-    found, at = guarantees(cells) if name in BUDGETS or name.startswith(CERTIFIED) else [], deltas(name, cells)
+    parts, at = guarantees(cells) if name in BUDGETS or name.startswith(CERTIFIED) else [], deltas(name, cells)
     if name.startswith(LINEAR):
-        found = ["linear, no bound for training"]
-    words = found[:1] if len(found) == 1 else ["target"] if name == "privacy.epsilon" else []
+        parts = ["linear, no bound for training"]
+    words = parts[:1] if len(parts) == 1 else ["target"] if name == "privacy.epsilon" else []
     return ", ".join(words + ([f"δ = {delta_text(at[0])}"] if len(at) == 1 else []))
 
 

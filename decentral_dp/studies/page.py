@@ -142,7 +142,7 @@ def study_page(
     """
     study, cells, table = found.study, found.cells, study_table(found.measurements)
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
-    drawn = [
+    pictures = [
         _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
         for name, title in named
         if (path := plots / f"{name}.png").exists()
@@ -155,7 +155,7 @@ def study_page(
         *_guarantee(study, cells, notes),
         *_gains(found.gain_sentences),
         *claims_section(found.verdicts),
-        *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
+        *([tag("h2", "Pictures"), tag("div", *pictures, class_="figures")] if pictures else []),
         *interactive,
         tag("h2", "Means at the end"),
         tag("div", html(table, "sortable", _MARKS), class_="wide"),
@@ -186,17 +186,17 @@ def _guarantee(study: Study, cells: pd.DataFrame, notes: Sequence[str]) -> list[
     kinds = "; ".join(f"{words}: {n} {'cell' if n == 1 else 'cells'}" for words, n in counts if n)
     linear = any(measure.startswith(LINEAR) for measure in study.measure)
     unsound = " Not so the linear columns: they are no bound for training." if linear else ""
-    found = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.{unsound}")] if kinds else []
+    blocks = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.{unsound}")] if kinds else []
     if study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any():
         words = (
             "every cell has a recorded seed. Whoever knows it can subtract the noise, so these outputs protect nobody. "
             "Every certified ε here is what the same run costs when its noise is secret, which it is when the scenario "
             "states no seed."
         )
-        found.append(tag("p", tag("strong", "These are simulations: "), words, class_="note warn"))
+        blocks.append(tag("p", tag("strong", "These are simulations: "), words, class_="note warn"))
     # As the study names its files, and not where its author keeps them.
-    said = dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)
-    return [*found, *([tag("ul", *(tag("li", note) for note in said))] if said else [])]
+    distinct = dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)
+    return [*blocks, *([tag("ul", *(tag("li", note) for note in distinct))] if distinct else [])]
 
 
 def failures_note(cells: pd.DataFrame) -> list[Html]:
@@ -212,10 +212,10 @@ def failures_note(cells: pd.DataFrame) -> list[Html]:
 
 def _gains(gains: Sequence[tuple[str, Sequence[str]]]) -> list[Html]:
     """Where each pair begins to pay."""
-    said = [
+    blocks = [
         tag("div", tag("p", tag("strong", title)), tag("ul", *(tag("li", s) for s in found))) for title, found in gains
     ]
-    return [tag("h2", "Gains"), *said] if said else []
+    return [tag("h2", "Gains"), *blocks] if blocks else []
 
 
 def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
@@ -287,10 +287,10 @@ def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]
 
 def _pictures(measured: Measured, gains: pd.DataFrame | None = None) -> dict[str, bytes]:
     """Name → PNG of every picture that has numbers, those of gains where these are given."""
-    drawn = {name: png_of(figure) for name, figure in study_figures(measured)}
+    images = {name: png_of(figure) for name, figure in study_figures(measured)}
     if gains is not None:
-        drawn |= {name: png_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
-    return drawn
+        images |= {name: png_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
+    return images
 
 
 # Beyond so many panels the pictures are enough.
@@ -314,14 +314,14 @@ def interactive_figures(measured: Measured) -> list[Html]:
     Raises:
         InputError: plotly is not installed.
     """
-    drawn = [part for plot in measured.study.plots for part in _figures(plot, measured)]
-    if not drawn:
+    blocks = [part for plot in measured.study.plots for part in _figures(plot, measured)]
+    if not blocks:
         return []
     with needing("interactive"):
         from plotly.offline import get_plotlyjs
     hint = "Point at a value for its numbers, click a name to hide it, drag to zoom, click twice to go back."
     script = tag("script", Html(get_plotlyjs().replace("</script", "<\\/script")))
-    return [tag("h2", "Interactive pictures"), tag("p", hint, class_="small"), script, *drawn]
+    return [tag("h2", "Interactive pictures"), tag("p", hint, class_="small"), script, *blocks]
 
 
 def require_plotly() -> None:
@@ -377,7 +377,7 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
     name, colour = ", ".join(filter(None, (line.value, line.measure if named else ""))), line.colour
     good, lost = own[own["n"] > 0], own[own["n"] == 0]
     others = [axis for axis in axes if axis not in (plot.x, plot.lines)]
-    said = [
+    texts = [
         " · ".join([f"{own_name(a)} {row[a]}" for a in others] + [f"n {row['n']}, failed {row['failed']}"])
         for row in good.to_dict("records")
     ]
@@ -388,7 +388,7 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
         "mode": "lines+markers" if part.is_joined else "markers",
         "x": _x_values(part, good),
         "y": _plain(mean),
-        "text": said,
+        "text": texts,
         "marker": {"color": colour, "symbol": _SYMBOLS[line.marker], "size": 7},
         "line": {"color": colour},
     }
@@ -398,8 +398,8 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
         measured["error_y"] = {"type": "data", "symmetric": False, **spread}
     if not len(lost) or plot.x not in axes:
         return [measured]
-    drawn = part.drawn_means
-    finite = [v for v in _plain(drawn["low"].fillna(drawn["mean"]).astype(float)) if v is not None]
+    means = part.drawn_means
+    finite = [v for v in _plain(means["low"].fillna(means["mean"]).astype(float)) if v is not None]
     bottom = min(finite, default=float("y" in plot.log))
     failed = {
         "type": "scatter",

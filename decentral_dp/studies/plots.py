@@ -138,15 +138,15 @@ def caption(
     of = "" if (rows["n"] == total).all() else f" of {total}"
     noun = "cell" if n == "1" and not of else "cells"
     ended = ", those that ended ok" if of else ""
-    said = [f"n = {n}{of} {noun} a {'line' if over_rounds else 'point'}{ended}"]
-    said.append(described_intervals(rows["interval"], confidence) or "No intervals")
+    parts = [f"n = {n}{of} {noun} a {'line' if over_rounds else 'point'}{ended}"]
+    parts.append(described_intervals(rows["interval"], confidence) or "No intervals")
     if not cells["status"].isin(GOOD).all():
-        said.append(failures_text(cells).removesuffix("."))
+        parts.append(failures_text(cells).removesuffix("."))
     if unplaced:
         names = [" ".join(map(label_text, labels)) for labels in dict.fromkeys(unplaced)]
         others = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
-        said.append(f"Failed, and without a place here: {', '.join(names[:_MOST_NAMES])}{others}")
-    return ". ".join([*said, *more]) + "."
+        parts.append(f"Failed, and without a place here: {', '.join(names[:_MOST_NAMES])}{others}")
+    return ". ".join([*parts, *more]) + "."
 
 
 # An inch holds about so many letters of a legend; a handle takes the room of some more.
@@ -490,9 +490,9 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     more += _coincidences(alike, [label_text(panel) for panel in panels])
     if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
-    said = caption(data.drawn_means, data.cells, study.confidence, data.over_rounds, unplaced, more)
+    text = caption(data.drawn_means, data.cells, study.confidence, data.over_rounds, unplaced, more)
     legend(figure, data, lines)
-    finish(figure, study, plot.title, said, lambda width: panel_height(width, across, down))
+    finish(figure, study, plot.title, text, lambda width: panel_height(width, across, down))
     return figure
 
 
@@ -531,9 +531,9 @@ def _marker_groups(data: PlotData, also: Sequence[str]) -> list[dict[str, Label]
     still = [name for name in also if _has_equal_means(at, [other for other in axes if other != name])]
     present = {tuple(row) for row in rows[still].itertuples(index=False)}
     each = itertools.product(*(axes[name].labels for name in still))
-    found = [dict(zip(still, labels, strict=True)) for labels in each if labels in present]
+    groups = [dict(zip(still, labels, strict=True)) for labels in each if labels in present]
     # Beyond what there are markers for, the foot alone says that they vary.
-    return found if 1 < len(found) <= len(MARKERS) else [{}]
+    return groups if 1 < len(groups) <= len(MARKERS) else [{}]
 
 
 def _has_equal_means(at: pd.DataFrame, others: Sequence[str]) -> bool:
@@ -550,24 +550,24 @@ def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> l
         return []
     logarithmic = "y" in plot.log and bool((finite > 0.0).all())
     span = float(np.ptp(np.log(finite) if logarithmic else finite)) or 1.0
-    seen: list[tuple[Array, list[str]]] = []
+    curves: list[tuple[Array, list[str]]] = []
     for line in lines:
-        found = rows_of(part.means, line)
-        if not len(found):
+        points = rows_of(part.means, line)
+        if not len(points):
             continue
-        mean = found.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
+        mean = points.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             curve = np.log(mean) if logarithmic else mean
         name = ", ".join(filter(None, (line.value, line.marker_meaning)))
         if not name or len(plot.measures) > 1:
             name = ", ".join(filter(None, (name, axis_label(line.measure, cells, most=1))))
-        for other, names in seen:
+        for other, names in curves:
             if other.size == curve.size and np.allclose(other, curve, rtol=0.0, atol=_LEAST_GAP * span, equal_nan=True):
                 names.append(name)
                 break
         else:
-            seen.append((curve, [name]))
-    return [tuple(names) for _, names in seen if len(names) > 1]
+            curves.append((curve, [name]))
+    return [tuple(names) for _, names in curves if len(names) > 1]
 
 
 def _coincidences(alike: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[str]) -> list[str]:

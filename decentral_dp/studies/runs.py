@@ -94,8 +94,8 @@ def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes) -> str:
         mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
     )
     # Cells of studies that do not ask for pairs keep their names.
-    asked = [content, priced, *(["network"] if network else [])]
-    settings = blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16)
+    parts = [content, priced, *(["network"] if network else [])]
+    settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
 

@@ -317,14 +317,14 @@ def axes(study: Study) -> list[Axis]:
         >>> [(axis.name, axis.labels) for axis in axes(study)], len(cells(study))
         ([('algorithm.rounds', (1, 2))], 4)
     """
-    found = []
+    all_axes = []
     if study.variants:
         names = tuple(v.name for v in study.variants)
         if len(set(names)) < len(names):
             raise InputError(
                 f"variants: two are called {quoted(_first_duplicate(names))}; give each a name of its own."
             )
-        found.append(Axis(VARIANT, names, names))
+        all_axes.append(Axis(VARIANT, names, names))
     outside = _tables_from_outside(study)
     settled = {path for table in (study.set, *(v.set for v in study.variants)) for path, _ in leaves(table)}
     for path, values in leaves(study.grid):
@@ -343,10 +343,12 @@ def axes(study: Study) -> list[Axis]:
                 "Keep one of the two, or put it into the values."
             )
         settled.add(path)
-        found.append(Axis(name, label_all(values), tuple(values)))
-        if len(set(found[-1].labels)) < len(values):
-            raise InputError(f"grid.{name}: {quoted(_first_duplicate(found[-1].labels))} is there twice. Take one out.")
-    return found
+        all_axes.append(Axis(name, label_all(values), tuple(values)))
+        if len(set(all_axes[-1].labels)) < len(values):
+            raise InputError(
+                f"grid.{name}: {quoted(_first_duplicate(all_axes[-1].labels))} is there twice. Take one out."
+            )
+    return all_axes
 
 
 def _first_duplicate(names: Sequence[Label]) -> Label:
@@ -379,13 +381,13 @@ def cells(study: Study) -> list[Cell]:
     if count > MOST_CELLS:
         raise InputError(f"grid: {count} cells are more than {MOST_CELLS}. Vary fewer keys at a time.")
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
-    found = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
-    if not found:
+    covered = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
+    if not covered:
         raise InputError(
             "where: no combination of the grid lies in a part of it. Leave where out to run the whole grid."
         )
-    _check_lists(study, found[0])
-    return found
+    _check_lists(study, covered[0])
+    return covered
 
 
 def _check_lists(study: Study, cell: Cell) -> None:
@@ -451,8 +453,8 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> d
         {'algorithm': {'rounds': 5, 'protocol': 'released'}}
     """
     out = dict(old)
-    for written, value in new.items():
-        key, *rest = key_parts(written) if top else [written]
+    for dotted, value in new.items():
+        key, *rest = key_parts(dotted) if top else [dotted]
         for name in reversed(rest):
             value = {name: value}
         before = out.get(key)

@@ -244,11 +244,11 @@ def _compute_cells(
 def _outdated_files(folder: Path, keys: Collection[str]) -> dict[str, list[Path]]:
     """Key → files of its settings that are of no key: of other inputs, or of another state of the package."""
     by_settings = {key.partition("-")[0]: key for key in keys}
-    found: dict[str, list[Path]] = {}
+    outdated: dict[str, list[Path]] = {}
     for path in folder.glob("*.json"):
         if path.stem not in keys and (key := by_settings.get(path.stem.partition("-")[0])) is not None:
-            found.setdefault(key, []).append(path)
-    return found
+            outdated.setdefault(key, []).append(path)
+    return outdated
 
 
 def _recompute_reason(again: Mapping[str, Sequence[Path]], knew: bool) -> str:
@@ -318,12 +318,12 @@ def _write(
     gains = gain_table(study, values, table)
     (out / "plots").mkdir(exist_ok=True)
     figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
-    drawn = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, study.formats)]
-    left = {out / "plots" / name for name in before} - set(drawn)
+    paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, study.formats)]
+    left = {out / "plots" / name for name in before} - set(paths)
     removed = sorted(path.name for path in left if path.is_file())
     for name in removed:
         (out / "plots" / name).unlink()
-    found = Findings(
+    findings = Findings(
         study,
         varied,
         _select_names(values, study.measure),
@@ -331,23 +331,23 @@ def _write(
         table,
         verdicts,
         computed,
-        missing_measures(study, values, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
+        missing_measures(study, values, {path.stem for path in paths}) if table["status"].isin(GOOD).any() else [],
         out,
         gains,
         removed,
     )
     for name in ("results", "summary", "cells"):
-        write_whole(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
+        write_whole(out / f"{name}.parquet", getattr(findings, name).to_parquet(index=False))
     stated = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
-    texts["table.tex"] = found.to_latex()
+    texts = {"summary.csv": findings.summary.to_csv(index=False), "table.md": findings.to_markdown()}
+    texts["table.tex"] = findings.to_latex()
     if study.gains:
         texts["gains.csv"] = gains.to_csv(index=False)
     moving = interactive_figures(measured) if study.interactive else ()
     texts["report.html"] = study_page(
-        found,
+        findings,
         out / "plots",
         moving,
         [note for record in records for note in record["notes"]],
@@ -360,7 +360,7 @@ def _write(
     write_whole(out / "study.toml", to_toml(study, out).encode())
     # It is complete, and nobody goes on with it.
     (out / STUDY).unlink(missing_ok=True)
-    return found
+    return findings
 
 
 def _plots_before(out: Path) -> set[str]:

@@ -102,9 +102,9 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
             at: dict[str, Any] = dict(zip(by, named if isinstance(named, tuple) else (named,), strict=True))
             total, failed = counts[tuple(at[a] for a in axes)]
             mean, low, high, kind = cell_mean(at["name"], group["value"].to_numpy(), confidence)
-            found: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
-            found |= {"failed": failed, "mean": mean, "low": low, "high": high, "interval": kind}
-            rows.append({**at, **found})
+            entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
+            entry |= {"failed": failed, "mean": mean, "low": low, "high": high, "interval": kind}
+            rows.append({**at, **entry})
     nothing = {"round": 0, "last": True, "n": 0, **dict.fromkeys(("mean", "low", "high"), math.nan), "interval": "none"}
     there = {(*(row[a] for a in axes), row["name"]) for row in rows if row["last"]}
     measured = list(dict.fromkeys(counted.loc[counted["last"], "name"]))
@@ -221,13 +221,13 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, in_wor
     ends = {row["name"] for row in known.values() if row["n"] and is_lopsided(row["mean"], row["low"], row["high"])}
     rows, keys = [], []
     for labels, part in parts.items():
-        found = [known.get((*labels, column)) for column in columns]
+        values = [known.get((*labels, column)) for column in columns]
         given = [*map(measures.label_text if in_words else str, labels), *(stated[name][labels] for name in stated)]
         given += [success_text(part)] if lost else []
-        rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
+        rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(values, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
-        means = [math.nan if row is None else float(row["mean"]) for row in found]
+        means = [math.nan if row is None else float(row["mean"]) for row in values]
         keys.append([*by, *(None for _ in stated), *([ok] if lost else []), *means])
     words = len(names) + len(between)
     kinds = last.loc[last["name"].isin(columns), "interval"]
@@ -259,14 +259,14 @@ def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
 
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
     """Say what means and intervals are over: the cells that ended ok, and how many of all did not."""
-    said = "Means over the cells that ended ok"
+    text = "Means over the cells that ended ok"
     if not _count_failures(cells):
         n = len(study.seed_list)
-        said = "Of one cell each" if n == 1 else f"Means over {n} cells each"
+        text = "Of one cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
-        said += "; prices and facts also over those that diverged"
+        text += "; prices and facts also over those that diverged"
     intervals = described_intervals(kinds, study.confidence)
-    return f"{said}. {intervals + '. ' if intervals else ''}{failures_text(cells)}"
+    return f"{text}. {intervals + '. ' if intervals else ''}{failures_text(cells)}"
 
 
 def failures_text(cells: pd.DataFrame) -> str:
@@ -317,8 +317,8 @@ def failures(cells: pd.DataFrame) -> list[Failures]:
     kinds: dict[str, list[str]] = {}
     for status, reason in zip(lost["status"], lost["reason"], strict=True):
         kinds.setdefault(re.sub(r"\d+", "0", f"{status}: {reason}"), []).append(f"{status}: {reason}")
-    found = [Failures(len(same), same[0], len(set(same)) == 1) for same in kinds.values()]
-    return sorted(found, key=lambda kind: kind.cells, reverse=True)
+    groups = [Failures(len(same), same[0], len(set(same)) == 1) for same in kinds.values()]
+    return sorted(groups, key=lambda kind: kind.cells, reverse=True)
 
 
 def _count_failures(cells: pd.DataFrame) -> Counter[str]:
@@ -381,15 +381,15 @@ def pivot_table(table: TextTable, axes: Sequence[Axis], axis: str, cells: pd.Dat
     ended = next((k for k in range(len(axes), words) if table.heads[k][0] == "ended ok"), None)
     left = [k for k in range(words) if k not in (place, ended)]
     values = list(dict.fromkeys(row[place] for row in table.rows))
-    found: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
+    cells_of: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
     for row, (total, failed) in zip(table.rows, counts_of(cells, [a.name for a in axes]).values(), strict=True):
-        at = found.setdefault(tuple(row[k] for k in left), {})
+        at = cells_of.setdefault(tuple(row[k] for k in left), {})
         share = f"{total - failed}/{total}" if failed else ""
         for k in range(words, len(row)):
             at[row[place], k] = row[k] if not share or row[k] == FAILED else f"{row[k]} ({share})"
     measured = range(words, len(table.heads))
     groups = [("", len(left)), *((head_of(table.heads[k]), len(values)) for k in measured)]
     heads = [*(table.heads[k] for k in left), *((value, "") for _ in measured for value in values)]
-    rows = [[*keys, *(at.get((value, k), "–") for k in measured for value in values)] for keys, at in found.items()]
+    rows = [[*keys, *(at.get((value, k), "–") for k in measured for value in values)] for keys, at in cells_of.items()]
     numbers = [*(False for _ in left), *(True for _ in heads[len(left) :])]
     return TextTable(heads, numbers, rows, [[None] * len(heads) for _ in rows], table.note, groups)

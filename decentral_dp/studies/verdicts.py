@@ -290,7 +290,7 @@ def _points(
     side: Side, study: Study, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequence[Axis]
 ) -> list[Point]:
     """One for each combination that is run and that `where` leaves; n = 0 where nothing was measured."""
-    found = {tuple(row[a.name] for a in axes): row for row in _measured_rows(side, summary).to_dict("records")}
+    rows = {tuple(row[a.name] for a in axes): row for row in _measured_rows(side, summary).to_dict("records")}
     values: dict[tuple[Label, ...], dict[int, float]] = {}
     for row in _measured_rows(side, counted).to_dict("records"):
         values.setdefault(tuple(row[a.name] for a in axes), {})[int(row["seed"])] = float(row["value"])
@@ -299,7 +299,7 @@ def _points(
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         if not study.covers(named):
             continue
-        row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
+        row = rows.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
         by_seed, priced = values.get(labels, {}), is_epsilon(side.measure)
         points.append(Point(named, int(row["n"]), mean, low, high, by_seed, priced))
@@ -314,10 +314,10 @@ def _measured_rows(side: Side, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _best(points: Sequence[Point], axis: str) -> list[Point]:
     """Of points that differ along one axis alone the highest; missing ones lose."""
-    alike: dict[tuple[Label, ...], list[Point]] = {}
+    groups: dict[tuple[Label, ...], list[Point]] = {}
     for point in points:
-        alike.setdefault(tuple(v for name, v in point.labels.items() if name != axis), []).append(point)
-    return [max(of, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for of in alike.values()]
+        groups.setdefault(tuple(v for name, v in point.labels.items() if name != axis), []).append(point)
+    return [max(of, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for of in groups.values()]
 
 
 def _labels_left(axis: Axis, where: Where) -> Sequence[Label]:
@@ -351,8 +351,8 @@ def _numbers(claim: Claim, one: Comparison, shared: Sequence[str]) -> str:
     shown = {d: (_round_point(one.left, d), _round_point(one.right, d)) for d in _DIGITS}
     digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, *shown[d]) > 0.0) == above)
     sides = f"{_mean(one.left, digits)} {sign} {factor}{_mean(one.right, digits)}{width}"
-    said = [f"{sides}{f' at {there}' if there else ''}", *_reasons(claim, one)]
-    return "; ".join(said)
+    parts = [f"{sides}{f' at {there}' if there else ''}", *_reasons(claim, one)]
+    return "; ".join(parts)
 
 
 def _reasons(claim: Claim, one: Comparison) -> list[str]:
@@ -360,7 +360,7 @@ def _reasons(claim: Claim, one: Comparison) -> list[str]:
     decision = one.decision
     if decision.exact:
         return ["exact"]
-    found = []
+    reasons = []
     if not math.isnan(decision.slack.low):
         mean, low, high = decision.slack
         if claim.compare == "less":
@@ -368,14 +368,14 @@ def _reasons(claim: Claim, one: Comparison) -> list[str]:
         name = "difference" if claim.compare != "within" else "distance from the nearer end"
         paired = "paired " if isinstance(claim.right, Side) else ""
         spread = spread_text(mean, low, high) if high > low else ""
-        found.append(f"{paired}{name} " + f"{power_text(mean)}{spread}".replace("-", "−"))
+        reasons.append(f"{paired}{name} " + f"{power_text(mean)}{spread}".replace("-", "−"))
     elif decision.n == 1:
-        found.append("one seed has no interval")
+        reasons.append("one seed has no interval")
     elif decision.n:
-        found.append("infinite at some seeds")
+        reasons.append("infinite at some seeds")
     if one.n_lacking:
-        found.append(f"{one.n_lacking} of {one.n_lacking + decision.n} seeds lack a side")
-    return found
+        reasons.append(f"{one.n_lacking} of {one.n_lacking + decision.n} seeds lack a side")
+    return reasons
 
 
 def _round_point(point: Point, digits: int) -> Point:

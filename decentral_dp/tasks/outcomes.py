@@ -239,9 +239,9 @@ def write_request(path: Path, request: Mapping[str, Any]) -> None:
 
 def read_request(path: Path) -> dict[str, Any]:
     """Read what was asked. Raises ValueError, KeyError, TypeError or OSError where that is not what was written."""
-    found = json.loads(regular(path, "resume").read_text(encoding="utf-8"))
-    text = found["asked"]
-    if found["digest"] != digest(text.encode()):
+    content = json.loads(regular(path, "resume").read_text(encoding="utf-8"))
+    text = content["asked"]
+    if content["digest"] != digest(text.encode()):
         raise ValueError("its digest is another")
     request: dict[str, Any] = json.loads(text)
     return request

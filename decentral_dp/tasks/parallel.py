@@ -225,13 +225,13 @@ class _Worker(Generic[Item, Outcome]):
 
     def _end_text(self, process: subprocess.Popen[str]) -> str:
         code = process.wait()
-        said: list[str] = []
+        lines: list[str] = []
         if self._errors is not None:
             self._errors.seek(0)
-            said = self._errors.read().strip().splitlines()[-1:]
+            lines = self._errors.read().strip().splitlines()[-1:]
         self._close()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the process that computed this cell {how}{''.join(f' ({line})' for line in said)}"
+        return f"the process that computed this cell {how}{''.join(f' ({line})' for line in lines)}"
 
     def _close(self) -> None:
         process, self._process = self._process, None

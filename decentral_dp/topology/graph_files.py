@@ -86,8 +86,8 @@ def are_numbers(names: Sequence[str]) -> bool:
         >>> are_numbers(["3", "1", "0"]), are_numbers(["a", "1"]), are_numbers(["1", "01"])
         (True, False, False)
     """
-    found = [_WHOLE_NUMBER.fullmatch(name) for name in names]
-    return None not in found and len({int(match[1]) for match in found if match}) == len(names)
+    matches = [_WHOLE_NUMBER.fullmatch(name) for name in names]
+    return None not in matches and len({int(match[1]) for match in matches if match}) == len(names)
 
 
 def numbering(names: Sequence[str]) -> list[int]:
@@ -299,10 +299,10 @@ def read_networkx(graph: Any, place: str) -> Graph:
     if graph.is_directed() and not directed:
         # Both arcs of a link are one link: an arc is dropped where its reverse has been seen.
         order = {n: k for k, n in enumerate(nodes)}
-        kept = [(a, b, d) for a, b, d in graph.edges(data=True) if order[str(a)] <= order[str(b)]]
+        edges = [(a, b, d) for a, b, d in graph.edges(data=True) if order[str(a)] <= order[str(b)]]
     else:
-        kept = list(graph.edges(data=True))
-    links = [Link((str(a), str(b)), finite(data.get("weight")), f"{place}: link {a} – {b}") for a, b, data in kept]
+        edges = list(graph.edges(data=True))
+    links = [Link((str(a), str(b)), finite(data.get("weight")), f"{place}: link {a} – {b}") for a, b, data in edges]
     attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
     shown = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # Labels that repeat name nobody; and a label that is another node's number would name the wrong one.

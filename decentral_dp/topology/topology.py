@@ -267,22 +267,22 @@ def from_edges(
         >>> from_edges(np.array([[0, 1], [1, 2]])).degrees.tolist()
         [1, 2, 1]
     """
-    given = np.asarray(edges)
-    if given.size and (given.ndim != 2 or given.shape[1] != 2):
-        raise InputError(f"topology: {name} has shape {given.shape}; wanted (links, 2), a pair of agents a row.")
-    if given.size and (given.dtype.kind not in "iuf" or np.any(given != np.floor(given))):
+    ends = np.asarray(edges)
+    if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
+        raise InputError(f"topology: {name} has shape {ends.shape}; wanted (links, 2), a pair of agents a row.")
+    if ends.size and (ends.dtype.kind not in "iuf" or np.any(ends != np.floor(ends))):
         raise InputError(f"topology: {name} has agents that are no whole numbers; wanted numbers from 0. Mend it.")
-    pairs = np.unique(given.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(given)
+    pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
         of = "" if agents is None else f"; agents are 0 to {agents - 1}"
         raise InputError(f"topology: {name} links agents {int(pairs.min())} to {int(pairs.max())}{of}. Number from 0.")
-    loops = given[given[:, 0] == given[:, 1]] if given.size else given
+    loops = ends[ends[:, 0] == ends[:, 1]] if ends.size else ends
     if loops.size:
         raise InputError(
             f"topology: {name} links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal."
         )
-    repeated = len(given) - len(pairs)
+    repeated = len(ends) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
     graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes, directed=directed)
     return _topology(name, graph, weights, connected, directed)
@@ -352,10 +352,10 @@ def _arcs_of_matrix(matrix: graphs.Array, weighted: bool, what: str) -> graphs.G
         sums, least = matrix.sum(axis=0), matrix.min(initial=0.0)
         worst = int(np.argmax(np.abs(sums - 1.0)))
         if not (np.isfinite(matrix).all() and least >= 0.0 and abs(sums[worst] - 1.0) <= 1e-9):
-            found = f"one is {least:.6g}" if least < 0.0 else f"column {worst} adds up to {sums[worst]:.6g}"
+            fault = f"one is {least:.6g}" if least < 0.0 else f"column {worst} adds up to {sums[worst]:.6g}"
             raise InputError(
                 f"{what} weights of a directed graph: wanted a column-stochastic one, without negative weights, and "
-                f"{found}. Every column adds up to 1: what the agent keeps and what each other one hears of it."
+                f"{fault}. Every column adds up to 1: what the agent keeps and what each other one hears of it."
             )
     weights_of_arcs = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
     arcs = np.argwhere(weights_of_arcs).reshape(-1, 2)

@@ -176,19 +176,19 @@ def directed_spectrum(mixing: Any) -> tuple[float, float]:
 
 def _require_shares(graph: Graph, mixing: Any) -> None:
     """Refuse an agent that gives away more than it has."""
-    kept = 1.0 + mixing.diagonal()
-    worst = int(np.argmin(kept))
-    if kept[worst] < 0.0:
+    shares = 1.0 + mixing.diagonal()
+    worst = int(np.argmin(shares))
+    if shares[worst] < 0.0:
         name = graph.labels[worst] if graph.labels else str(worst)
         raise InputError(
-            f"{WHERE}: agent {name} sends {1.0 - kept[worst]:.4g} in all, and weights of a directed graph are "
+            f"{WHERE}: agent {name} sends {1.0 - shares[worst]:.4g} in all, and weights of a directed graph are "
             'column-stochastic: what an agent sends and what it keeps add up to 1. Divide them, or use "out_degree".'
         )
 
 
 def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]:
-    given = {"kind": weights} if isinstance(weights, str) else dict(weights)
-    kind = given.pop("kind", None)
+    options = {"kind": weights} if isinstance(weights, str) else dict(weights)
+    kind = options.pop("kind", None)
     if not isinstance(kind, str):
         raise InputError(
             f'{WHERE}: got {weights!r}, wanted a name or a table with kind = "…"; see {", ".join(WEIGHTS)}.'
@@ -196,12 +196,12 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
     if kind not in WEIGHTS:
         raise unknown(WHERE, kind, WEIGHTS)
     rule = WEIGHTS[kind]
-    if rule.parameters and not given:
+    if rule.parameters and not options:
         first = rule.parameters[0]
         raise InputError(
             f'{WHERE} (kind "{kind}"): {first.name} is missing; give {first.constraint}, as in {rule.usage}.'
         )
-    return rule, resolve(f'{WHERE} (kind "{kind}")', rule.parameters, given)
+    return rule, resolve(f'{WHERE} (kind "{kind}")', rule.parameters, options)
 
 
 def of_a_rule(key: str) -> str:

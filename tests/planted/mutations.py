@@ -87,7 +87,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mechanism's price that is tried nowhere",
         "simulation/probing/mechanism.py",
-        "            if found := _of_price(m, here, shift, risk):\n                return found\n",
+        "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
         "            _of_price(m, here, shift, risk)\n",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
@@ -108,7 +108,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noises of one key that are taken for several",
         "simulation/probing/mechanism.py",
-        "if (before := seen.setdefault(row.tobytes(), where)) != where:",
+        "if (before := draws.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
@@ -190,8 +190,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "local steps of an agent that nothing clips",
         "participants/agents.py",
-        'moved = clip_factors(norms, self._clip.bound("y"))[:, None] * moved',
-        "moved = 1.0 * moved",
+        'change = clip_factors(norms, self._clip.bound("y"))[:, None] * change',
+        "change = 1.0 * change",
         (f"{_UNITS}::test_no_agent_moves_a_block_further_than_its_clip_says",),
     ),
     Mutation(
@@ -741,8 +741,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a kind of record that joins later, free for ever",
         "privacy/recorder.py",
-        "moved = 0.0 if sensitivity is None else",
-        "moved = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
+        "sensitivity_of = 0.0 if sensitivity is None else",
+        "sensitivity_of = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
     ),
     Mutation(
@@ -993,7 +993,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip that leaves every convex step contracting",
         "privacy/accounting/neighbour_price.py",
-        "convex = positive / np.sqrt(1.0 - np.minimum(moved / (4.0 * positive), 0.5))",
+        "convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))",
         "convex = positive",
         (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
     ),
@@ -1007,8 +1007,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one record moves a neighbour's view by one clip, not two",
         "adversaries/network/training.py",
-        "moved = step[:, None] * 2.0 * job.clip.y",
-        "moved = step[:, None] * job.clip.y",
+        "movement = step[:, None] * 2.0 * job.clip.y",
+        "movement = step[:, None] * job.clip.y",
         (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
     ),
     Mutation(
@@ -1204,8 +1204,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "solutions of a path that nothing certifies",
         "participants/pooled.py",
-        "found = certified.minimise(objective, f, y, gradient)",
-        "found = y",
+        "solution = certified.minimise(objective, f, y, gradient)",
+        "solution = y",
         ("tests/participants/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
     ),
     # Guards, one at a time ------------------------------------------------------------------------------------------
@@ -1431,8 +1431,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a token that goes to every neighbour as often",
         "algorithms/gossip/random_walk.py",
-        "at = asked if coins.random() * near[asked].size < near[at].size else at",
-        "at = asked",
+        "at = neighbour if coins.random() * near[neighbour].size < near[at].size else at",
+        "at = neighbour",
         (f"{_WALK}::test_the_walk_is_on_links_and_holds_every_agent_equally_often",),
     ),
     Mutation(

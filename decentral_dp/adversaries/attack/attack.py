@@ -110,8 +110,8 @@ def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
-    found = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
-    return AttackScores(n, len(others[0]), found)
+    values_by_score = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
+    return AttackScores(n, len(others[0]), values_by_score)
 
 
 def _sample(members: Any, others: Any) -> tuple[Any, Any]:
@@ -203,8 +203,8 @@ def _class_only_text(job: Job) -> str:
     shards = job.shards
     if not shards.classes:
         return ""
-    found = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
-    return f" (their classes alone tell them apart with an AUC of {found:.2f})"
+    class_auc = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
+    return f" (their classes alone tell them apart with an AUC of {class_auc:.2f})"
 
 
 class Verdict(NamedTuple):
@@ -284,8 +284,8 @@ class Inference:
     against_claim: Mapping[str, Verdict]
 
     def __repr__(self) -> str:
-        found = "above what is certified" if self.broken else "within what is certified"
-        return f"<Inference {self.scenario.title!r}: {len(self.scores)} runs, {found}>"
+        verdict = "above what is certified" if self.broken else "within what is certified"
+        return f"<Inference {self.scenario.title!r}: {len(self.scores)} runs, {verdict}>"
 
     @property
     def broken(self) -> bool:
@@ -369,28 +369,28 @@ def infer(
         InputError: as `attack`, or the file holds something else.
         Stopped: interrupted, and the file has what was found.
     """
-    given = [read_run_folder(folder) for folder in folders]
-    for one in given:
+    results = [read_run_folder(folder) for folder in folders]
+    for one in results:
         require_attackable(one.job)
-    _require_alike(given)
-    total, report = max(runs, len(given)), Reporter(progress, "runs")
+    _require_alike(results)
+    total, report = max(runs, len(results)), Reporter(progress, "runs")
     published = [
         {name: digest(np.ascontiguousarray(values).tobytes()) for name, values in one.published.items()}
-        for one in given
+        for one in results
     ]
-    asked = Request(
+    request = Request(
         "attack",
         {"folders": [str(folder.resolve()) for folder in folders], "runs": total},
-        partial(fingerprint, [one.job.scenario for one in given], published),
+        partial(fingerprint, [one.job.scenario for one in results], published),
         "on other runs, on ones that have changed since",
         lambda found: f"what {found} of {total} runs show is",
     )
-    with keep_outcomes(out, asked, _read_scores) as outcomes:
+    with keep_outcomes(out, request, _read_scores) as outcomes:
         for k in range(total):
             if str(k) not in outcomes.done:
-                outcomes.add(str(k), _attack(given, k))
+                outcomes.add(str(k), _attack(results, k))
                 report(k + 1, total)
-    return judge_attacks(given[0].job, [outcomes.done[str(k)] for k in range(total)], len(given))
+    return judge_attacks(results[0].job, [outcomes.done[str(k)] for k in range(total)], len(results))
 
 
 def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = None) -> Inference:
@@ -415,9 +415,9 @@ def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = N
             f"resume: {out} does not say which runs were attacked, as an earlier version of decentral_dp leaves it. "
             "Attack them again with another --out."
         ) from None
-    found = infer(folders, runs, progress, out)
-    write(found, folders, out)
-    return found
+    inference = infer(folders, runs, progress, out)
+    write(inference, folders, out)
+    return inference
 
 
 def _read_scores(stored: Any) -> AttackScores:

@@ -47,8 +47,8 @@ def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Arr
     order = np.random.default_rng(0).permutation(len(records[0]))
     back, mixed, at = np.argsort(order), take(records, order), _finite(x)
     with np.errstate(all="ignore"):
-        found, confidence = {LOSS: -problem.record_losses(at, mixed)[back]}, problem.confidences(at, mixed)
-    return found if confidence is None else found | {CONFIDENCE: confidence[back]}
+        scores, confidence = {LOSS: -problem.record_losses(at, mixed)[back]}, problem.confidences(at, mixed)
+    return scores if confidence is None else scores | {CONFIDENCE: confidence[back]}
 
 
 def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:

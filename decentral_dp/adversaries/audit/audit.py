@@ -340,8 +340,8 @@ def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     # A record that is rarely drawn shows in few of them.
     for k in range(_COINS):
         root = plan.root("first", k)
-        seen = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
-        values = [[t.published] if plan.vantage == "published" else list(t.releases.values()) for t in seen]
+        observations = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
+        values = [[t.published] if plan.vantage == "published" else list(t.releases.values()) for t in observations]
         for which in (0, 1):
             pairs = zip(values[0], values[which + 1], strict=True)
             differs[which] = differs[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
@@ -376,19 +376,19 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
 def _judge_scores(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) -> LowerBound:
     """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
     first, second, null = _scores(plan, outcomes).values()
-    drawn = sum_noise(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
+    noise_sums = sum_noise(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
     share = 0.5 * risk if score.is_likelihood else risk
-    found: list[tuple[float, Method]] = [(bound_by_counts(first, second, delta, share), "counting")]
-    noise = drawn_noise(drawn) if score.is_likelihood else None
+    bounds: list[tuple[float, Method]] = [(bound_by_counts(first, second, delta, share), "counting")]
+    noise = drawn_noise(noise_sums) if score.is_likelihood else None
     # Of random choices alone, no noise has a size.
-    power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in drawn))
+    power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in noise_sums))
     mixed = score.is_likelihood and is_amplified(plan.job)
     if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
         # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
-        found.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
-    bound, method = max(found, key=lambda one: one[0])
+        bounds.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
+    bound, method = max(bounds, key=lambda one: one[0])
     nothing = bound_by_counts(first, null, delta, _NULL_RISK)
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)
 

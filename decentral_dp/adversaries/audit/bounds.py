@@ -38,9 +38,9 @@ def bound_by_counts(first: Array, second: Array, delta: float, risk: float, thre
         a, b = (sign * h[0] for h in halves[::sign])
         cuts = np.unique(np.concatenate([a, b])) if thresholds is None else np.quantile(b, 1.0 - thresholds)
         hits, false = ((s[None] >= cuts[:, None]).sum(axis=1) for s in (a, b))
-        found = _bounds(hits, false, a.size, b.size, delta, risk)
-        k = int(np.argmax(found))
-        best = max(best, (float(found[k]), sign, float(cuts[k])))
+        bounds = _bounds(hits, false, a.size, b.size, delta, risk)
+        k = int(np.argmax(bounds))
+        best = max(best, (float(bounds[k]), sign, float(cuts[k])))
     _, sign, cut = best
     a, b = (sign * h[1] for h in halves[::sign])
     hits, false = (np.array([(s >= cut).sum()]) for s in (a, b))
@@ -69,13 +69,13 @@ def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> lis
         np.concatenate([s[: s.size // 2] for s in (first, second)]),
         (s[s.size // 2 :] for s in (first, second)),
     )
-    found = []
+    curve = []
     for cut in np.unique(np.quantile(learnt, np.linspace(0.0, 1.0, points + 2)[1:-1])):
         false, missed = np.array([(b >= cut).sum()]), np.array([(a < cut).sum()])
         each = 0.5 * risk / points
-        found.append((float(rate_at_most(false, b.size, each)[0]), float(rate_at_most(missed, a.size, each)[0])))
+        curve.append((float(rate_at_most(false, b.size, each)[0]), float(rate_at_most(missed, a.size, each)[0])))
     # Guessing reaches α + β = 1.
-    return sorted({(a, b) for a, b in found if a + b < 1.0})
+    return sorted({(a, b) for a, b in curve if a + b < 1.0})
 
 
 def counting_limit(runs: int, delta: float, risk: float) -> float:

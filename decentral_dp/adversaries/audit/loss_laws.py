@@ -77,11 +77,11 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
     Returns:
         Of the first data set and of the second.
     """
-    found = [
+    both = [
         Replays(*(replay(w, neighbours.victim, transcript, m) for m in _memberships(neighbours)))
         for w in (neighbours.first, neighbours.second)
     ]
-    return found[0], found[1]
+    return both[0], both[1]
 
 
 def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
@@ -118,13 +118,15 @@ def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, b
         its coin was in it.
     """
     (included, left_out), (other, _) = replays(neighbours, transcript)
-    found = {}
+    membership = {}
     for index, keys in _by_index(transcript).items():
         known = all(key in transcript.queries for key in keys)
         if known and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
             included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
-            found[index] = included_here or all(_are_equal_queries(transcript, k, included, left_out) for k in keys)
-    return found
+            membership[index] = included_here or all(
+                _are_equal_queries(transcript, k, included, left_out) for k in keys
+            )
+    return membership
 
 
 @np.errstate(all="ignore")
@@ -275,10 +277,10 @@ def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: f
 
 
 def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
-    found: dict[int, list[Key]] = {}
+    keys_of: dict[int, list[Key]] = {}
     for key in transcript.releases:
-        found.setdefault(key[0], []).append(key)
-    return found
+        keys_of.setdefault(key[0], []).append(key)
+    return keys_of
 
 
 @np.errstate(all="ignore")
@@ -333,11 +335,11 @@ def worst_neighbours(job: Job, root: bytes) -> Neighbours:
     Returns:
         The data sets.
     """
-    found = farthest(job, root)
+    pair = farthest(job, root)
     if not _fixed_batches(job):
-        return found
+        return pair
     delta = job.scenario.privacy.delta
-    return max((found, among_copies(found)), key=lambda neighbours: _epsilon_of_one_run(neighbours, root, delta))
+    return max((pair, among_copies(pair)), key=lambda neighbours: _epsilon_of_one_run(neighbours, root, delta))
 
 
 def _epsilon_of_one_run(neighbours: Neighbours, root: bytes, delta: float) -> float:
@@ -366,12 +368,12 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     if is_amplified(neighbours.first):
         return _of_samples(transcript, neighbours)
     first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
-    moved = movement(transcript, first, second)
+    movements = movement(transcript, first, second)
     if not transcript.choices:
-        return moved
+        return movements
     (key, *others) = transcript.choices
     laws = first.get(key), second.get(key)
-    alone = not others and not moved.certain and not moved.gaussian.any() and not moved.laplace.any()
+    alone = not others and not movements.certain and not movements.gaussian.any() and not movements.laplace.any()
     if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
         return Choice(laws[0].logs, laws[1].logs)
     return None

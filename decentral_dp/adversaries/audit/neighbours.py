@@ -102,9 +102,9 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     there = Membership(split, "in")
     base = replay(candidates[0], victim, transcript, there)
     # From the data set as it is, so that a pair's movement is a difference of two.
-    moved = [movement(transcript, replay(side, victim, transcript, there), base) for side in candidates]
+    movements = [movement(transcript, replay(side, victim, transcript, there), base) for side in candidates]
     pairs = [pair for pair in combinations(range(len(candidates)), 2) if not unit.zeroed or pair[0] == 0]
-    sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
+    sizes = [movements[i].minus(movements[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
     i, k = pairs[best]
     return float(sizes[best]), Neighbours(candidates[i], candidates[k], victim, split)

@@ -57,8 +57,8 @@ class AuditResult:
     curve: tuple[tuple[float, float], ...] = ()
 
     def __repr__(self) -> str:
-        found = f"ε {at_least_text(self.shown)} shown, {epsilon_text(self.certified)} certified"
-        return f"<AuditResult {self.title!r}: {self.status}, {found}, {self.method}>"
+        budgets = f"ε {at_least_text(self.shown)} shown, {epsilon_text(self.certified)} certified"
+        return f"<AuditResult {self.title!r}: {self.status}, {budgets}, {self.method}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; infinite numbers are "inf"."""

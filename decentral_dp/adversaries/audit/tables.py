@@ -46,8 +46,8 @@ class System(NamedTuple):
 
 def systems() -> list[System]:
     """Every registered algorithm's own scenario under every guarantee that there is of it."""
-    found = [System(name, guarantee) for name in ALGORITHMS for guarantee in GUARANTEES]
-    return [s for s in found if _exists(s)]
+    all_systems = [System(name, guarantee) for name in ALGORITHMS for guarantee in GUARANTEES]
+    return [s for s in all_systems if _exists(s)]
 
 
 def _exists(system: System) -> bool:
@@ -130,7 +130,7 @@ def audit_table(
     listed = systems() if names is None else [n if isinstance(n, System) else System(n, None) for n in names]
     settings: dict[str, Any] = {"runs": runs, "vantage": vantage, "confidence": confidence, "seed": seed}
     request = {**settings, "workers": workers, "systems": None if names is None else listed}
-    asked = Request(
+    task = Request(
         "table of audits",
         request,
         partial(fingerprint, [], settings),
@@ -142,7 +142,7 @@ def audit_table(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     report = Reporter(progress, "audits")
-    with keep_outcomes(None if out is None else out / TABLE, asked, dict[str, Any]) as outcomes:
+    with keep_outcomes(None if out is None else out / TABLE, task, dict[str, Any]) as outcomes:
         missing = [s for s in dict.fromkeys(listed) if _key(s) not in outcomes.done]
         work, before = partial(_row, **settings), len(listed) - len(missing)
         try:
@@ -167,10 +167,10 @@ def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) 
     """The row of a system, or a sentence about why there is none."""
     try:
         s = scenario_of(system)
-        found = play_game(plan_audit(s, runs, vantage, confidence, seed))
+        result = play_game(plan_audit(s, runs, vantage, confidence, seed))
     except InputError as error:
         return str(error)
-    content = found.to_dict()
+    content = result.to_dict()
     return {
         **{n: content[n] for n in COLUMNS if n in content},
         "scenario": system.scenario,

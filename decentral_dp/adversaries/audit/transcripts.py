@@ -76,16 +76,16 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
     """
 
     def draw(split: Split, n: int, batch: int, generator: np.random.Generator) -> Draw:
-        found = draw_batch(n, batch, generator)
+        sample = draw_batch(n, batch, generator)
         if split != membership.split or batch >= n:
-            return found
-        members = found.index
+            return sample
+        members = sample.index
         there = 0 in members
         # Who stands in the record's place where it is out, and in whose place it stands where it is in.
         partner = generator.choice(np.setdiff1d(np.arange(1, n), members)) if there else generator.choice(members)
         if membership.draw(generator) == there:
-            return found
-        return replace(found, index=np.where(members == 0, partner, np.where(members == partner, 0, members)))
+            return sample
+        return replace(sample, index=np.where(members == 0, partner, np.where(members == partner, 0, members)))
 
     return node._replace(dataset=node.dataset.with_sampler(draw))
 
@@ -239,8 +239,8 @@ class _Listening:
                 mechanism, scales = law
                 self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
                 with np.errstate(all="ignore"):
-                    drawn = ((bundle[channel] - value.value - before.get(channel, 0.0)) / scales[:, None])[heard]
-                self.residuals.append((mechanism.name, drawn.ravel()))
+                    noise = ((bundle[channel] - value.value - before.get(channel, 0.0)) / scales[:, None])[heard]
+                self.residuals.append((mechanism.name, noise.ravel()))
         return out
 
 
@@ -386,17 +386,17 @@ def _condition_on_shared_noise(
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
     """Find colluders that leave a victim little, one after the other: (q,) or all others, ascending."""
     at = list(dict.fromkeys(rounds))[:_ROUNDS]
-    told: list[int] = []
+    colluders: list[int] = []
 
     def conductance(more: int) -> float:
-        among = np.setdiff1d(np.arange(pairs.network.n_agents), [*told, more])
+        among = np.setdiff1d(np.arange(pairs.network.n_agents), [*colluders, more])
         inverse = (np.linalg.inv(pairs.covariance(t, among)) for t in at)
         return sum(float(one[np.searchsorted(among, victim)][np.searchsorted(among, victim)]) for one in inverse)
 
     others = set(range(pairs.network.n_agents)) - {victim}
     for _ in range(min(pairs.colluders, len(others))):
-        told.append(max(sorted(others - set(told)), key=conductance))
-    return np.array(sorted(told), dtype=np.int64)
+        colluders.append(max(sorted(others - set(colluders)), key=conductance))
+    return np.array(sorted(colluders), dtype=np.int64)
 
 
 def _rows(victim: int, agents: int) -> list[NDArray[np.int64]]:

@@ -229,19 +229,19 @@ class WatchedGossip(NamedTuple):
         pushed = np.zeros((rounds, m))
         pushed[:, self.victim] = sign * self.movement
         still, noise = np.zeros(rounds), np.ones((rounds, m))
-        found = pairwise(self.mixing - np.eye(m), still, pushed, noise, [[self.observer]], share=share)
-        return float(found.mu[0, self.victim])
+        budget = pairwise(self.mixing - np.eye(m), still, pushed, noise, [[self.observer]], share=share)
+        return float(budget.mu[0, self.victim])
 
     def attack(self, case: str, method: Literal["exact", "runs"], shown: float, factors: Array | float = 1.0) -> Attack:
         """What is shown beside the prices. factors: (m, 1) or a number, of each agent's step."""
         m, rounds = len(self.mixing), self.movement.size
-        seen = np.repeat(self.mixing[[self.observer]] != 0.0, rounds, axis=0)
+        visible = np.repeat(self.mixing[[self.observer]] != 0.0, rounds, axis=0)
         noise = np.ones((rounds, m))
         noise[:, self.observer] = np.inf
-        coupled = Coupled([factors * self.mixing] * rounds, noise, seen, np.zeros((rounds, m)))
+        coupled = Coupled([factors * self.mixing] * rounds, noise, visible, np.zeros((rounds, m)))
         everything = float(np.linalg.norm(self.movement))
-        moved = np.repeat(self.movement[:, None], m, axis=1)
-        certified = min(float(neighbour_mu(coupled, [self.victim], moved)[0]), everything)
+        movement = np.repeat(self.movement[:, None], m, axis=1)
+        certified = min(float(neighbour_mu(coupled, [self.victim], movement)[0]), everything)
         return Attack(case, method, shown, self.linear(), certified, everything)
 
 
@@ -406,15 +406,17 @@ def _picked_price(bend: float, children: list[int]) -> float:
     """The price of that, hearing these children: agents v, h_1, h_2, the neighbour, and a child of each h."""
     passes = np.zeros((6, 6))
     passes[[1, 2, 4, 5], [0, 0, 1, 2]], passes[3, [1, 2]] = 1.0, bend
-    kept = np.zeros((6, 6))
-    kept[[4, 5], [4, 5]] = 1.0
+    ridge = np.zeros((6, 6))
+    ridge[[4, 5], [4, 5]] = 1.0
     noise = np.full((4, 6), 1e-6)
     noise[:, 1:4] = 1.0
-    seen = np.zeros((4, 6), dtype=np.bool_)
-    seen[2, 3] = seen[3, children] = True
-    moved = np.zeros((4, 6))
-    moved[0, 0] = 1.0
-    return float(neighbour_mu(Coupled([passes, passes, passes, kept], noise, seen, 0.0 * moved), [0], moved)[0])
+    visible = np.zeros((4, 6), dtype=np.bool_)
+    visible[2, 3] = visible[3, children] = True
+    movement = np.zeros((4, 6))
+    movement[0, 0] = 1.0
+    return float(
+        neighbour_mu(Coupled([passes, passes, passes, ridge], noise, visible, 0.0 * movement), [0], movement)[0]
+    )
 
 
 def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:

@@ -65,7 +65,7 @@ def write_pairs(
     if others:
         every = {_graph(view): view, **others}
         figures["topologies"] = (0.63, lambda f: by_topology(f, every))
-    written = []
+    paths = []
     with style.package_style(paper=width is not None), warnings.catch_warnings():
         # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
         warnings.simplefilter("ignore", UserWarning)
@@ -74,8 +74,8 @@ def write_pairs(
             # A narrow figure keeps room for its legend.
             figure = style.new_figure(across, max(height * across, 2.4))
             draw(figure)
-            written += style.write_figure(figure, folder / name, formats)
-    return written
+            paths += style.write_figure(figure, folder / name, formats)
+    return paths
 
 
 def write_attacks(found: NetworkAudit, folder: Path) -> list[Path]:
@@ -116,13 +116,13 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
-    drawn = view.certified[:, victims]
+    values = view.certified[:, victims]
     least, most = _colour_limits(view)
     ax = figure.subplots()
     ax.set_facecolor("#DDDDDD")
     ax.grid(visible=False)
-    shown = ax.imshow(drawn, cmap="viridis", norm=LogNorm(least, most), aspect="auto", interpolation="nearest")
-    beyond = "min" if np.nanmin(drawn) < least else "neither"
+    shown = ax.imshow(values, cmap="viridis", norm=LogNorm(least, most), aspect="auto", interpolation="nearest")
+    beyond = "min" if np.nanmin(values) < least else "neither"
     bar = figure.colorbar(shown, ax=ax, label=f"certified ε, δ = {delta_text(view.delta)}", extend=beyond)
     bar.outline.set_visible(False)
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 200 else (1.0,), numticks=9))
@@ -171,8 +171,8 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     ax, all_alone = figure.subplots(), all(view.observes_single_agents for view in views.values())
     for k, (name, view) in enumerate(views.items()):
         dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
-        seen = name if all_alone else f"{name}, {_observer_words(view)}"
-        ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=seen)
+        label = name if all_alone else f"{name}, {_observer_words(view)}"
+        ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=label)
         ax.plot(*_largest(view.reference, view.distance), **THIN, color=colour)
     _finish(
         ax,

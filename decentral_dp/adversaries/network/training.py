@@ -97,11 +97,11 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
         _factors(omega, curvature, float(eta), problem.l2, scalar, own_point)
         for omega, eta in zip(mixed, step, strict=True)
     )
-    moved = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
+    movement = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
     rounding = _rounding(mixed, factors, step, noise, most, problem, length, job.clip.y, start)
-    return Steps(mixed, visible, factors, moved, noise, rounding)
+    return Steps(mixed, visible, factors, movement, noise, rounding)
 
 
 def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
@@ -184,9 +184,9 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
         [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
-    first, found = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
+    first, first_of = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
     for row, mark in enumerate(marks):
-        like = found.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
+        like = first_of.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
         for other in like[:_MOST_COMPARED]:
             image = symmetry(graph, mark, marks[other])
             if image is not None:
@@ -203,12 +203,12 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
                     if other != victim and symmetry(graph, *marked) is not None:
                         first[row, victim] = own[row, other]
                         break
-    pairs, moved = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
-    order = np.lexsort((moved, pairs))
+    pairs, movement = first.ravel(), np.tile(steps.movement.max(axis=0), len(observers))
+    order = np.lexsort((movement, pairs))
     _, least, group, sizes = np.unique(pairs[order], return_index=True, return_inverse=True, return_counts=True)
     ends = np.empty((2, pairs.size), dtype=np.int64)
     ends[:, order] = order[np.stack([least, least + sizes - 1])][:, group]
-    ends[1] = np.where(moved[ends[0]] == moved[ends[1]], *ends)
+    ends[1] = np.where(movement[ends[0]] == movement[ends[1]], *ends)
     return np.where(first < 0, -1, ends.reshape(2, *first.shape))
 
 
@@ -238,7 +238,7 @@ def price(
             mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:
             progress(row + 1, len(observers))
-    found = np.full(mu.shape, np.nan)
+    certified = np.full(mu.shape, np.nan)
     for row, (low, high) in enumerate(first.transpose(1, 0, 2)):
         least, most = steps.movement[:, low % m], steps.movement[:, high % m]
         span = (most - least).max(axis=0)
@@ -248,8 +248,8 @@ def price(
         more = np.divide(steps.movement, between, out=np.ones(between.shape), where=between > 0.0).max(axis=0)
         bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])
         exact = (share * (1.0 - share) == 0.0) & (more == 1.0)
-        found[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
-    return found
+        certified[row] = np.where(low < 0, np.nan, np.where(exact, bound, bound * (1.0 + 2.0**-49)))
+    return certified
 
 
 def duration(pairs: int, agents: int, rounds: int) -> float:

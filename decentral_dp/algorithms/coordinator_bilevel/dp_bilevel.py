@@ -376,10 +376,11 @@ class DpBilevel(lower_solvers.SolvesLower):
             "upper_grad_x": dp.ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
             CHANGE: dp.ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
         }
-        asked = {term: questions[term] for term in self._step_terms(context)}
-        answer = yield dp.Ask(**asked)
+        queries = {term: questions[term] for term in self._step_terms(context)}
+        answer = yield dp.Ask(**queries)
         parts: list[dp.Bounded] = [
-            context.tighten(answer[term], sum_, lam) if term == CHANGE else answer[term] for term, sum_ in asked.items()
+            context.tighten(answer[term], sum_, lam) if term == CHANGE else answer[term]
+            for term, sum_ in queries.items()
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 

@@ -61,10 +61,10 @@ class LowerObjective(NamedTuple):
     def questions(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, rate: float
     ) -> Mapping[str, dp.ClippedSum]:
-        asked = {"g": dp.ClippedSum("lower_grad_y", x, y, rate=rate)} if context.reads("lower_grad_y") else {}
+        queries = {"g": dp.ClippedSum("lower_grad_y", x, y, rate=rate)} if context.reads("lower_grad_y") else {}
         if self.penalty and context.reads("upper_grad_y"):
-            asked["f"] = dp.ClippedSum("upper_grad_y", x, y, rate=rate)
-        return asked
+            queries["f"] = dp.ClippedSum("upper_grad_y", x, y, rate=rate)
+        return queries
 
     def gradient(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, rate: float
@@ -80,11 +80,11 @@ class LowerObjective(NamedTuple):
         Returns:
             What was released, on `channel`, and the scales of its noise.
         """
-        asked = self.questions(context, x, y, rate)
+        queries = self.questions(context, x, y, rate)
         gradient: dp.Value = context.public("lower_grad_y", x, y, None, 0)[None]
-        if asked:
-            answer = yield dp.Ask(**asked)
-            for name in asked:
+        if queries:
+            answer = yield dp.Ask(**queries)
+            for name in queries:
                 gradient = gradient + (answer[name] if name == "g" else (1.0 / self.penalty) * answer[name])
         released: dp.Released = yield dp.Release(**{self.channel: gradient})
         return released

@@ -148,8 +148,8 @@ class PpIft(lower_solvers.SolvesLower):
     def _gradient(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> dp.CoordinatorSteps[dp.Bounded]:
         """a − J H⁻¹ b at the released y."""
         p, q = context.problem.p, context.problem.q
-        asked = {name: dp.ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
-        answer: Mapping[str, Any] = yield dp.Ask(**asked)
+        queries = {name: dp.ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
+        answer: Mapping[str, Any] = yield dp.Ask(**queries)
         regulariser = regulariser_matrices(context.problem, x[None], y[None], None)
         public = {
             "a": np.zeros((1, p)),

@@ -130,8 +130,8 @@ class RegularisationTuner(dp.Coordinated):
         if self.method == "em":
             drawn: dp.Released = yield dp.Release(x=self._selection(context, pool))
             x = drawn.released.x[0]
-            found = pool.minimiser(x)
-            model: dp.Released = yield dp.Release(model=found.in_l1() if _is_pure(context) else found)
+            minimiser = pool.minimiser(x)
+            model: dp.Released = yield dp.Release(model=minimiser.in_l1() if _is_pure(context) else minimiser)
             return State(x, x, context.project_to_minimisers(x, model.released.model[0]))
         model = yield dp.Release(model=pool.minimiser(s.x))
         y = context.project_to_minimisers(s.x, model.released.model[0])

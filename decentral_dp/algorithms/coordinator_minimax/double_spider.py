@@ -116,10 +116,10 @@ class DoubleSpider(Estimating):
         """The mean at a point, or where there is one before it, what it has changed by since."""
         term, channel = TERMS[names], names[before is not None]
         if before is None:
-            asked = context.query(term, *here, self.rate)
+            query = context.query(term, *here, self.rate)
         else:
-            asked = self.change_query(context, term, here, before)
-        mean = (yield dp.Ask(mean=asked)).mean
+            query = self.change_query(context, term, here, before)
+        mean = (yield dp.Ask(mean=query)).mean
         released: dp.Array = (yield dp.Release(**{channel: mean})).released[channel][0]
         return released
 

@@ -101,11 +101,11 @@ class PrivateDiff(steps.Estimating):
         if not context.reads("grad_x"):
             yield dp.Release()
         elif steps.is_anchor(t, self.period):
-            asked = context.query("grad_x", s.x, y, self.rate)
-            v = (yield dp.Release(gx=(yield dp.Ask(gx=asked)).gx)).released.gx[0]
+            query = context.query("grad_x", s.x, y, self.rate)
+            v = (yield dp.Release(gx=(yield dp.Ask(gx=query)).gx)).released.gx[0]
         else:
-            asked = self.change_query(context, "grad_x", (s.x, y), (s.last_x, s.y))
-            v = v + (yield dp.Release(dx=(yield dp.Ask(dx=asked)).dx)).released.dx[0]
+            query = self.change_query(context, "grad_x", (s.x, y), (s.last_x, s.y))
+            v = v + (yield dp.Release(dx=(yield dp.Ask(dx=query)).dx)).released.dx[0]
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
 

@@ -88,15 +88,15 @@ class RecursiveSpider(steps.Estimating):
         return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        asked, beta = self._questions(t, context, s), self.weight(t)
-        answer = yield dp.Ask(**asked)
-        derivatives = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+        queries, beta = self._questions(t, context, s), self.weight(t)
+        answer = yield dp.Ask(**queries)
+        derivatives = {channel: answer[channel] for channel in queries if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
         released = yield dp.Release(**derivatives, s=mean)
         fresh, own = steps.is_anchor(t, self.period), released.released
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
-        kept = 1.0 - beta if t else 0.0
-        value, variance = kept * s.s + own.s[0], kept**2 * s.variance + released.scale["s"] ** 2
+        share = 1.0 - beta if t else 0.0
+        value, variance = share * s.s + own.s[0], share**2 * s.variance + released.scale["s"] ** 2
         by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return State(x, y, v, u, value, variance, s.x, s.y)
@@ -104,15 +104,17 @@ class RecursiveSpider(steps.Estimating):
     def _questions(self, t: int, context: dp.MinimaxContext, s: State) -> dict[str, dp.ClippedQuery]:
         """All on one sample. now, change: of h itself."""
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        asked = {"now": context.query("inner", *here, self.rate)}
+        queries = {"now": context.query("inner", *here, self.rate)}
         if t:
-            asked["change"] = context.query("inner", *here, self.rate, before, steps.inner_bound(context, here, before))
+            queries["change"] = context.query(
+                "inner", *here, self.rate, before, steps.inner_bound(context, here, before)
+            )
         for variable, term in _TERMS.items():
             if steps.is_anchor(t, self.period):
-                asked[f"g{variable}"] = context.query(term, *here, self.rate)
+                queries[f"g{variable}"] = context.query(term, *here, self.rate)
             else:
-                asked[f"d{variable}"] = self.change_query(context, term, here, before)
-        return asked
+                queries[f"d{variable}"] = self.change_query(context, term, here, before)
+        return queries
 
     def weight(self, t: int) -> float:
         """β_t."""

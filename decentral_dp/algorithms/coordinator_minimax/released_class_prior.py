@@ -70,8 +70,8 @@ class ClassShare(dp.Coordinated):
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         share = s.share
         if t == 0:
-            asked = context.query("positive", context.start("x", {}), context.start("y", {}))
-            reply = yield dp.Release(**{CHANNEL: (yield dp.Ask(share=asked)).share})
+            query = context.query("positive", context.start("x", {}), context.start("y", {}))
+            reply = yield dp.Release(**{CHANNEL: (yield dp.Ask(share=query)).share})
             share = np.clip(reply.released[CHANNEL][0], LEAST, 1.0 - LEAST)
         else:
             yield dp.Release()

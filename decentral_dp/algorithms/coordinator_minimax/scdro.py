@@ -67,8 +67,8 @@ class Scdro(dp.Coordinated):
         return State(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        asked = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
-        mean = (yield dp.Release(**(yield dp.Ask(**asked)))).released
+        queries = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
+        mean = (yield dp.Release(**(yield dp.Ask(**queries)))).released
         beta = min(1.0, self.averaging(t)) if t else 1.0
         value = (1.0 - beta) * s.s + beta * mean.h[0]
         by_x, by_y = compose_gradients(context, s.y, value, mean.hx[0], mean.hy[0])

@@ -53,8 +53,8 @@ def questions(
     Returns:
         Channel → its question, for those whose terms read records.
     """
-    asked = {c: MINIMAX_CHANNELS[c] for c in channels if context.reads(MINIMAX_CHANNELS[c])}
-    return {c: context.query(term, x, y, rate) for c, term in asked.items()}
+    terms = {c: MINIMAX_CHANNELS[c] for c in channels if context.reads(MINIMAX_CHANNELS[c])}
+    return {c: context.query(term, x, y, rate) for c, term in terms.items()}
 
 
 def one_event(
@@ -143,8 +143,8 @@ class Block(NamedTuple):
 
 def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, dp.Charge]:
     """All on samples of one rate. Channels without a release are left out, and what they would have had with them."""
-    kept = {channel: block for channel, block in blocks.items() if block.indices.size}
-    total = sum(block.share for block in kept.values())
+    charged = {channel: block for channel, block in blocks.items() if block.indices.size}
+    total = sum(block.share for block in charged.values())
     return {
         channel: dp.Charge(
             "gaussian",
@@ -153,7 +153,7 @@ def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, dp.Char
             {"train": np.full(block.indices.size, math.sqrt(block.share / (total * block.indices.size)))},
             {"train": rate} if rate < 1.0 else {},
         )
-        for channel, block in kept.items()
+        for channel, block in charged.items()
     }
 
 
@@ -247,8 +247,8 @@ def threshold(smoothness: float | None, here: Point, before: Point) -> float:
     """
     with np.errstate(all="ignore"):
         away = np.concatenate([one - other for one, other in zip(here, before, strict=True)])
-        found = (smoothness or 0.0) * float(np.linalg.norm(away))
-    return found if math.isfinite(found) else 0.0
+        bound = (smoothness or 0.0) * float(np.linalg.norm(away))
+    return bound if math.isfinite(bound) else 0.0
 
 
 def change_bound(context: dp.MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
@@ -305,8 +305,8 @@ def inner_bound(context: dp.MinimaxContext, here: Point, before: Point) -> float
     by_x = max(reach(context.ball("inner_x", *point)) for point in (here, before))
     by_y = max(reach(context.ball("inner_y", *point)) for point in (here, before))
     away = [float(np.linalg.norm(one - other)) for one, other in zip(here, before, strict=True)]
-    found = by_x * away[0] + by_y * away[1]
-    return min(found, distance(context, "inner", here, before)) if math.isfinite(found) else 0.0
+    bound = by_x * away[0] + by_y * away[1]
+    return min(bound, distance(context, "inner", here, before)) if math.isfinite(bound) else 0.0
 
 
 def compose_gradients(

@@ -65,9 +65,9 @@ class Federated(DpDsgd):
         e = self.releases_per_round
         index, t = dp.grid(public.rounds, e, range(1, e))
         use = dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)
-        asked = dp.blocks(public, index, "lower_grad_y") if self.block else dp.plan_release(public, index, [use])
+        planned = dp.blocks(public, index, "lower_grad_y") if self.block else dp.plan_release(public, index, [use])
         free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
-        return {"x": free, "y": free, "u": asked}
+        return {"x": free, "y": free, "u": planned}
 
     # The base talks to neighbours, and this answers a server.
     def step(  # type: ignore[override]

@@ -56,8 +56,8 @@ class RandomWalk(OneLevel):
             coins = network.public_rng(t)
             if near[at].size:
                 # A neighbour drawn evenly, 1/d_i, is accepted with probability min(1, d_i/d_j).
-                asked = int(near[at][coins.integers(near[at].size)])
-                at = asked if coins.random() * near[asked].size < near[at].size else at
+                neighbour = int(near[at][coins.integers(near[at].size)])
+                at = neighbour if coins.random() * near[neighbour].size < near[at].size else at
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> Generator[dp.Gossip, Any, State]:
         own, _, heard = yield dp.Gossip(each=True, y=s.y)

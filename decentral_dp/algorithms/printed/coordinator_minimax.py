@@ -133,15 +133,15 @@ class PrintedDpSgda(dp_sgda.DpSgda):
 
     def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
         """The paper clips to a constant, whatever is known of the problem at this point."""
-        asked = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
+        terms = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
         return {
-            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in asked.items()
+            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in terms.items()
         }
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
-        asked = self._questions(context, self.init(context))
-        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}
+        queries = self._questions(context, self.init(context))
+        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in queries.items()}
         return constant_noise(self.planned_releases(context, rounds), noise)
 
 
@@ -339,8 +339,8 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
 def _largest_move(s: steps.SpiderState) -> float:
     """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
     with np.errstate(all="ignore"):
-        found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
-    return found if math.isfinite(found) else 0.0
+        distance = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
+    return distance if math.isfinite(distance) else 0.0
 
 
 # Noise of a deviation of 0 is drawn with this one, in units of a.
@@ -363,11 +363,11 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         clips, fresh = _clips(context), steps.is_anchor(t, self.period)
         since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
-        asked = {
+        queries = {
             name: context.query(term, *here, self.rate, since, clip)
             for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
         }
-        answer = yield dp.Ask(**asked)
+        answer = yield dp.Ask(**queries)
         units = (1.0, 1.0) if fresh else _units(self.smoothness or 0.0, s, clips)
         released = (
             yield dp.Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
@@ -471,7 +471,7 @@ class PrintedDpSgdDual(dp_sgd_dual.DpSgdDual):
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s = self.init(context)
-        asked = context.query("joint", s.x, s.y, self.rate)
+        query = context.query("joint", s.x, s.y, self.rate)
         size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)
-        scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
-        return constant_noise(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(asked))})
+        scale = query.bound * root_log(delta) / math.sqrt(epsilon) * size
+        return constant_noise(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(query))})

@@ -113,19 +113,19 @@ def charges(ledger: Ledger) -> Charges:
     for c, column in zip(channels, pairs, strict=True):
         for split, line in _lines(c, column).items():
             lines[split].append(line)
-    found = {split: tuple(of) for split, of in lines.items()}
-    return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), found)
+    by_split = {split: tuple(of) for split, of in lines.items()}
+    return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), by_split)
 
 
 def _lines(c: ChannelLedger, column: IntArray) -> dict[Split, ChannelCharges]:
     """The charges of a channel by kind of record: where two kinds are charged alike, they are priced once."""
-    found: dict[Split, ChannelCharges] = {}
+    known: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
-        alike = next(
-            (kind for kind in found if _is_equal(c.sensitivity, kind, split) and _is_equal(c.rate, kind, split)), None
+        same = next(
+            (kind for kind in known if _is_equal(c.sensitivity, kind, split) and _is_equal(c.rate, kind, split)), None
         )
-        found[split] = _line(c, split, column) if alike is None else found[alike]
-    return found
+        known[split] = _line(c, split, column) if same is None else known[same]
+    return known
 
 
 def _is_equal(values: Mapping[Split, Array], one: Split, other: Split) -> bool:

@@ -83,13 +83,13 @@ def step_factor(kept: float | Array, curvature: float, step: float, ridge: float
         >>> round(float(step_factor(1.0, 1.0, 0.5, 0.0, scalar=False)), 4)
         1.069
     """
-    left, moved = np.asarray(kept, dtype=np.float64) - step * ridge, step * curvature
+    left, scaled = np.asarray(kept, dtype=np.float64) - step * ridge, step * curvature
     if scalar:
-        bound = np.maximum(np.abs(left), np.abs(left - moved))
+        bound = np.maximum(np.abs(left), np.abs(left - scaled))
     else:
         positive = np.where(left > 0.0, left, 1.0)
-        convex = positive / np.sqrt(1.0 - np.minimum(moved / (4.0 * positive), 0.5))
-        bound = np.where(moved <= 2.0 * left, convex, np.abs(left) + moved)
+        convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))
+        bound = np.where(scaled <= 2.0 * left, convex, np.abs(left) + scaled)
     # A few operations, each of which may round down.
     upwards = np.asarray(bound * (1.0 + 16.0 * _UNIT))
     return float(upwards) if upwards.ndim == 0 and np.isscalar(kept) else upwards

@@ -213,8 +213,8 @@ def require_time(observers: int, agents: int, rounds: int, seconds: float) -> No
 
 
 def _per_agent(values: Array, m: int) -> Array:
-    given = np.asarray(values, dtype=np.float64)
-    return np.repeat(given[:, None], m, axis=1) if given.ndim == 1 else given
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.repeat(numbers[:, None], m, axis=1) if numbers.ndim == 1 else numbers
 
 
 def observer_sets(observers: Sequence[Sequence[int]] | None, m: int) -> tuple[tuple[int, ...], ...]:
@@ -346,5 +346,5 @@ def certified_epsilon(
         left = (delta - lost) * np.exp(-0.5 * sigma) - np.exp(np.minimum(every, 700.0)) * lost
     inside = np.isnan(mu)
     distance = np.where(inside, 0.0, mu) + 2.0 * nu[:, None]
-    found = gaussian_epsilon(distance, np.maximum(left, 0.0)) + sigma
-    return np.where(inside, np.nan, np.minimum(found, every))
+    epsilon = gaussian_epsilon(distance, np.maximum(left, 0.0)) + sigma
+    return np.where(inside, np.nan, np.minimum(epsilon, every))

@@ -101,11 +101,11 @@ class OutsideMechanism:
         delta, s = broadcast(sensitivity, scale)
         priced = np.isfinite(delta) & (s > 0.0)
         # Where there is no price the author's formula is not asked.
-        found = _numbers(self.definition, "cost", np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width)
-        if found.shape != delta.shape or not (found >= 0.0).all():
+        costs = _numbers(self.definition, "cost", np.where(priced, delta, 0.0), np.where(priced, s, 1.0), width)
+        if costs.shape != delta.shape or not (costs >= 0.0).all():
             wanted = "prices of at least 0, one for each sensitivity"
-            raise _refusal(self.definition, "cost", f"gave {_value_text(found)}, wanted {wanted}")
-        return price_limits(found, delta, s)
+            raise _refusal(self.definition, "cost", f"gave {_value_text(costs)}, wanted {wanted}")
+        return price_limits(costs, delta, s)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         if not hasattr(self.definition, "float_slack"):
@@ -154,17 +154,17 @@ class OutsideMechanism:
         self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: Drawing | None = None
     ) -> Array:
         context = () if whose is None else (whose,)
-        found = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
-        if found.shape != query.shape or not np.isfinite(found).all():
-            raise _refusal(self.definition, "sample", f"gave {_value_text(found)}, wanted {query.size} finite numbers")
-        if (np.rint(found / grid) != found / grid).any():
+        draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
+        if draws.shape != query.shape or not np.isfinite(draws).all():
+            raise _refusal(self.definition, "sample", f"gave {_value_text(draws)}, wanted {query.size} finite numbers")
+        if (np.rint(draws / grid) != draws / grid).any():
             raise _refusal(
                 self.definition,
                 "sample",
                 f"gave numbers off the grid {grid:g}, whose low bits may show the query; round it before noise is "
                 "added, and return multiples of the grid",
             )
-        return found
+        return draws
 
 
 def register_outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
@@ -323,10 +323,10 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
 def _numbers(given: Any, method: str, *args: Any) -> Array:
     try:
         with np.errstate(all="ignore"):
-            found = np.asarray(getattr(given, method)(*args))
-            if np.iscomplexobj(found):
+            numbers = np.asarray(getattr(given, method)(*args))
+            if np.iscomplexobj(numbers):
                 raise TypeError("complex numbers, where real ones are wanted")
-            return found.astype(np.float64)
+            return numbers.astype(np.float64)
     except InputError:
         raise
     except USER_ERRORS as error:

@@ -612,13 +612,13 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
         return problem
     check_device(device, f"{problem.name}: device")
     functions = (problem.upper_loss, problem.lower_loss, problem.penalty, problem.predict)
-    found = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
-    if found.reads_records != problem.reads_records:
+    traced = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
+    if traced.reads_records != problem.reads_records:
         raise InputError(
             f'{problem.name}: on device = "{device}" the losses depend on other arguments than on the processor; let '
             "them not ask where they are computed."
         )
-    return replace(problem, device=device, forward=found.forward)
+    return replace(problem, device=device, forward=traced.forward)
 
 
 def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> dict[str, Array]:
@@ -680,12 +680,12 @@ def load_losses(
             raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
 
     missing = [key for key in ("regulariser", "predict") if optional(key) is None]
-    for found, line in definitions(path).items():
-        near = next(iter(difflib.get_close_matches(found, missing, n=1, cutoff=NEAR)), None)
-        if near is not None and near != found and abs(len(near) - len(found)) <= 1:
+    for name, line in definitions(path).items():
+        near = next(iter(difflib.get_close_matches(name, missing, n=1, cutoff=NEAR)), None)
+        if near is not None and near != name and abs(len(near) - len(name)) <= 1:
             raise InputError(
-                f"{path}: it defines {found}, in line {line} of {path}, which nothing asks for; did you mean {near}? "
-                f"Call it that, or _{found} where it is one of your own."
+                f"{path}: it defines {name}, in line {line} of {path}, which nothing asks for; did you mean {near}? "
+                f"Call it that, or _{name} where it is one of your own."
             )
 
     sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
@@ -722,13 +722,13 @@ def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> 
     if not callable(given):
         return given
     known = {"n_features": n_features, "n_classes": n_classes}
-    asked = list(inspect.signature(given).parameters)
-    if not set(asked) <= set(known):
+    parameters = list(inspect.signature(given).parameters)
+    if not set(parameters) <= set(known):
         raise InputError(
-            f"{path}: {key} takes {', '.join(asked)}; it can take n_features and n_classes, by these names."
+            f"{path}: {key} takes {', '.join(parameters)}; it can take n_features and n_classes, by these names."
         )
     try:
-        return given(**{a: known[a] for a in asked})
+        return given(**{a: known[a] for a in parameters})
     except USER_ERRORS as error:
         raise InputError(f"{path}: {key} does not run: {blame(error, place_of(given))}; mend the function.") from error
 

@@ -213,8 +213,8 @@ def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...
     def rows(*some: Array) -> dict[str, Array]:
         return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}
 
-    found: Array | None = rows_or_nan(rows, *records).get("rows")
-    return np.full(shape, np.nan) if found is None else found
+    rows_of: Array | None = rows_or_nan(rows, *records).get("rows")
+    return np.full(shape, np.nan) if rows_of is None else rows_of
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
@@ -317,17 +317,17 @@ def try_rows(
             raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records{place}. Mend it.")
         return {"what it gives": found}
 
-    moved = row_dependence(rows, tried)
-    if moved is None:
+    fault = row_dependence(rows, tried)
+    if fault is None:
         return
-    if moved.place is None:
+    if fault.place is None:
         raise InputError(
             f"{name} gives two answers to one question{place}, so it draws or counts something. Make it a pure "
             "function."
         )
     raise InputError(
-        f"{name} mixes records: of {moved.size} made-up ones, row {moved.row + 1} changed when number "
-        f"{moved.place + 1} was replaced{place}, and clipping bounds none of them then. Compute row k from record k "
+        f"{name} mixes records: of {fault.size} made-up ones, row {fault.row + 1} changed when number "
+        f"{fault.place + 1} was replaced{place}, and clipping bounds none of them then. Compute row k from record k "
         "alone."
     )
 

@@ -203,20 +203,20 @@ class Composite(Minimax):
         self, parts: Iterable[tuple[Labelled, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
     ) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
-        kept: list[list[Any]] = [[] for _ in queries]
+        sums: list[list[Any]] = [[] for _ in queries]
         waiting, most = 0, self._most_records
         for records, drawn in parts:
             left = None if drawn is None else ~drawn
             for start, chunk in self._chunks(records):
                 n = len(chunk.labels)
                 if waiting + n > most:
-                    self._join(totals, kept)
+                    self._join(totals, sums)
                     waiting = 0
                 waiting += n
-                seen = _Evaluations(self, chunk, None if left is None else left[start : start + n])
-                for total, query, rows in zip(totals, queries, kept, strict=True):
-                    self._add(total, query, seen, rows)
-        self._join(totals, kept)
+                evaluations = _Evaluations(self, chunk, None if left is None else left[start : start + n])
+                for total, query, rows in zip(totals, queries, sums, strict=True):
+                    self._add(total, query, evaluations, rows)
+        self._join(totals, sums)
         return totals
 
     def _join(self, totals: Sequence[Array], kept: Sequence[list[Any]]) -> None:

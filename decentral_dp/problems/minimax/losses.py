@@ -261,20 +261,20 @@ class OwnLoss:
         if not len(labels):
             return np.zeros(0), np.zeros((0, self.outputs))
         with quiet_torch():
-            found = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
+            rows_of = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
         missing = np.full((len(labels), self.outputs + 1), np.nan)
-        both = np.column_stack([to_numpy(found["values"]), to_numpy(found["slopes"])]) if found else missing
+        both = np.column_stack([to_numpy(rows_of["values"]), to_numpy(rows_of["slopes"])]) if rows_of else missing
         return both[:, 0], both[:, 1:]
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Try that a loss is of its own record alone, for batches of so many. Raises InputError where one is not."""
-        found = row_dependence(
+        fault = row_dependence(
             lambda *r: dict(zip(("the value", "the slope"), self.slopes(*r), strict=True)),
             trials(counts, self.outputs, self.classes),
         )
-        if found is not None:
+        if fault is not None:
             raise InputError(
-                f"{self.path}: loss {found.text}, and no clip bounds what one record moves then; write the loss of one "
+                f"{self.path}: loss {fault.text}, and no clip bounds what one record moves then; write the loss of one "
                 "record only, as a pure function of (outputs, label)."
             )
 
@@ -389,11 +389,11 @@ class RecordwiseObjective(Objective):
     def scores(
         self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
     ) -> Mapping[str, float]:
-        found = {"objective": self._value(outputs, y, labels)}
+        by_name = {"objective": self._value(outputs, y, labels)}
         if hasattr(self.author, "best_y"):
             best = self._vector("best_y", outputs, labels)
-            found |= {"primal": self._value(outputs, best, labels), "gradient_norm": gradient(best)}
-        return found
+            by_name |= {"primal": self._value(outputs, best, labels), "gradient_norm": gradient(best)}
+        return by_name
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         return classification(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
@@ -436,15 +436,15 @@ def _try_methods(objective: RecordwiseObjective) -> None:
         given: tuple[Any, ...] = made_up.get(method, ())
         if method in ("project_y", "regulariser", "regulariser_grad"):
             given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
-        found = _call_author(author, name, method, size, *given)
+        value = _call_author(author, name, method, size, *given)
         wrong = None
-        if not np.isfinite(found).all() and method != "best_y":
-            wrong = f"{_number_list(found)}, which is not finite"
-        elif method == "radius_y" and found[0] <= 0.0:
-            wrong = f"{found[0]:g}, wanted a number above 0"
-        elif method == "start_y" and not np.allclose(objective.project_y(found), found):
-            inside = _number_list(objective.project_y(found))
-            wrong = f"{_number_list(found)}, which is not in Y: project_y makes it {inside}"
+        if not np.isfinite(value).all() and method != "best_y":
+            wrong = f"{_number_list(value)}, which is not finite"
+        elif method == "radius_y" and value[0] <= 0.0:
+            wrong = f"{value[0]:g}, wanted a number above 0"
+        elif method == "start_y" and not np.allclose(objective.project_y(value), value):
+            inside = _number_list(objective.project_y(value))
+            wrong = f"{_number_list(value)}, which is not in Y: project_y makes it {inside}"
         if wrong is not None:
             raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
 
@@ -456,14 +456,14 @@ def _number_list(found: Array) -> str:
 def _call_author(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
     """The numbers that a method gives, (size,). Raises InputError where it raises, or gives others than so many."""
     try:
-        found = np.asarray(getattr(author, method)(*given), dtype=np.float64)
+        value = np.asarray(getattr(author, method)(*given), dtype=np.float64)
     except USER_ERRORS as error:
         why = blame(error, place_in_class(type(author), method))
         raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
-    if found.size != size:
+    if value.size != size:
         wanted, place = "one number" if size == 1 else f"{size} numbers", place_in_class(type(author), method)
-        raise InputError(f"{name}: {method} gives shape {found.shape}{place}, wanted {wanted}. Mend it.")
-    return found.reshape(size)
+        raise InputError(f"{name}: {method} gives shape {value.shape}{place}, wanted {wanted}. Mend it.")
+    return value.reshape(size)
 
 
 def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:

@@ -164,8 +164,8 @@ class ValueFunction:
 
     def features(self, theta: Array, states: Array) -> Array:
         """∇_θ V of every state (n, d), (n, p)."""
-        seen = self.forward(theta, np.zeros_like(theta), states[:, None])
-        return self.gradients(seen, np.ones_like(seen.values), np.zeros_like(seen.values))[0]
+        tape = self.forward(theta, np.zeros_like(theta), states[:, None])
+        return self.gradients(tape, np.ones_like(tape.values), np.zeros_like(tape.values))[0]
 
     def _layers(self, flat: Array) -> Iterator[tuple[Array, Array]]:
         begin = 0
@@ -270,12 +270,12 @@ class Mspbe(Minimax):
 
     def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
         """What one trajectory answers to each question, before it is clipped. No other one plays a part."""
-        seen: list[tuple[Array, Array, dict[str, Array]]] = []
+        values: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
         for query in queries:
-            row = self._gradients(record, query.x, query.y, seen)[query.term]
+            row = self._gradients(record, query.x, query.y, values)[query.term]
             if query.earlier_point is not None:
-                row = row - self._gradients(record, *query.earlier_point, seen)[query.term]
+                row = row - self._gradients(record, *query.earlier_point, values)[query.term]
             out.append(row if query.centre is None else row - query.centre)
         return out
 

@@ -325,9 +325,9 @@ class Training(StackedProblem):
         if not self.p:
             return y
         wide = self.q - self.model.outputs
-        moved = np.einsum("boi,bi->bo", y[:, :wide].reshape(len(y), -1, self.p), x)
+        shift = np.einsum("boi,bi->bo", y[:, :wide].reshape(len(y), -1, self.p), x)
         # Of a linear model, which alone has a centre.
-        bias = y[:, wide:] - moved / getattr(self.model, "bias", 1.0)
+        bias = y[:, wide:] - shift / getattr(self.model, "bias", 1.0)
         return np.concatenate([x, y[:, :wide], bias], axis=1)
 
     @property

@@ -50,11 +50,11 @@ def guarantee_section(result: RunResult) -> list[Html]:
         for head, under in privacy.grouped_notes
         if head not in texts
     ]
-    seen = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.seen]
+    observed = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.seen]
     return [
         *blocks,
         *_about_noise(privacy, result.root_was_kept),
-        *([tag("h3", "Who sees what"), tag("ul", *seen)] if seen else []),
+        *([tag("h3", "Who sees what"), tag("ul", *observed)] if observed else []),
         adjacency,
         *_coverage(result, words),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
@@ -247,12 +247,12 @@ def signal_section(result: RunResult) -> list[Html]:
         (channel, [tag("td", _ratio(v), class_="number") for v in (signal.one_release, signal.all_releases)])
         for channel, signal in privacy.signal.items()
     ]
-    said = (
+    text = (
         "At most so many times the noise, as a norm, is what all records together add, if all of them agree. Most "
         "records do not agree that well: a run may learn nothing at several times 1, and below 1 noise alone moves it. "
         "The bound follows from sensitivities, counts and scales, and reads no record."
     )
-    return [tag("h2", "Signal beside the noise"), table(heads, rows), tag("p", said, class_="small")]
+    return [tag("h2", "Signal beside the noise"), table(heads, rows), tag("p", text, class_="small")]
 
 
 def _ratio(value: float | None) -> str:
@@ -329,8 +329,8 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     blocks += [tag("p", remark, class_="small") for remark in remarks]
     for channel, reason in free.items():
         blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
-    drawn = figures(folder, result, "epsilon", "noise")
-    return [*blocks, *_price_table(privacy), *drawn, *_infinite_horizon(privacy)]
+    pictures = figures(folder, result, "epsilon", "noise")
+    return [*blocks, *_price_table(privacy), *pictures, *_infinite_horizon(privacy)]
 
 
 def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:

@@ -218,8 +218,8 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
     ]
-    said = [(name, value) for name, value in rows if value and name not in words.omitted_rows]
-    return [tag("h2", "What was run"), fact_list(said), *_description(scenario)]
+    rows_of = [(name, value) for name, value in rows if value and name not in words.omitted_rows]
+    return [tag("h2", "What was run"), fact_list(rows_of), *_description(scenario)]
 
 
 # Where the bounds on one record come from.
@@ -393,8 +393,8 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
         where += "The last evaluation before the run diverged. "
-    drawn = ("accuracy", "explained", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
-    curves = figures(folder, result, *drawn)
+    names = ("accuracy", "explained", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
+    curves = figures(folder, result, *names)
     return [
         tag("h2", "What came out"),
         *_published_x(published_x(folder), result),
@@ -452,13 +452,13 @@ def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:
     """Those of the named figures that the folder has, side by side."""
     captions = choose_words(result.privacy, result.topology).captions
     hidden = " They are those of the exact lower solution at the published x, which nobody sees."
-    drawn = []
+    pictures = []
     for name in names:
         path = folder / "plots" / f"{name}.png"
         of_whom = hidden if result.solves_lower and name in ("losses", "accuracy", "explained") else ""
         if path.exists():
-            drawn.append(figure(path.read_bytes(), captions[name] + of_whom))
-    return [tag("div", *drawn, class_="figures")] if drawn else []
+            pictures.append(figure(path.read_bytes(), captions[name] + of_whom))
+    return [tag("div", *pictures, class_="figures")] if pictures else []
 
 
 def topology_section(folder: Path, result: RunResult) -> list[Html]:

@@ -54,14 +54,14 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",)) -> lis
     """
     drawing = read_drawing(folder)
     (folder / "plots").mkdir(exist_ok=True)
-    written = []
+    paths = []
     with style.package_style():
         for name, draw in FIGURES.items():
             path, figure = folder / "plots" / name, style.new_figure(*SIZE)
             wanted = formats if draw(figure, drawing) else ()
             style.remove_figure(path, wanted)
-            written += style.write_figure(figure, path, wanted)
-    return written
+            paths += style.write_figure(figure, path, wanted)
+    return paths
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class RunPlots:
 
     def opening(self) -> list[Picture]:
         """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
-        drawn = (self._draw(name) for name in ("losses", "accuracy", "explained", "primal"))
-        return list(itertools.islice((picture for picture in drawn if picture is not None), 2))
+        pictures = (self._draw(name) for name in ("losses", "accuracy", "explained", "primal"))
+        return list(itertools.islice((picture for picture in pictures if picture is not None), 2))
 
     def losses(self) -> Picture:
         """Draw losses by round: mean, lowest and highest agent."""

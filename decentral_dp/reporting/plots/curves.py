@@ -402,17 +402,17 @@ def _ledger_lines(
     ax: Axes, series: Mapping[tuple[str, str], Any], channels: Sequence[str], colours: Mapping[str, str]
 ) -> None:
     """Lines by (channel, record kind), each named; those that coincide are one line with all their names."""
-    drawn: list[tuple[list[tuple[str, str]], tuple[Any, Any, Any]]] = []
+    lines: list[tuple[list[tuple[str, str]], tuple[Any, Any, Any]]] = []
     curves = {key: (of.median(), of.min(), of.max()) for key, of in series.items()}
     # The longest first: a shorter one that runs along it is a part of it.
     for key in sorted(curves, key=lambda key: (-curves[key][0].size, channels.index(key[0]), key[1])):
         curve = curves[key]
-        same = next((keys for keys, c in drawn if _coincide(c, curve)), None)
+        same = next((keys for keys, c in lines if _coincide(c, curve)), None)
         if same is None:
-            drawn.append(([key], curve))
+            lines.append(([key], curve))
         else:
             same.append(key)
-    for keys, (middle, low, high) in drawn:
+    for keys, (middle, low, high) in lines:
         colour, style = colours[keys[0][0]], "--" if all(kind == "validation" for _, kind in keys) else "-"
         ax.fill_between(middle.index, low, high, color=colour, alpha=0.16, linewidth=0)
         marker = "o" if middle.size <= 25 else None
@@ -424,10 +424,10 @@ def _channel_names(keys: Sequence[tuple[str, str]]) -> str:
     kinds: dict[str, list[str]] = {}
     for channel, kind in keys:
         kinds.setdefault(channel, []).append(kind)
-    alike: dict[str, list[str]] = {}
+    same_style: dict[str, list[str]] = {}
     for channel, of in kinds.items():
-        alike.setdefault(" and ".join(of), []).append(channel)
-    return "; ".join(f"{_list_names(names)}, {of}" if of else _list_names(names) for of, names in alike.items())
+        same_style.setdefault(" and ".join(of), []).append(channel)
+    return "; ".join(f"{_list_names(names)}, {of}" if of else _list_names(names) for of, names in same_style.items())
 
 
 def _list_names(names: Sequence[str]) -> str:

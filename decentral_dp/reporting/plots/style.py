@@ -115,9 +115,9 @@ def save_picture(figure: Figure, to: Path | BinaryIO, ending: Format = "png") ->
 
 def png_of(figure: Figure) -> bytes:
     """The figure as a PNG."""
-    drawn = io.BytesIO()
-    save_picture(figure, drawn)
-    return drawn.getvalue()
+    png = io.BytesIO()
+    save_picture(figure, png)
+    return png.getvalue()
 
 
 def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
@@ -133,9 +133,9 @@ def _write_out(figure: Figure) -> None:
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        said = text.get_text()
-        if not said.isprintable():
-            text.set_text(printable(said))
+        words = text.get_text()
+        if not words.isprintable():
+            text.set_text(printable(words))
 
 
 def remove_figure(path: Path, kept: Sequence[Format] = ()) -> None:
@@ -240,11 +240,11 @@ def value_axis(ax: Axes, values: Array) -> None:
 
     values: of any shape.
     """
-    drawn = values[np.isfinite(values)]
-    if drawn.size and drawn.min() > 0 and drawn.max() > 30 * drawn.min():
-        log_axis(ax, "y", drawn)
+    finite = values[np.isfinite(values)]
+    if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
+        log_axis(ax, "y", finite)
     else:
-        flat_axis(ax, drawn)
+        flat_axis(ax, finite)
 
 
 def change(name: str, c: Curve) -> str:

@@ -207,8 +207,8 @@ def _read_interruption(folder: Path) -> Interruption:
 
 def scenario_begun(folder: Path) -> Path:
     """The scenario that the run in a folder was begun with."""
-    kept = folder / IN_PROGRESS / BEGUN
-    return kept if kept.is_file() else folder / BEGUN
+    place = folder / IN_PROGRESS / BEGUN
+    return place if place.is_file() else folder / BEGUN
 
 
 def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
@@ -347,8 +347,8 @@ def noise_digest(job: Job) -> str:
 def device_versions(job: Job) -> dict[str, str]:
     """What they depend on besides, where the problem computes on another device than the processor."""
     device = getattr(job.problem, "device", job.scenario.run.device)
-    found = device_words(device)
-    return {"device": found} if found else {}
+    words = device_words(device)
+    return {"device": words} if words else {}
 
 
 def machine() -> dict[str, str]:

@@ -227,8 +227,8 @@ def write_graph(c: Components, topology: Topology, folder: Path) -> None:
 def _fits_files(c: Components, topology: Topology) -> bool:
     """Whether the graph was an object all of which the folder's files and the scenario's own keys can say."""
     changes = topology.over_time
-    said = changes is None or c.scenario.topology.over_time is not None or changes.kind in ("fixed", "sequence")
-    return c.topology.is_object and said
+    fits = changes is None or c.scenario.topology.over_time is not None or changes.kind in ("fixed", "sequence")
+    return c.topology.is_object and fits
 
 
 def _in_turn(c: Components, topology: Topology) -> dict[str, Any]:

@@ -205,8 +205,8 @@ def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
 
 def _part_files(place: Path) -> list[tuple[int, int, Path]]:
     """First index, end, and path of each part, in their order."""
-    found = [(match, path) for path in place.glob("releases-*.parquet") if (match := _PART_NAME.fullmatch(path.name))]
-    return sorted((int(match[1]), int(match[2]), path) for match, path in found)
+    files = [(match, path) for path in place.glob("releases-*.parquet") if (match := _PART_NAME.fullmatch(path.name))]
+    return sorted((int(match[1]), int(match[2]), path) for match, path in files)
 
 
 def _path(place: Path, first: int, end: int) -> Path:

@@ -202,6 +202,6 @@ def _public_copy(path: Path, place: Path) -> Path:
     if path.name != "state.npz":
         return path
     with np.load(path) as arrays:
-        seen = {name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)}
-    np.savez(place / path.name, **seen)
+        public = {name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)}
+    np.savez(place / path.name, **public)
     return place / path.name

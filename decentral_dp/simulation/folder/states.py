@@ -179,16 +179,16 @@ def _class(name: list[str], module: AuthorModule) -> Any:
     where, what = name
     first, *rest = what.split(".")
     if where == _ALGORITHM_MODULE:
-        found: Any = module.names[first]
+        member: Any = module.names[first]
     elif _is_ours(where):
-        found = getattr(sys.modules[where], first)
+        member = getattr(sys.modules[where], first)
     else:
         raise UnreadableError(f"{where} is no module of a run")
     for part in rest:
-        found = getattr(found, part)
-    if not (isinstance(found, type) and (dataclasses.is_dataclass(found) or hasattr(found, "_fields"))):
+        member = getattr(member, part)
+    if not (isinstance(member, type) and (dataclasses.is_dataclass(member) or hasattr(member, "_fields"))):
         raise UnreadableError(f"{what} is no class of values")
-    return found
+    return member
 
 
 def _built(described: Any, arrays: Mapping[str, NDArray[Any]], module: AuthorModule) -> Any:

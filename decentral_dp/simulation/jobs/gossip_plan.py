@@ -234,7 +234,7 @@ def _channel(
     pairs: PairNoise | None,
     factor: TimeFactor | None,
 ) -> ChannelLedger:
-    index, moved = planned.indices, planned.sensitivity
+    index, sensitivity = planned.indices, planned.sensitivity
     shared: Mapping[str, Array] = {}
     if not planned.sensitivity:
         none = np.zeros((index.size, 1))
@@ -244,20 +244,20 @@ def _channel(
     else:
         with np.errstate(over="ignore"):
             scale = noise[channel].select(representative).scales(index // releases_per_round, mechanism)
-        largest, drawn = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
+        largest, reach = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
-            drawn *= pairs.reach()
+            reach *= pairs.reach()
         if factor is not None:
-            _check_in_time(channel, planned, scale, dimension, factor, drawn)
+            _check_in_time(channel, planned, scale, dimension, factor, reach)
             # What goes on is added to the query in float64, to 2⁻¹⁰ of a cell.
-            drawn, largest = drawn * factor.growth, largest * 2.0**10
+            reach, largest = reach * factor.growth, largest * 2.0**10
             # What is calibrated to a price is a little larger than what it was priced at.
             grid = noise_of(mechanism, channel).grid(scale if final else _LARGEST_NOISE_RATIO * scale, dimension)
-            moved = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in moved.items()}
-        _check_noise(channel, largest, scale, mechanism, dimension, drawn)
+            sensitivity = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in sensitivity.items()}
+        _check_noise(channel, largest, scale, mechanism, dimension, reach)
         if pairs is not None:
             scale, shared = pairs.charged_scales(scale, index // releases_per_round, representative)
-    facts = (channel, mechanism, dimension, group, index, scale, moved, planned.rate)
+    facts = (channel, mechanism, dimension, group, index, scale, sensitivity, planned.rate)
     return ChannelLedger(*facts, sampling=planned.sampling, shared=shared)
 
 
@@ -479,11 +479,11 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     key, table = "privacy.correlation.in_time", TimeFactorTable(kind=given) if isinstance(given, str) else given
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
-    apart = stream.least_gap(np.array(held)) if unit.records == 1 else 1
+    gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
     if isinstance(table, list) or table.file is not None:
         kept = rounds
     else:
-        kept = table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
+        kept = table.bands or (4 if table.kind == "buffered_toeplitz" else gap)
     if 8.0 * numbers * kept > machine_memory() / 4.0:
         raise InputError(
             f"{key}: draws of {kept} rounds are kept, more than this machine has room for. Take fewer bands."
@@ -491,7 +491,7 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     if isinstance(table, list):
         rows, place = table, key
     elif table.file is None:
-        return time_factor(str(table.kind), rounds, kept, apart=apart)
+        return time_factor(str(table.kind), rounds, kept, apart=gap)
     else:
         path, place = s.resolve(table.file), f"{key}.file"
         try:
@@ -502,7 +502,7 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
             ) from error
     if {rounds} != {len(rows), *map(len, rows)}:
         raise InputError(f"{place}: got {len(rows)} lines, wanted one of {rounds} numbers for each of {rounds} rounds.")
-    return factor_of(np.array(rows), np.vstack([stream.reads(n, rounds) for n in held]) if apart > 1 else None)
+    return factor_of(np.array(rows), np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None)
 
 
 def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
@@ -768,8 +768,8 @@ def calibrated_schedules(
             f"privacy.delta: {mechanism.description} gives no pure guarantee. "
             'Take a delta above 0, for example 1e-5, or mechanism = "laplace".'
         )
-    given = by_channel(privacy.share)
-    shares = {c: given.get(family, 1.0) / families.count(family) for c, family in charged.items()}
+    declared = by_channel(privacy.share)
+    shares = {c: declared.get(family, 1.0) / families.count(family) for c, family in charged.items()}
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
     alike = any(c.shared for c in ledger.charged_channels)
@@ -931,9 +931,9 @@ def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[
             f"privacy.unit: by {key} one server has the records of all; as a unit it would be all of them. Take unit = "
             '"record" or { records = k }.'
         )
-    said = f"One server, whom all {topology.n_agents} agents trust with their records, has all of them."
+    note = f"One server, whom all {topology.n_agents} agents trust with their records, has all of them."
     merged = shards.pool()
-    return build_graph("complete", 1, {}), replace(merged, notes=(*merged.notes, said))
+    return build_graph("complete", 1, {}), replace(merged, notes=(*merged.notes, note))
 
 
 def gossip_job(c: Components) -> GossipJob:
@@ -1011,8 +1011,8 @@ def gossip_job(c: Components) -> GossipJob:
             )
     ledger = plan_ledger(noise, rounds)
     # What is said of all noise together is of fresh noise.
-    if factor is None and (said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit)):
-        shards = replace(shards, notes=(*shards.notes, said))
+    if factor is None and (note := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit)):
+        shards = replace(shards, notes=(*shards.notes, note))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)

@@ -175,8 +175,8 @@ def with_settings(c: Components, problem: Any, shards: Shards, topology: Topolog
     """
     s = c.scenario
     noisy = s.privacy.guarantee == "certified"
-    given = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
-    missing = [name for name, there in given.items() if not there]
+    is_declared = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
+    missing = [name for name, there in is_declared.items() if not there]
     if not isinstance(problem, Planned) or not missing or s.privacy.guarantee == "as_printed":
         return c
     known = problem.step_facts()
@@ -330,40 +330,40 @@ def settings_note(
     if not isinstance(problem, Planned) or not isinstance(algorithm, DpDsgd):
         return ""
     local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
-    said = (
+    note = (
         f"Settings: {rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
     )
     if not noise or not math.isfinite(clip):
-        return f"{said}, without a clip."
+        return f"{note}, without a clip."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
     each = float(schedule.scale.max()) / (1.0 - algorithm.heavy_ball)
     noised = rounds * (1 if algorithm.block else algorithm.steps)
-    moved = each * math.sqrt(noised / averaged)
+    change = each * math.sqrt(noised / averaged)
     what = "the change by local steps" if algorithm.block else "the gradient of a record"
-    said += f"; {what} is clipped to {clip:g}"
+    note += f"; {what} is clipped to {clip:g}"
     if algorithm.centring:
-        said += ", with features less their mean, which agents release first with noise"
-    said += f". All noise together moves every weight by about {moved:.2g}."
+        note += ", with features less their mean, which agents release first with noise"
+    note += f". All noise together moves every weight by about {change:.2g}."
     if unit.records is None:
         # What clipped means of all rounds move the weights by, if all records of all agents agree.
         together = clip * (1.0 if algorithm.block else algorithm.y.scale) * noised
-        share = together / (1.0 - algorithm.heavy_ball) / (moved * math.sqrt(problem.q))
-        said += (
+        share = together / (1.0 - algorithm.heavy_ball) / (change * math.sqrt(problem.q))
+        note += (
             " Noise hides everything that an agent holds, however much that is: over all rounds records move the "
             f"average of {averaged} agents by {share:.2g} times its noise at most."
         )
         if share < _LEARNS:
             needed = math.ceil(averaged * (_LEARNS / share) ** 2)
-            said += (
+            note += (
                 f" Expect little to be learnt below {_LEARNS:g} times, for which this ε takes about "
                 f"{float(f'{needed:.2g}'):,.0f} agents."
             )
-        return said
+        return note
     known = problem.step_facts()
     share = _steps_left(known, algorithm.y.scale)
     if known.linear or not share < _LEAST_STEP_SHARE:
-        return said
+        return note
     return (
-        f"{said} Noise grows with the steps, and these are {share:.0%} of those without noise: a linear model may "
+        f"{note} Noise grows with the steps, and these are {share:.0%} of those without noise: a linear model may "
         "learn more at this ε where it fits. Leave out problem.model to train one."
     )

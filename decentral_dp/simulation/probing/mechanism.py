@@ -72,18 +72,18 @@ def complaint(m: OutsideMechanism) -> str:
     Raises:
         InputError, UserCodeError: where its methods fail.
     """
-    if found := _of_keys(m):
-        return found
+    if fault := _of_keys(m):
+        return fault
     for at in zip(SCALES, WIDTHS, strict=True):
-        if found := _of_deviation(m, *at):
-            return found
+        if fault := _of_deviation(m, *at):
+            return fault
     shifts = {at: list(_shifts(m, *at)) for at in product(SCALES, WIDTHS)}
     risk = _RISK / sum(map(len, shifts.values()))
     for (scale, width), some in shifts.items():
         here = _release(m, _keys(f"price here {width}", 2 * _DRAWS), np.zeros((2 * _DRAWS, width)), scale)
         for shift in some:
-            if found := _of_price(m, here, shift, risk):
-                return found
+            if fault := _of_price(m, here, shift, risk):
+                return fault
     return ""
 
 
@@ -103,7 +103,7 @@ def _of_keys(m: OutsideMechanism) -> str:
     scale, many = SCALES[0], slice(_KEYED)
     query = np.broadcast_to(np.linspace(-0.3, 0.7, _KEYED_WIDTH), (_KEYED, _KEYED_WIDTH))
     streams = Streams(seeded_root(0, b"mechanism trials"), "keys", range(_KEYED))
-    seen: dict[bytes, str] = {}
+    draws: dict[bytes, str] = {}
     # All agents at one index of one channel; then a few at others.
     for index, channel, some in ((1, 0, many), (1, 1, slice(3)), (2, 0, slice(3)), (3, 1, slice(3))):
         one, again = (_release(m, Draws(streams, index, channel, some), query[some], scale) for _ in range(2))
@@ -114,7 +114,7 @@ def _of_keys(m: OutsideMechanism) -> str:
             )
         for agent, row in enumerate(one):
             where = f"agent {agent}, index {index} and channel {'yz'[channel]}"
-            if (before := seen.setdefault(row.tobytes(), where)) != where:
+            if (before := draws.setdefault(row.tobytes(), where)) != where:
                 return (
                     f"{m.name}: sample gives the same noise for {before} as for {where}, and whoever subtracts one "
                     "release from the other sees what it hid. Draw from the generator that it is given."
@@ -127,13 +127,13 @@ def _of_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
     query = np.broadcast_to(np.linspace(0.3, 0.6, width), (many, width))
     squares = np.square(_release(m, _keys(f"deviation {width}", many), query, scale) - query).mean(axis=1)
     wanted = (m.deviation * scale) ** 2
-    found = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / wanted
+    ratio = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / wanted
     kurtosis = float(np.square(squares).mean() / max(squares.mean() ** 2, 1e-300))
     room = 2.0 * math.sqrt((max(_KURTOSIS, 2.0 * kurtosis) - 1.0) / _BLOCK)
-    if abs(found - 1.0) <= room:
+    if abs(ratio - 1.0) <= room:
         return ""
     return (
-        f"{m.name}: its noise has a standard deviation of {math.sqrt(found * wanted):.3g} at scale {scale:g}, and "
+        f"{m.name}: its noise has a standard deviation of {math.sqrt(ratio * wanted):.3g} at scale {scale:g}, and "
         f"{m.deviation * scale:.3g} is stated ({many} draws). Mend deviation, or sample."
     )
 

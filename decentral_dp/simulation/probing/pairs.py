@@ -77,8 +77,8 @@ def made_up_shards(shards: Shards, key: int) -> Shards:
         labels: Any = np.full(n, shards.trajectory[0])
         return replace(shards, features=key * features, labels=labels.astype(shards.labels.dtype))
     # Class numbers, or numbers below 1.
-    drawn = generator.uniform(0.0, max(1, len(shards.classes)), n)
-    labels = np.floor(drawn) if shards.classes else drawn
+    numbers = generator.uniform(0.0, max(1, len(shards.classes)), n)
+    labels = np.floor(numbers) if shards.classes else numbers
     return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
 
 
@@ -267,15 +267,15 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> DealTrial:
 
 def _owners(deal: Callable[..., Any], labels: Array, shards: Shards) -> NDArray[np.int64]:
     """(n,) the agent of each record. Raises InputError where a record has none."""
-    found = np.asarray(deal(labels=labels.copy(), classes=len(shards.classes), agents=shards.n_agents, seed=0))
-    if found.shape != labels.shape or not np.issubdtype(found.dtype, np.integer):
+    owners = np.asarray(deal(labels=labels.copy(), classes=len(shards.classes), agents=shards.n_agents, seed=0))
+    if owners.shape != labels.shape or not np.issubdtype(owners.dtype, np.integer):
         raise InputError(
-            f"It gives {found.dtype} of shape {found.shape} for {labels.size} made-up labels, wanted one agent for "
+            f"It gives {owners.dtype} of shape {owners.shape} for {labels.size} made-up labels, wanted one agent for "
             "each record: records would be lost or doubled. Mend it."
         )
-    if found.size and not (found.min() >= 0 and found.max() < shards.n_agents):
+    if owners.size and not (owners.min() >= 0 and owners.max() < shards.n_agents):
         raise InputError(
-            f"It gives made-up records to agent {found.min() if found.min() < 0 else found.max()}, and there are "
+            f"It gives made-up records to agent {owners.min() if owners.min() < 0 else owners.max()}, and there are "
             f"agents 0 to {shards.n_agents - 1}. Mend it."
         )
-    return found
+    return owners

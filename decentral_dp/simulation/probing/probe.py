@@ -222,17 +222,17 @@ def _other_sensitivity(made: ChannelLedger, plan: ChannelLedger, split: Split, r
     if not differ.any():
         return ""
     row, agent = (int(k) for k in np.argwhere(differ)[0])
-    moved, planned = float(each[0][row, agent]), float(each[1][row, agent])
+    change, planned = float(each[0][row, agent]), float(each[1][row, agent])
     t = -(-int(made.rounds[row]) // recorded.releases_per_round)
     whose = "" if differ[row].all() else f"agent {agent}: "
-    if math.isinf(moved):
+    if math.isinf(change):
         return (
             f"{whose}{made.channel} in round {t} carries a mean that was asked at a value that was not released, so "
             f"that nothing bounds how far one {split} record moves it, and {planned:.6g} is planned; ask at what an "
             "exchange gave back, such as own.y"
         )
     return (
-        f"{whose}one {split} record moves {made.channel} in round {t} by up to {moved:.6g} as recorded, and "
+        f"{whose}one {split} record moves {made.channel} in round {t} by up to {change:.6g} as recorded, and "
         f"{planned:.6g} is planned"
     )
 
@@ -268,7 +268,7 @@ def arrays_seen(*things: Any) -> list[str]:
     Args:
         things: problems, algorithms and functions. Of a problem those parts are looked at that its user wrote.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     out: dict[str, None] = {}
     for thing in things:
         for field, part in components_of(thing):
@@ -276,7 +276,7 @@ def arrays_seen(*things: Any) -> list[str]:
                 continue
             is_function = isinstance(part, FunctionType | MethodType)
             name = (field or part.__name__) if is_function else type(part).__name__
-            for variable, array in _arrays(part, "", seen, _DEPTH):
+            for variable, array in _arrays(part, "", visited, _DEPTH):
                 out[f"`{name}` closes over `{variable}`, {array}"] = None
     return list(out)
 
@@ -302,8 +302,8 @@ def _arrays(value: Any, name: str, seen: set[int], depth: int) -> Iterator[tuple
         return
     if depth == 0:
         return
-    for inner, found in _reachable_values(value):
-        yield from _arrays(found, inner if not name or inner.isidentifier() else f"{name}{inner}", seen, depth - 1)
+    for inner, values in _reachable_values(value):
+        yield from _arrays(values, inner if not name or inner.isidentifier() else f"{name}{inner}", seen, depth - 1)
 
 
 def _describe(value: Any) -> str | None:
@@ -372,8 +372,8 @@ def _names(code: CodeType) -> set[str]:
 
 def _methods(component: Any) -> list[Callable[..., Any]]:
     """The methods of an object that its user wrote."""
-    found = [f for home in type(component).__mro__ for f in vars(home).values() if isinstance(f, FunctionType)]
-    return [f for f in found if not _is_foreign(f.__code__.co_filename)]
+    functions = [f for home in type(component).__mro__ for f in vars(home).values() if isinstance(f, FunctionType)]
+    return [f for f in functions if not _is_foreign(f.__code__.co_filename)]
 
 
 def _is_foreign(file: str) -> bool:

@@ -223,8 +223,8 @@ def notes(job: CoordinatorJob) -> list[str]:
     if claim is not None:
         out += _printed_notes(job, claim)
     out += _unspent_notes(job)
-    drawn = [c for c in job.ledger.charged_channels if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
-    out += [_sampling_note(c) for c in drawn if 0.0 < _multiplier(c) < 1.0]
+    sampled = [c for c in job.ledger.charged_channels if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
+    out += [_sampling_note(c) for c in sampled if 0.0 < _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged_channels if not c.mechanism.proven and c.reason}
     out += sorted(unproven)
     if job.mechanism != NO_NOISE and getattr(job.context, "uses_counts", False):

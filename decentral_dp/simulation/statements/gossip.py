@@ -96,9 +96,9 @@ def _shared(job: GossipJob) -> SharedNoise | None:
         ledger = job.ledger if q == pairs.colluders else _with_colluders(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
     own, links = pairs.own_deviations(np.arange(job.n_agents)), pairs.links()
-    given = job.scenario.privacy.correlation
+    correlation = job.scenario.privacy.correlation
     ratio = float(pairs.ratios(links).mean() / own.mean())
-    return SharedNoise(ratio, epsilon, int(most.min()), (given and given.across) or "")
+    return SharedNoise(ratio, epsilon, int(most.min()), (correlation and correlation.across) or "")
 
 
 def _with_colluders(ledger: Ledger, pairs: PairNoise) -> Ledger:
@@ -208,8 +208,8 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel
         delta = job.scenario.privacy.delta
         if job.unit != RECORD:
             # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
-            moved = float(job.unit.clips(records)) / 2.0
-            queries = [q._replace(clip=q.clip * moved) for q in queries]
+            clips = float(job.unit.clips(records)) / 2.0
+            queries = [q._replace(clip=q.clip * clips) for q in queries]
         cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst

@@ -154,12 +154,12 @@ def authors_word(job: Job) -> list[str]:
 
 def check_notes(job: Job) -> list[str]:
     """Which files a check was run on before, and what that is worth."""
-    said = (
+    notes = (
         []
         if job.mechanism == NO_NOISE
         else [f"{name} was {label}" for name, label in labels(job.components.files).items()]
     )
-    return [f"{'; '.join(said)}; a check on made-up records proves nothing."] if said else []
+    return [f"{'; '.join(notes)}; a check on made-up records proves nothing."] if notes else []
 
 
 def _mechanisms_word(mechanism: OutsideMechanism) -> str:

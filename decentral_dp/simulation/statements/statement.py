@@ -388,11 +388,11 @@ class PrivacyStatement:
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
         unsaid = () if self.is_trusted else ("constants", "prices")
-        written = {name: value for name, value in _as_json(self).items() if name not in unsaid}
+        stated = {name: value for name, value in _as_json(self).items() if name not in unsaid}
         for name in ("privacy_unit", "protected", "colluders", "shared"):
-            if not written[name]:
-                del written[name]
-        return {**written, "mechanism": self.mechanism}
+            if not stated[name]:
+                del stated[name]
+        return {**stated, "mechanism": self.mechanism}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], solves: str = "bilevel") -> PrivacyStatement:
@@ -409,13 +409,13 @@ def _adapter() -> TypeAdapter[PrivacyStatement]:
 
 def _read_sentences(content: Mapping[str, Any], solves: str) -> dict[str, Any]:
     """The facts that older folders tell in sentences alone."""
-    notes, seen = (tuple(map(str, _as_sequence(content.get(key)))) for key in ("notes", "seen"))
+    notes, observed = (tuple(map(str, _as_sequence(content.get(key)))) for key in ("notes", "seen"))
     coordinator = "coordinator_minimax" if solves == "minimax" else "coordinator_bilevel"
     mechanism = str(content.get("mechanism") or "none")
     return {
-        "setting": coordinator if seen else "gossip",
+        "setting": coordinator if observed else "gossip",
         "mechanisms": [] if mechanism == "none" else mechanism.split(" and "),
-        "pools_records": HANDS_RECORDS in seen,
+        "pools_records": HANDS_RECORDS in observed,
         "authors_word": [note.removeprefix(AUTHORS_WORD) for note in notes if "author's word" in note],
     }
 
