@@ -894,7 +894,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "records of a group that are priced as if each were read as far apart as one",
-        "simulation/jobs/gossip_plan.py",
+        "simulation/jobs/correlated_noise.py",
         "if unit.records == 1 else 1",
         "if unit.records else 1",
         (f"{_IN_TIME}::test_two_records_together_may_be_read_in_any_rounds",),
