@@ -119,14 +119,14 @@ def components(agents: int, edges: IntArray) -> IntArray:
     """
     # Every agent points to one of a lower number in its component, in the end to the lowest. scipy's csgraph does the
     # same, and its import takes a twentieth of a plan.
-    found, before = np.arange(agents), None
-    while before is None or (found != before).any():
-        before = found.copy()
+    lowest, before = np.arange(agents), None
+    while before is None or (lowest != before).any():
+        before = lowest.copy()
         ends = before[edges]
         for end in ends.T:
-            np.minimum.at(found, end, ends.min(axis=1))
-        found = found[found]
-    return np.asarray(np.unique(found, return_inverse=True)[1], dtype=np.int64)
+            np.minimum.at(lowest, end, ends.min(axis=1))
+        lowest = lowest[lowest]
+    return np.asarray(np.unique(lowest, return_inverse=True)[1], dtype=np.int64)
 
 
 def is_connected(agents: int, edges: IntArray) -> bool:
