@@ -66,6 +66,7 @@ CASES: dict[str, dict[str, Any]] = {
     "buffered_toeplitz": scenario("buffered_toeplitz"),
     "anti_pgd": scenario("anti_pgd"),
     "every record": scenario("anti_pgd", batch=None),
+    "own": scenario(np.eye(12) - 0.4 * np.eye(12, k=-1) + 0.2 * np.eye(12, k=-3)),
     "across as well": scenario(privacy=ACROSS),
 }
 
@@ -98,7 +99,7 @@ def saves_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("saves_every_round")
-@pytest.mark.parametrize("case", ["banded_inverse", "buffered_toeplitz", "across as well"])
+@pytest.mark.parametrize("case", ["banded_inverse", "buffered_toeplitz", "own", "across as well"])
 def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         decentral_dp.run(CASES[case], out=tmp_path / "run", progress=cut)
