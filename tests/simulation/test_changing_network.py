@@ -52,7 +52,7 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
     run = decentral_dp.run(content)
     job = run.simulation()
     over_time, m = job.topology.over_time, 6
-    data = [(np.asarray(r.features), np.asarray(r.label)) for r in job.records["train"]]
+    data = [(job.shards.features[k], job.shards.labels[k]) for k in job.shards.train]
     d = data[0][0].shape[1]
 
     def gradient(i: int, y: np.ndarray) -> np.ndarray:

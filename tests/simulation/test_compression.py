@@ -118,7 +118,7 @@ def test_without_noise_it_is_a_loop_over_replicas(algorithm: str, kind: str, gra
     content = scenario({**KINDS[kind], "consensus": gamma}, algorithm, graph) | {"privacy": {"guarantee": "none"}}
     run = decentral_dp.run(content)
     job, m = run.simulation(), AGENTS
-    data = [(np.asarray(r.features), np.asarray(r.label)) for r in job.records["train"]]
+    data = [(job.shards.features[k], job.shards.labels[k]) for k in job.shards.train]
     d = data[0][0].shape[1] + 1
     links = job.topology.mixing.toarray()
     near = {i: [j for j in range(m) if j != i and links[i, j] > 0.0] for i in range(m)}
