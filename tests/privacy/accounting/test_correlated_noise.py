@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import networkx as nx
@@ -237,6 +237,55 @@ def test_draws_used_again_protect_nothing() -> None:
         assert same is None or np.sqrt(inverse.sum()) == pytest.approx(same, abs=6e-7)
     # Priced as if they were fresh.
     assert np.sqrt(2.0) / effective_scale(np.ones(2), scales(nx.path_graph(2), 4.0), 0)[0] < 1.02
+
+
+def test_fresh_draws_of_two_rounds_and_one_draw_of_both() -> None:
+    """The middle of a path of 10, c = 3σ, 2C/Bσ = 1: 0.595682 if draws are fresh, √2 if one draw serves both rounds."""
+    graph, victim = nx.path_graph(10), 4
+    priced = 2.0**0.5 / effective_scale(np.ones(10), scales(graph, 3.0), 0)[victim]
+    assert priced == pytest.approx(0.595682, abs=6e-7)
+    shared = 9.0 * nx.laplacian_matrix(graph).toarray()
+    for same, wanted in ((np.eye(2), 0.595682), (np.ones((2, 2)), 2.0**0.5)):
+        inverse = np.linalg.inv(np.eye(20) + np.kron(same, shared))[victim::10, victim::10]
+        assert np.sqrt(np.abs(inverse).sum()) == pytest.approx(wanted, abs=6e-7)
+        # Contributions of one sign and of turning ones.
+        shown = [np.sqrt(signs @ inverse @ signs) for signs in (np.ones(2), np.array([1.0, -1.0]))]
+        assert max(shown) == pytest.approx(wanted, abs=6e-7)
+
+
+def test_what_was_not_sent_is_told_by_what_goes_on_from_it() -> None:
+    """The record is read in round 0, whose message is lost; round 1 has it times 2/3, v's own weight on a path of 2."""
+    alone = scales(nx.empty_graph(1), 0.0)
+    priced = 1.0 / effective_scale(np.ones(1), alone, 0)[0]
+    # m_0 = D + z_0 and m_1 = 2 m_0/3 + z_1. Of both, and of the second alone; restricted to who sent it would be 0.
+    carried = np.array([[1.0, 0.0], [2.0 / 3.0, 1.0]])
+    moved, covariance = carried[:, 0], carried @ carried.T
+    assert moved @ np.linalg.solve(covariance, moved) == pytest.approx(1.0, abs=1e-12)
+    assert moved[1] / covariance[1, 1] ** 0.5 == pytest.approx(0.555, abs=6e-4)
+    assert moved[1] / covariance[1, 1] ** 0.5 <= priced == pytest.approx(1.0, abs=1e-12)
+
+
+def test_signs_of_three_rounds_cannot_all_agree() -> None:
+    """Of C below, the entries of CᵀC sum to 9.25 in size, which no signs reach: 7.25. Priced are 1 + 4 + 6.25."""
+    c = np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, -0.5, 1.0]])
+    gram = c.T @ c
+    assert np.abs(gram).sum() == pytest.approx(9.25)
+    signs = np.array(list(product([1.0, -1.0], repeat=3)))
+    assert np.einsum("ks,st,kt->k", signs, gram, signs).max() == pytest.approx(7.25)
+    assert np.square(factor_of(np.linalg.inv(c)).row_sums).sum() == pytest.approx(11.25)
+
+
+def test_no_signs_of_six_rounds_exceed_what_is_priced() -> None:
+    """All signs, of random factors: at most the sum of the sizes of CᵀC, and that at most what is priced."""
+    signs, reached = np.array(list(product([1.0, -1.0], repeat=6))), []
+    for seed in range(25):
+        inverse = np.eye(6) + np.tril(np.random.default_rng(seed).uniform(-0.8, 0.8, (6, 6)), -1)
+        c = np.linalg.inv(inverse)
+        shown, sizes = np.square(signs @ c.T).sum(axis=1).max(), np.abs(c.T @ c).sum()
+        assert shown <= sizes * (1.0 + 1e-12) <= np.square(factor_of(inverse).row_sums).sum() * (1.0 + 2e-12)
+        reached.append(shown / sizes)
+    # Another reader's draw: 5.953 of 6.539.
+    assert min(reached) < 5.953 / 6.539 < max(reached) <= 1.0 + 1e-12
 
 
 @pytest.mark.parametrize(("weight", "wanted"), [(0.5, 0.1501), (1.0, 0.2870)])

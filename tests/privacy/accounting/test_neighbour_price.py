@@ -60,12 +60,14 @@ CASES: dict[str, tuple[Any, int, int, Any, float, float]] = {
 }
 
 
-def linear_mu(mixed: Any, observer: int, victim: int, moved: Any) -> float:
+def linear_mu(mixed: Any, observer: int, victim: int, moved: Any, share: Any = None) -> float:
+    """share: (m,) 1 − ηh of each agent's quadratic loss, by default 1."""
     pushed = np.zeros((len(moved), len(mixed)))
     pushed[:, victim] = moved
     first = np.arange(len(moved))[:, None] == np.zeros(len(mixed))
-    off = mixed - np.eye(len(mixed))
-    return float(pairwise(off, np.zeros(len(moved)), pushed, np.ones_like(pushed), [[observer]], first).mu[0, victim])
+    off, still = mixed - np.eye(len(mixed)), np.zeros(len(moved))
+    kept = np.ones_like(pushed) if share is None else np.broadcast_to(share, pushed.shape)
+    return float(pairwise(off, still, pushed, np.ones_like(pushed), [[observer]], first, kept).mu[0, victim])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,6 +87,7 @@ TABLE = {
     "ring 16, 2 links": (RING, 2, (5.395, 5.319, 5.470), 4.770),
     "ring 16, 3 links": (RING, 3, (4.021, 3.854, 4.188), 3.881),
     "ring 16, 8 links": (RING, 8, (1.771, 1.390, 2.219), 1.766),
+    "ring 16, 1 link": (RING, 1, (10.0, 10.0, 10.0), 5.976),
     "ring 64, 8 links": (RING_64, 8, (1.372, 1.042, 1.796), 1.367),
     "hypercube 16, 2 links": (cube(4), 3, (3.856, 3.803, 3.909), 3.643),
     "hypercube 16, 4 links": (cube(4), 15, (2.493, 2.400, 2.587), 2.491),
@@ -118,6 +121,127 @@ CIRCULANT = metropolis(nx.circulant_graph(64, [1, 2]))
 def test_numbers_of_many_rounds(mixed: Any, victim: int, wanted: float, linear: float) -> None:
     assert neighbour_mu(watched(mixed, 0, 1000), victim, always(1000)) == pytest.approx(wanted, abs=6e-4)
     assert linear_mu(mixed, 0, victim, always(1000)) == pytest.approx(linear, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("mixed", "victim", "less", "more", "digits"),
+    [
+        pytest.param(RING_64, 2, 17.05, 17.54, 2, id="ring, 2 links"),
+        pytest.param(RING_64, 32, 0.091, 8.27, (3, 2), id="ring, 32 links"),
+        pytest.param(CIRCULANT, 3, 13.25, 13.60, 2, id="circulant, 2 links"),
+        pytest.param(CIRCULANT, 31, 0.805, 7.06, (3, 2), id="circulant, 16 links"),
+        pytest.param(cube(6), 3, 8.636, 8.911, 3, id="hypercube, 2 links"),
+        pytest.param(cube(6), 63, 3.675, 4.241, 3, id="hypercube, 6 links"),
+    ],
+)
+def test_numbers_of_many_rounds_of_other_factors(
+    mixed: Any, victim: int, less: float, more: float, digits: Any
+) -> None:
+    """Factors 0.99 and 1.01."""
+    for factor, wanted, places in zip((0.99, 1.01), (less, more), np.broadcast_to(digits, 2), strict=True):
+        found = neighbour_mu(watched(mixed, 0, 1000, factor), victim, always(1000))
+        assert found == pytest.approx(wanted, abs=0.6 * 10.0 ** -int(places))
+
+
+def test_the_far_side_of_a_long_ring() -> None:
+    assert neighbour_mu(watched(RING_64, 0, 100), 32, always(100)) == pytest.approx(3e-4, abs=6e-5)
+    assert linear_mu(RING_64, 0, 32, always(100)) == pytest.approx(3e-4, abs=6e-5)
+
+
+# Graph, victim, agents whose quadratic keeps another share 1 − ηh than 1 → their exact μ. Found by coordinate ascent
+# over shares in [−1, 1], the convex ones.
+WORST: dict[str, tuple[Any, int, dict[int, float], float]] = {
+    "ring, 1 link": (RING, 1, {1: 0.0}, 10.0),
+    "ring, 2 links": (RING, 2, {5: -1.0, 7: -1.0, 8: 0.0, 9: 0.5, 10: 0.0}, 5.384),
+    "ring, 3 links": (RING, 3, {8: -1.0, 10: -1.0, 11: -1.0, 12: 0.0}, 4.010),
+    "hypercube, 2 links": (cube(4), 3, {13: -1.0, 14: -1.0}, 3.782),
+    "hypercube, 4 links": (cube(4), 15, {}, 2.491),
+}
+
+
+@pytest.mark.parametrize("case", WORST)
+def test_quadratics_show_nearly_all_that_is_priced(case: str) -> None:
+    mixed, victim, shares, wanted = WORST[case]
+    kept = np.ones(16)
+    kept[list(shares)] = list(shares.values())
+    shown = linear_mu(mixed, 0, victim, always(100), kept)
+    assert shown == pytest.approx(wanted, abs=6e-4)
+    coupled = watched(mixed, 0, 100)
+    # Against the covariance of all that is seen.
+    factors = [kept[:, None] * mixed] * 100
+    assert shown == pytest.approx(system_mu(factors, coupled, victim, always(100)), rel=1e-6)
+    priced = neighbour_mu(coupled, victim, always(100))
+    assert linear_mu(mixed, 0, victim, always(100)) <= shown <= priced * (1.0 + 1e-9)
+    assert priced <= 1.02 * shown
+
+
+def test_little_curvature_of_many_shows_more_than_linear_gossip_of_a_neighbour() -> None:
+    """ηh = 0.05 at all but the four on the observer's other side."""
+    kept = np.where(np.arange(16) <= 11, 0.95, 1.0)
+    shown = linear_mu(RING, 0, 1, always(100), kept)
+    assert shown == pytest.approx(7.603, abs=6e-4)
+    assert linear_mu(RING, 0, 1, always(100)) < shown < neighbour_mu(watched(RING, 0, 100), 1, always(100))
+
+
+def test_random_convex_quadratics_show_more_than_linear_gossip_and_no_more_than_is_priced() -> None:
+    """300 random graphs, 6 draws of curvatures each."""
+    above, largest = 0, 0.0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        m, rounds = int(rng.integers(4, 9)), int(rng.integers(5, 31))
+        graph = nx.gnp_random_graph(m, 0.3, seed=seed)
+        graph.add_edges_from(nx.path_graph(m).edges)
+        mixed, victim, moved = metropolis(graph), int(rng.integers(1, m)), always(rounds)
+        linear = linear_mu(mixed, 0, victim, moved)
+        priced = neighbour_mu(watched(mixed, 0, rounds), victim, moved)
+        for _ in range(6):
+            kept = rng.choice([1.0, rng.uniform(-1.0, 1.0)], m)
+            shown = linear_mu(mixed, 0, victim, moved, kept)
+            assert shown <= priced * (1.0 + 1e-9)
+            above += shown > linear * (1.0 + 1e-9)
+            largest = max(largest, shown / linear)
+        if seed % 20 == 0:
+            coupled = watched(mixed, 0, rounds)
+            factors = [kept[:, None] * mixed] * rounds
+            assert shown == pytest.approx(system_mu(factors, coupled, victim, moved), rel=1e-6)
+    # Another reader's draws: 447 of 1800, by up to 1.39.
+    assert above >= 447
+    assert largest >= 1.39
+
+
+def two_rate_mu(coupled: Coupled, victim: int, moved: Any, rates: Any) -> float:
+    """The price at d = (1 − r) a, a = R d + D e_v: rates of the victim and of others, 1 where a message is seen."""
+    d, total = np.zeros(coupled.noise.shape[1]), 0.0
+    for factors, noise, seen, own in zip(coupled.factors, coupled.noise, coupled.observed, moved, strict=True):
+        taken = np.full(d.size, rates[1])
+        taken[victim] = rates[0]
+        taken[seen] = 1.0
+        a = factors @ d + own * (np.arange(d.size) == victim)
+        total += float(np.square(taken * a / noise).sum())
+        d = (1.0 - taken) * a
+    return total**0.5
+
+
+@pytest.mark.parametrize(
+    ("mixed", "victim", "rates", "more"),
+    [
+        pytest.param(RING, 2, (0.1969, 0.3807), 0.0113, id="ring, 2 links"),
+        pytest.param(RING, 3, (0.0774, 0.1689), 0.0426, id="ring, 3 links"),
+        pytest.param(cube(4), 3, (0.1260, 0.3933), 0.0453, id="hypercube, 2 links"),
+        pytest.param(cube(4), 15, (0.0459, 0.2014), 0.0825, id="hypercube, 4 links"),
+        pytest.param(RING, 8, (0.01067, 0.02291), 0.3238, id="ring, 8 links"),
+    ],
+)
+def test_two_rates_price_a_little_more_near_and_a_third_more_far(
+    mixed: Any, victim: int, rates: Any, more: float
+) -> None:
+    coupled, moved = watched(mixed, 0, 100), always(100)
+    least = neighbour_mu(coupled, victim, moved)
+    best = two_rate_mu(coupled, victim, moved, rates)
+    assert best / least - 1.0 == pytest.approx(more, abs=6e-5)
+    # The best two: others near them price more.
+    for scaled in ((0.9, 1.0), (1.1, 1.0), (1.0, 0.9), (1.0, 1.1)):
+        assert two_rate_mu(coupled, victim, moved, np.multiply(rates, scaled)) >= best
 
 
 @pytest.mark.parametrize(
@@ -320,6 +444,33 @@ def test_a_message_travels_on_the_graph_of_the_next_round() -> None:
     assert 0.6 < shown <= neighbour_mu(coupled, 0, once(3, 2.0))
     early = coupled._replace(observed=np.array([linked[t][2] != 0.0 for t in range(3)]))
     assert neighbour_mu(early, 0, once(3, 2.0)) < 1e-9
+
+
+def test_a_first_message_that_travels_on_the_second_graph() -> None:
+    """v – h in round 0, v – o in round 1: with what is seen taken from the graph of its own round, 1/√3 for 1."""
+    mixed = [np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]), np.array([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]])]
+    coupled = Coupled(
+        mixed, np.array([[1.0, 1.0, np.inf]] * 2), np.array([mixed[1][2], [0, 0, 1]]) != 0.0, np.zeros((2, 3))
+    )
+    assert system_mu(mixed, coupled, 0, once(2, 1.0)) == pytest.approx(1.0, abs=1e-12)
+    assert neighbour_mu(coupled, 0, once(2, 1.0)) == pytest.approx(1.0, abs=1e-12)
+    early = coupled._replace(observed=np.array([mixed[0][2], mixed[1][2]]) != 0.0)
+    assert neighbour_mu(early._replace(noise=np.ones((2, 3))), 0, once(2, 1.0)) == pytest.approx(3.0**-0.5, abs=6e-7)
+    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+        neighbour_mu(early, 0, once(2, 1.0))
+
+
+def test_noise_of_the_observer_hides_nothing() -> None:
+    """Path v – h – o, D = 2 once, 3 rounds. If o's messages were all that it saw, and its noise hid: 0.2097."""
+    coupled, moved = watched(metropolis(nx.path_graph(3)), 2, 3), once(3, 2.0)
+    right = neighbour_mu(coupled, 0, moved)
+    assert right == pytest.approx(0.733799, abs=6e-7)
+    assert by_least_squares(coupled, 0, moved) == pytest.approx(0.733799, abs=6e-7)
+    assert system_mu(coupled.factors, coupled, 0, moved) <= right * (1.0 + 1e-9)
+    blind = coupled._replace(observed=np.array([[False, False, True]] * 3))
+    assert neighbour_mu(blind._replace(noise=np.ones((3, 3))), 0, moved) == pytest.approx(0.209657, abs=6e-7)
+    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+        neighbour_mu(blind, 0, moved)
 
 
 def test_a_very_steep_gradient_tells_everything() -> None:
