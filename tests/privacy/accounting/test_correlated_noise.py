@@ -320,6 +320,19 @@ def test_samples_are_priced_by_the_exchange_of_records(rate: float, rounds: int,
     assert epsilon_at(every, other) > 0.0
 
 
+def test_small_samples_show_less_than_a_tenth_of_what_a_record_and_its_absence_would() -> None:
+    """χ²/q² at q → 0 of an exchange of 2 effective scales: 2(e − 1/e); of a shift by all of it, e⁴ − 1."""
+    rate = 1e-4
+    # With E(ε) = δ, χ² = 2 ∫ (e^ε + e^−2ε) E(ε) dε, for two laws that mirror each other.
+    e = np.geomspace(1e-10, 1.0, 40_001)
+    density = (np.exp(e) + np.exp(-2.0 * e)) * poisson_profile(2.0, rate)(e)
+    found = 2.0 * float((0.5 * (density[1:] + density[:-1]) * np.diff(e)).sum()) / rate**2
+    assert found == pytest.approx(2.0 * (np.e - 1.0 / np.e), rel=1e-3)
+    assert found == pytest.approx(4.7, abs=0.06)
+    assert np.e**4 - 1.0 == pytest.approx(53.6, abs=0.06)
+    assert found < 0.1 * (np.e**4 - 1.0)
+
+
 def test_rounded_draws_protect_as_real_ones() -> None:
     """Own noise of four cells and a draw of six, rounded to cells: densities are those of one more uniform number."""
     own, c = 4.0, 6.0
