@@ -194,7 +194,7 @@ def test_batches_amplify_nothing_of_what_was_released_twice(scenario: Make, tmp_
     done = decentral_dp.resume(tmp_path / "run", charge_again=True)
     (window,) = done.simulation().windows
     lines = {c.channel: c for c in done.records.charged_channels}
-    inside = (lines["y"].rounds >= window.first_round_round) & (lines["y"].rounds <= window.last_round_round)
+    inside = (lines["y"].rounds >= window.first_round) & (lines["y"].rounds <= window.last_round)
     for split, rate in done.simulation().uninterrupted_ledger.charged_channels[0].rate.items():
         assert (rate < 1.0).all()
         assert (lines["y"].rate[split][inside] == 1.0).all()
