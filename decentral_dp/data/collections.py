@@ -699,7 +699,7 @@ def load_collected(name: str, files: Mapping[str, Any] | None, *, limit: int | N
         where = f"into {quoted_path(folder)}" if folder is not None else "into a folder, and name it in problem.files"
         raise InputError(
             f"problem.data: the files of {name} are not here. Get {' and '.join(filter(None, own[:2]))} from {PAGE}, "
-            f"unpack them, and put them {where}; nothing stands in for them."
+            f"and put what is unpacked {where}; nothing stands in for it."
         )
     there = [folder / file for file in own[:2] if file is not None and (folder / file).is_file()]
     parts = [[part[:limit] for part in parse_libsvm(file, len(own.names))] for file in there]

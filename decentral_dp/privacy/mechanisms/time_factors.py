@@ -234,15 +234,17 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     rounds = len(inverse)
     if inverse.shape != (rounds, rounds) or np.triu(inverse, 1).any() or (inverse.diagonal() != 1.0).any():
         raise InputError(
-            f"noise: got the inverse of a factor with the shape {inverse.shape}; wanted a lower-triangular matrix, "
-            "T by T, with ones on its diagonal."
+            f"privacy.correlation.in_time: got the inverse of a factor with the shape {inverse.shape}; wanted a "
+            "lower-triangular matrix, T by T, with ones on its diagonal."
         )
     near = np.tril(np.linalg.inv(inverse))
     # C = Ĉ + E C with E = I − Ĉ C⁻¹, so that row sums of |C| are at most those of |Ĉ| and of |E| times the largest.
     off = np.abs(np.eye(rounds) - near @ inverse) + 2.0 * rounds * _UNIT * (np.abs(near) @ np.abs(inverse))
     sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
     if not lost.max() < 0.5:
-        raise InputError("noise: the inverse of the factor is too close to singular; take smaller coefficients.")
+        raise InputError(
+            "privacy.correlation.in_time: the inverse of the factor is close to singular. Take smaller coefficients."
+        )
     lost *= sums.max() / (1.0 - lost.max())
     upwards = 1.0 + 4.0 * rounds * _UNIT
     rounded = (sums + lost) * upwards
