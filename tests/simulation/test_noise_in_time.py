@@ -359,6 +359,7 @@ def test_a_factor_of_ones_own_as_a_file_and_as_an_array(batch: int | None, tmp_p
 
 OTHERS: dict[str, tuple[str, Any]] = {
     "rounds": ("10 lines, wanted one of 11 numbers for each of 11 rounds", OWN),
+    "nothing": ("got 0 lines", []),
     "a short line": ("wanted one of 11 numbers", [[1.0] * 11] * 10 + [[1.0]]),
     "not causal": ("ones on its diagonal", np.ones((11, 11))),
     "no numbers": ("wanted a number", [["a"] * 11] * 11),

@@ -29,6 +29,7 @@ _MOST_FOR_RATIO, _FEW_COLLUDERS, _MOST_FOR_SCALES = 256, 3, (256, 40)
 # Of shared to own noise where it is not given: models after mixing err less with more of it in a dense graph, but what
 # is published are releases, of which it would be most.
 _LARGEST_RATIO = 4.0
+_IN_TIME = "privacy.correlation.in_time"
 
 
 def follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
@@ -118,27 +119,36 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     Raises:
         InputError: the file is none of a factor, or there is no room for what noise goes on from.
     """
-    given, rounds = s.privacy.correlation and s.privacy.correlation.in_time, s.algorithm.rounds
-    if not given:
+    correlation, rounds = s.privacy.correlation, s.algorithm.rounds
+    if correlation is None or correlation.in_time is None:
         return None
-    key, table = "privacy.correlation.in_time", TimeFactorTable(kind=given) if isinstance(given, str) else given
+    given = correlation.in_time
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
     gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    if isinstance(table, list) or table.file is not None:
-        kept = rounds
-    else:
-        kept = table.bands or (4 if table.kind == "buffered_toeplitz" else gap)
-    if 8.0 * numbers * kept > machine_memory() / 4.0:
+    table = TimeFactorTable(kind=given) if isinstance(given, str) else given
+    if isinstance(table, TimeFactorTable) and table.file is None:
+        bands = table.bands or (4 if table.kind == "buffered_toeplitz" else gap)
+        _require_room(numbers, bands)
+        return time_factor(str(table.kind), rounds, bands, apart=gap)
+    _require_room(numbers, rounds)
+    reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
+    return factor_of(_own_inverse(s, table), reads)
+
+
+def _require_room(numbers: int, rounds: int) -> None:
+    """Refuse what noise goes on from where it is too large for this machine. Raises InputError."""
+    if 8.0 * numbers * rounds > machine_memory() / 4.0:
         raise InputError(
-            f"{key}: draws of {kept} rounds are kept, more than this machine has room for. Take fewer bands."
+            f"{_IN_TIME}: draws of {rounds} rounds are kept, more than this machine has room for. Take fewer bands."
         )
-    if isinstance(table, list):
-        rows, place = table, key
-    elif table.file is None:
-        return time_factor(str(table.kind), rounds, kept, apart=gap)
-    else:
-        path, place = s.resolve(table.file), f"{key}.file"
+
+
+def _own_inverse(s: Scenario, given: TimeFactorTable | list[list[float]]) -> Array:
+    """C⁻¹ of the scenario's own, (T, T), as rows or in a file. Raises InputError where it is none."""
+    rounds, rows, place = s.algorithm.rounds, given, _IN_TIME
+    if isinstance(rows, TimeFactorTable):
+        path, place = s.resolve(str(rows.file)), f"{_IN_TIME}.file"
         try:
             rows = np.loadtxt(regular(path, place), delimiter=",", ndmin=2).tolist()
         except (OSError, ValueError) as error:
@@ -147,7 +157,7 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
             ) from error
     if {rounds} != {len(rows), *map(len, rows)}:
         raise InputError(f"{place}: got {len(rows)} lines, wanted one of {rounds} numbers for each of {rounds} rounds.")
-    return factor_of(np.array(rows), np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None)
+    return np.array(rows)
 
 
 def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
