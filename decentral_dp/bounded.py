@@ -110,8 +110,8 @@ class Bounded:
             return Bounded(
                 self.public + other.public, self.private + other.private, self._sum_sensitivities(other), self.norm
             )
-        # Of a network even an array that is added to nothing takes long.
-        public = other if self.public.shape == np.shape(other) and _is_nothing(self.public) else self.public + other
+        # Of a large model even an array that is added to zeros takes long.
+        public = other if self.public.shape == np.shape(other) and _is_zero(self.public) else self.public + other
         return Bounded(public, self.private, self.sensitivities, self.norm)
 
     __radd__ = __add__
@@ -141,7 +141,7 @@ class Bounded:
 
     def __sub__(self, other: Array | Bounded) -> Bounded:
         if isinstance(other, Bounded):
-            public = self.public if other.public is shared_zeros(other.shape) else self.public - other.public
+            public = self.public if _is_zero(other.public) else self.public - other.public
             return Bounded(public, self.private - other.private, self._sum_sensitivities(other), self.norm)
         return Bounded(self.public - other, self.private, self.sensitivities, self.norm)
 
@@ -192,7 +192,7 @@ def shared_zeros(shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(0.0, shape)
 
 
-def _is_nothing(public: Array) -> bool:
+def _is_zero(public: Array) -> bool:
     """Whether it is a single 0 in all places."""
     return bool(public.size and not any(public.strides) and public.flat[0] == 0.0)
 
@@ -208,7 +208,7 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
     """Sensitivities times a public factor, multiplied once somebody asks: who writes them down multiplies many at once.
 
     Args:
-        of: the sensitivities.
+        sensitivities: split → what is multiplied; kept as `of`.
         factor: not 0.
 
     Example:

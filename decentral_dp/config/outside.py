@@ -285,8 +285,8 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
         if ROUND not in known:
             return _one_or_several(call_with(chosen), name, table, seed)
         # Round 0 is asked for again at the end.
-        rounds_of = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
-        *several, again = _several(rounds_of, name, table)
+        graphs_by_round = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
+        *several, again = _several(graphs_by_round, name, table)
         if again is not several[0]:
             raise InputError(
                 f"topology: {name} gives another graph of round 0 when it is called again. Draw with "

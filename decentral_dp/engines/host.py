@@ -46,7 +46,7 @@ except ImportError:
 
 # Numbers of messages from which on they are not laid side by side: new pages of the system each time take longer than
 # to call once for each of them.
-_LARGE = 2**18
+_MOST_STACKED = 2**18
 
 
 def _exchanges(n: int) -> str:
@@ -247,7 +247,7 @@ class Host:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         each = isinstance(self._open, Gossip) and self._open.each
         numbers = sum(m.size for m in messages)
-        if len(messages) > 1 and (numbers < _LARGE or each or self._late is not None):
+        if len(messages) > 1 and (numbers < _MOST_STACKED or each or self._late is not None):
             messages = (np.concatenate(messages),)
         if self._late is not None:
             messages = (self._delayed_messages(messages[0], self._late),)
@@ -310,8 +310,8 @@ class Host:
         """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
         weights, (rows, columns), width = self._weights, self._weights.shape, messages[0].shape[1]
         # Added up message by message, terms of a row keep their order where it is that of columns.
-        alone = len(messages) == 1 or bool(weights.has_sorted_indices)
-        if csr_matvecs is None or columns != sum(map(len, messages)) or not alone:
+        in_order = len(messages) == 1 or bool(weights.has_sorted_indices)
+        if csr_matvecs is None or columns != sum(map(len, messages)) or not in_order:
             mixed = np.asarray(weights @ np.concatenate(messages))
         else:
             mixed = np.zeros((rows, width))

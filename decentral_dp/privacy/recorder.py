@@ -334,8 +334,8 @@ class Recorder:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None:
                 self._check_amplification(index, channel, split, sensitivity)
-            sensitivity_of = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
-            column.sensitivity[split].append(sensitivity_of)
+            masked = 0.0 if sensitivity is None else _mask_unsent(sensitivity.sensitivity, sends, 0.0)
+            column.sensitivity[split].append(masked)
             column.rate[split].append(1.0 if sensitivity is None else _mask_unsent(sensitivity.rate, sends, 1.0))
 
     def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:

@@ -61,7 +61,7 @@ def test_any_agents_share_an_actor(network: str, monkeypatch: pytest.MonkeyPatch
     for seed, sizes in ((0, [4, 4, 4]), (1, [1, 8, 3]), (2, [6, 6]), (3, [1] * 12)):
         dealt = np.random.default_rng(seed).permutation(12)
         # Messages of large networks are not laid side by side.
-        monkeypatch.setattr(host, "_LARGE", 0 if seed < 2 else 2**18)
+        monkeypatch.setattr(host, "_MOST_STACKED", 0 if seed < 2 else 2**18)
         same(released_by_actors(job, [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]), alone)
 
 

@@ -741,8 +741,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a kind of record that joins later, free for ever",
         "privacy/recorder.py",
-        "sensitivity_of = 0.0 if sensitivity is None else",
-        "sensitivity_of = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
+        "masked = 0.0 if sensitivity is None else",
+        "masked = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
     ),
     Mutation(

@@ -213,8 +213,8 @@ def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...
     def rows(*some: Array) -> dict[str, Array]:
         return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}
 
-    rows_of: Array | None = rows_or_nan(rows, *records).get("rows")
-    return np.full(shape, np.nan) if rows_of is None else rows_of
+    computed: Array | None = rows_or_nan(rows, *records).get("rows")
+    return np.full(shape, np.nan) if computed is None else computed
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:

@@ -261,9 +261,9 @@ class OwnLoss:
         if not len(labels):
             return np.zeros(0), np.zeros((0, self.outputs))
         with quiet_torch():
-            rows_of = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
+            computed = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
         missing = np.full((len(labels), self.outputs + 1), np.nan)
-        both = np.column_stack([to_numpy(rows_of["values"]), to_numpy(rows_of["slopes"])]) if rows_of else missing
+        both = np.column_stack([to_numpy(computed["values"]), to_numpy(computed["slopes"])]) if computed else missing
         return both[:, 0], both[:, 1:]
 
     def check_rows_apart(self, counts: Collection[int]) -> None:

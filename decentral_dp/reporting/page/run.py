@@ -218,8 +218,8 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
     ]
-    rows_of = [(name, value) for name, value in rows if value and name not in words.omitted_rows]
-    return [tag("h2", "What was run"), fact_list(rows_of), *_description(scenario)]
+    stated = [(name, value) for name, value in rows if value and name not in words.omitted_rows]
+    return [tag("h2", "What was run"), fact_list(stated), *_description(scenario)]
 
 
 # Where the bounds on one record come from.
