@@ -605,6 +605,9 @@ def new(
     rounds: Annotated[Number, Option(help="Number of rounds.")] = None,
     epsilon: Annotated[float | None, Option(help="Target ε of every agent, for the whole run.")] = None,
     delta: Annotated[float | None, Option(help="δ of that.")] = None,
+    colluders: Annotated[
+        Number, Option(help="How many agents may tell what they know: neighbours share noise. By default all may.")
+    ] = None,
     out_option: Annotated[
         File, Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
     ] = None,
@@ -638,6 +641,7 @@ def new(
         rounds=rounds,
         epsilon=epsilon,
         delta=delta,
+        colluders=colluders,
     )
     if out is not None:
         inside.require_new(out)

@@ -75,6 +75,7 @@ class Options:
         owner: column → names of the agents in it.
         agents, topology, problem, algorithm, rounds, epsilon, delta: as in a scenario.
         model: "mlp" or "cnn" of usual sizes, or as in a scenario.
+        colluders: how many agents may tell what they know, where neighbours share noise.
     """
 
     csv: Path | None = None
@@ -93,6 +94,7 @@ class Options:
     rounds: int | None = None
     epsilon: float | None = None
     delta: float | None = None
+    colluders: int | None = None
 
 
 def carry_out(out: Path | None, options: Options) -> None:
@@ -232,6 +234,17 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
         if wanted is not None and content["privacy"].get("guarantee") == "none":
             raise InputError(f"--{key}: {kind} adds no noise and has no ε. Leave it out, or take another algorithm.")
         content["privacy"] |= {} if wanted is None else {key: wanted}
+    if options.colluders is not None:
+        if getattr(ALGORITHMS.get(kind), "trusts_coordinator", False):
+            raise InputError(
+                f"--colluders: the noise of {kind} is its coordinator's, whom all agents trust. Leave it out, or take "
+                "an algorithm of neighbours such as dp_dsgd."
+            )
+        content["privacy"] |= {
+            "observer": {"colluders": options.colluders},
+            "correlation": {"across": "pairwise"},
+        }
+        notes["privacy.observer"] = "ε holds while no more agents tell what they know. `plan` says it for each number."
     for key, usual in missing_keys(fill_planned_settings(content)).items():
         content = assign(content, key.split("."), tomllib.loads(f"v = {usual or 2}")["v"])
     if content["problem"]["kind"] in _READS_RECORDS_FOR_X:

@@ -106,6 +106,14 @@ class PairNoise:
             )
         return self._gains[key]
 
+    def gain_of_average(self) -> float:
+        """Return how much smaller the average's variance is than with own noise of the same price, in the first round.
+
+        Pairs cancel in it, so that with the gains γ_i and own deviations s_i, over σ, it is min γ_i² m/Σ s_i².
+        """
+        own = self.own_deviations(np.arange(self.network.n_agents))
+        return float(self.gain(0).min() ** 2 / np.square(own).mean())
+
     def charged_scales(
         self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:

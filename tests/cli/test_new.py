@@ -47,6 +47,15 @@ TWO_CLASSES = (
 NO_NUMBERS = ("dp_sgda", "gossip_sgda", "privatediff", "privatediff_xy")
 
 
+def test_neighbours_share_noise_where_few_agents_may_tell(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    carry_out(path, replace(MINE, colluders=1))
+    plan = decentral_dp.plan(path)
+    assert (plan.privacy.colluders, plan.privacy.shared.epsilon["1"]) == (1, plan.privacy.epsilon_max)
+    with pytest.raises(InputError, match=r"^--colluders: the noise of dp_bilevel is its"):
+        carry_out(tmp_path / "other.toml", replace(MINE, colluders=1, algorithm="dp_bilevel"))
+
+
 @pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in UNFIT])
 def test_what_is_written_of_a_csv_is_planned_at_once(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "mine" / "new.toml"

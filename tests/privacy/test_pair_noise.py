@@ -142,3 +142,14 @@ def test_the_ledger_of_blocks_is_that_of_all() -> None:
     assert line.shared.keys() == {"own_scale", "pair_scale", "variates"}
     assert (line.scale > line.shared["own_scale"]).all()
     assert {"own_scale", "pair_scale"} <= set(whole.to_frame().columns)
+
+
+@pytest.mark.parametrize("kind", ["ring", "zero_sum", "scales"])
+def test_the_average_has_less_noise_than_own_noise_of_one_price(kind: str) -> None:
+    """1ᵀΣ1/m² beside what m agents' own noise of the scale min [Σ⁻¹]_vv^(−1/2) leaves in their average."""
+    own = OWN if kind == "scales" else np.ones(M)
+    covariance = np.diag(own**2) + laplacian(kind, 0)
+    priced = 1.0 / np.diagonal(np.linalg.inv(covariance)).max()
+    gain = (priced / M) / (covariance.sum() / M**2)
+    assert shared(kind).gain_of_average() == pytest.approx(gain, rel=1e-9)
+    assert gain > 1.5

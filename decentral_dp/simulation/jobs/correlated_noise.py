@@ -73,6 +73,11 @@ def check_correlation(c: Components, algorithm: Algorithm, network: Network, str
                 f"take released states of one of {kinds_with('memoryless')}, or your own",
             )
         )
+    # Who is away shares nothing, and everybody knows it before.
+    if given.across is not None and senders_of(algorithm, network._replace(over_time=None)) is not None:
+        raise InputError(
+            refused(f"in some rounds of {kind} an agent is silent, whose neighbours' noise stays.", "take dp_dsgd")
+        )
     if given.in_time is not None:
         _check_time(c, algorithm, network, stream)
     return True
@@ -160,14 +165,14 @@ def _own_inverse(s: Scenario, given: TimeFactorTable | list[list[float]]) -> Arr
     return np.array(rows)
 
 
-def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
-    """The noise that agents share; None where none is wanted.
+def pair_noise_of(s: Scenario, network: Network) -> PairNoise | None:
+    """The noise that agents share; None where none is wanted, or without any.
 
     Raises:
         InputError: what proof 40 supposes does not hold.
     """
-    s, kind, given = c.scenario, c.scenario.algorithm.kind, c.scenario.privacy.correlation
-    if given is None or given.across is None:
+    given = s.privacy.correlation
+    if given is None or given.across is None or s.privacy.guarantee == "none":
         return None
     refused = "privacy.correlation: {} Leave it out, or {}.".format
     if given.in_time is not None and network.over_time is not None:
@@ -177,11 +182,6 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
                 "time is priced at one.",
                 "take a network that stays",
             )
-        )
-    # Who is away shares nothing, and everybody knows it before.
-    if senders_of(algorithm, network._replace(over_time=None)) is not None:
-        raise InputError(
-            refused(f"in some rounds of {kind} an agent is silent, whose neighbours' noise stays.", "take dp_dsgd")
         )
     if s.problem.manifest is not None:
         raise InputError(

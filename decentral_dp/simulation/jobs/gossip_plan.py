@@ -722,13 +722,18 @@ def gossip_job(c: Components) -> GossipJob:
     problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1
-    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, averaged)
+    network = public_network(topology, s)
+    pairs = pair_noise_of(s, network)
+    alike = averaged if pairs is None else averaged * pairs.gain_of_average()
+    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, alike)
     s, privacy = c.scenario, c.scenario.privacy
     problem = with_clip(problem, s, Clip(c.mechanism.norm or "l2", **by_channel(privacy.clip)))
     _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedSteps) and problem.p:
-        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged)
+        algorithm = with_centring(
+            s, algorithm, problem, shards, topology, alike, 1.0 if pairs is None else pairs.reach()
+        )
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     if algorithm.central:
@@ -753,9 +758,7 @@ def gossip_job(c: Components) -> GossipJob:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
-    network = public_network(topology, s)
     correlated = check_correlation(c, algorithm, network, stream)
-    pairs = pair_noise_of(c, algorithm, network) if correlated else None
     numbers = topology.n_agents * sum(channel.width for channel in channels.values())
     factor = time_factor_of(s, stream, unit, counts, numbers) if correlated else None
 

@@ -8,8 +8,9 @@ network's average, were there no curvature, by the standard deviation
 
 for a replaced record moves a clipped mean by 2C/N, T releases share the budget, so that each has the deviation
 2C √T/(N μ), and the m agents' draws are averaged. The number of rounds has left the formula: many small steps cost time
-and no noise. What a clip and a time are worth depends on the records; that no more than D of noise is borne, on public
-numbers alone. So the rule is C τ = D/ν, within
+and no noise. Noise that agents share has as small an average as own noise of more agents, which m counts then
+(`PairNoise.gain_of_average`). What a clip and a time are worth depends on the records; that no more than D of noise is
+borne, on public numbers alone. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
 
@@ -85,13 +86,14 @@ _NETWORK_OF_NUMBERS, _NETWORK_OF_CLASSES = Rule(0.2, 0.1, 1.0, math.inf), Rule(1
 class Facts(NamedTuple):
     """Public numbers.
 
-    classes: 0 where labels are numbers. records: the fewest train records of an agent. mu: μ, infinite without noise.
+    classes: 0 where labels are numbers. records: the fewest train records of an agent. agents: m, whose noise is
+    averaged. mu: μ, infinite without noise.
     rounds: T. heavy_ball: β. curvature: L. step, clip: λ and C where they are given.
     """
 
     classes: int
     records: int
-    agents: int
+    agents: float
     mu: float
     rounds: int
     heavy_ball: float
@@ -165,10 +167,11 @@ def with_heavy_ball(c: Components, problem: Any, topology: Topology) -> Componen
     return replace(c, scenario=settled, keys={**c.keys, "heavy_ball": beta})
 
 
-def with_settings(c: Components, problem: Any, shards: Shards, topology: Topology, averaged: int) -> Components:
+def with_settings(c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float) -> Components:
     """The components with the step and the clip that the scenario leaves to be planned; others as they are.
 
-    topology: of the agents. averaged: how many agents' noise is averaged, 1 where nobody has a neighbour.
+    topology: of the agents. averaged: how many agents' noise is averaged, 1 where nobody has a neighbour; of noise that
+    agents share, how many agents' own noise of one price has as small an average.
 
     Raises:
         InputError: what is left out follows from no public number.
@@ -242,10 +245,12 @@ def share_of_centre(features: int, noise: float) -> float:
     return share if features and borne else 0.0
 
 
-def with_centring(s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology: Topology, averaged: int) -> Any:
+def with_centring(
+    s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology: Topology, averaged: float, reach: float
+) -> Any:
     """The algorithm that sends means of features for as many rounds as it takes agents to agree about their mean.
 
-    averaged: how many agents' noise is averaged.
+    averaged: as `with_settings` takes it. reach: how much longer an agent's noise is than its own part of it.
 
     Raises:
         InputError: features have no centre here.
@@ -254,7 +259,7 @@ def with_centring(s: Scenario, algorithm: Any, problem: Any, shards: Shards, top
         raise InputError(f"privacy.clip.x: it bounds features that are read from their mean, and {why}. Leave x out.")
     rounds, noise = 2, 0.0
     if 0.0 < topology.rho < 1.0 and len(topology.edges):
-        rounds += math.ceil(math.log(10.0 * math.sqrt(topology.n_agents)) / -math.log(topology.rho))
+        rounds += math.ceil(math.log(10.0 * reach * math.sqrt(topology.n_agents)) / -math.log(topology.rho))
     if s.privacy.epsilon is not None and s.privacy.delta:
         fewest, share = int(shards.train_counts.min()), by_channel(s.privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
@@ -270,8 +275,8 @@ def _no_centre(s: Scenario, topology: Topology) -> str | None:
         return "agents release none here"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"
-    if s.privacy.correlation is not None:
-        return "agents share noise"
+    if s.privacy.correlation is not None and s.privacy.correlation.in_time is not None:
+        return "noise goes on in time"
     return None
 
 

@@ -34,12 +34,20 @@ def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, An
     }
 
 
+def _with_mean(job: dict[str, Any]) -> dict[str, Any]:
+    """The scenario in which agents release the mean of their features first."""
+    job["privacy"]["clip"]["x"] = 1.0
+    job["algorithm"]["rounds"] = 8
+    return job
+
+
 PAIRWISE = {"across": "pairwise", "ratio": 3.0}
 CASES: dict[str, dict[str, Any]] = {
     "path": scenario(PAIRWISE, 0, {}),
     "colluder": scenario(PAIRWISE, 1, {"kind": "ring"}),
     "scales": scenario({"across": "optimised"}, 0, {}),
     "zero_sum": scenario({"across": "zero_sum", "ratio": 3.0}, 2, {}),
+    "mean": _with_mean(scenario(PAIRWISE, 0, {})),
     "lossy": scenario(PAIRWISE, 0, {"kind": "complete", "offline": 0.3, "drop": 0.2}),
 }
 
@@ -60,9 +68,11 @@ def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
     assert abs(np.mean(apart)) < 4.0 / np.sqrt(50)
     assert 0.6 < np.std(apart) < 1.4
     # Against whom it is priced nobody sees more than the ledger says; on these graphs the audit finds just that.
-    (charged,) = job.ledger.charged_channels
-    for (index, _), noise in seen.noise.items():
+    channels = {charged.channel: charged for charged in job.ledger.charged_channels}
+    assert set(channels) == set(job.scenario.privacy.clip)
+    for (index, channel), noise in seen.noise.items():
         if index > 0 and noise is not None:
+            charged = channels[channel]
             at = int(np.searchsorted(charged.rounds, index))
             scale = charged.scale[at, charged.group[neighbours.victim]]
             assert scale * (1.0 - 1e-9) <= noise.scale <= scale * (1.0 + 2e-3)

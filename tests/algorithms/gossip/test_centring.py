@@ -27,9 +27,9 @@ def _frame(draw: np.random.Generator, rows: int = AGENTS * RECORDS, middle: floa
     return frame.assign(label=draw.integers(2, size=rows), agent=np.arange(rows) % AGENTS, split="train")
 
 
-def _job(frame: pd.DataFrame | None = None, **tables: Any) -> Any:
+def _job(frame: pd.DataFrame | None = None, seed: int = 1, **tables: Any) -> Any:
     content: dict[str, Any] = {
-        "seed": 1,
+        "seed": seed,
         "problem": {
             "kind": "classification",
             "label": "label",
@@ -73,6 +73,18 @@ def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
             x = np.maximum(0.0, 1.0 - noise / np.square(x).sum(axis=1))[:, None] * x
         np.testing.assert_allclose(said[t]["x"], x, atol=1e-9)
     np.testing.assert_allclose(said[ROUNDS]["x"], x, atol=1e-9)
+
+
+def test_neighbours_that_share_noise_agree_on_a_mean_that_errs_less() -> None:
+    """At one ε: what two share is not in the mean of all, so that less of what agents add is left in it."""
+    errors = {}
+    for kind, correlation in (("own", None), ("shared", {"across": "pairwise", "ratio": 8.0})):
+        privacy = {"correlation": correlation, "epsilon": 40.0}
+        jobs = [_job(privacy=privacy, algorithm={"rounds": 40}, seed=seed) for seed in range(10)]
+        means = np.mean([records.features.mean(axis=0) for records in jobs[0].records["train"]], axis=0)
+        errors[kind] = np.array([finished(job).last_snapshot.released["x"] - means for job in jobs])
+        assert np.abs(errors[kind] - errors[kind].mean(axis=1, keepdims=True)).max() < 0.1
+    assert errors["shared"].std() < 0.7 * errors["own"].std()
 
 
 def _search(program: type = DpDsgd, seeds: int = 12) -> dict[str, float]:
@@ -186,7 +198,10 @@ def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_sec
     ("tables", "why"),
     [
         ({"topology": {"drop": 0.1}, "algorithm": {"heavy_ball": 0.0}}, "the network changes"),
-        ({"privacy": {"correlation": {"across": "pairwise", "ratio": 1.0}}}, "agents share noise"),
+        (
+            {"privacy": {"correlation": {"in_time": {"kind": "banded_square_root", "bands": 2}}}},
+            "noise goes on in time",
+        ),
     ],
 )
 def test_where_features_have_no_centre_a_clip_of_x_is_refused(tables: dict[str, Any], why: str) -> None:
