@@ -111,6 +111,9 @@ def _price(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
     if len(noised) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
         text += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
         text += f"δ = {delta_text(delta)}."
+    if result.privacy.shared is not None:
+        text += f" ε of this run holds against {result.privacy.colluders} colluders (privacy.observer), elsewhere "
+        text += "against any number."
     if "none" in baselines:
         text += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
     return text

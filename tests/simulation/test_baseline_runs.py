@@ -131,6 +131,20 @@ def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
         assert run.baselines[name].result.privacy.epsilon_max == pytest.approx(mine, rel=2e-3)
 
 
+def test_who_has_no_neighbour_shares_no_noise() -> None:
+    shared = {"privacy.correlation": {"across": "pairwise"}, "privacy.observer": {"colluders": 1}}
+    run = decentral_dp.run("classification", set=FEW | shared, baselines=True)
+    assert run.simulation().pairs is not None
+    compared = compare_with_baselines(run.result, {name: one.result for name, one in run.baselines.items()})
+    assert compared is not None
+    assert "holds against 1 colluders" in compared.price
+    for name in ("alone", "central"):
+        baseline = run.baselines[name]
+        assert baseline.simulation().pairs is None
+        assert baseline.result.privacy.shared is None
+        assert baseline.result.privacy.epsilon_max == pytest.approx(run.result.privacy.epsilon_max, rel=2e-3)
+
+
 def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of made-up records, too, which are drawn agent by agent; and its folder says so."""
     monkeypatch.setattr(page, "draw_run", lambda folder: None)
