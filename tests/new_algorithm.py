@@ -19,7 +19,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.algorithms.references import works
-from decentral_dp.config.loading import load, scenario_names
+from decentral_dp.config.loading import load, shipped_names
 from tests.golden import record, reference
 from tests.slow_tests import LIST
 
@@ -74,7 +74,7 @@ def missing(name: str) -> Iterator[str]:
 
 
 def _missing_of_scenario(name: str) -> Iterator[str]:
-    if name not in scenario_names():
+    if name not in shipped_names("scenario"):
         yield f"scenarios/{name}.toml is not there; start from `decentral-dp new --algorithm {name}`."
         return
     try:

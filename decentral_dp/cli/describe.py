@@ -29,7 +29,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import outside_entry
-from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
+from decentral_dp.config.loading import find, load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.outside import KEYS, ROUND, option_fields, parameters, problem_type
 from decentral_dp.config.schema import Scenario
@@ -37,6 +37,7 @@ from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTIT
 from decentral_dp.data import load as load_data
 from decentral_dp.data.collections import CATALOGUE, COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.files.package import shipped_folder
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.words import ENDINGS
@@ -111,7 +112,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
-        "scenarios": {n: load(n).title if titles else "" for n in scenario_names()},
+        "scenarios": {n: load(n).title if titles else "" for n in shipped_names("scenario")},
         "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in _experiments().items()},
         "data": dict(DATASETS),
@@ -557,7 +558,7 @@ def _text(name: str, what: str) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"show: {path} cannot be read as text ({error}). Give a scenario file.") from None
-    return _with_whole_paths(text, name) if what == "scenario" and path.parent == scenario_folder() else text
+    return _with_whole_paths(text, name) if what == "scenario" and path.parent == shipped_folder("scenarios") else text
 
 
 def _with_whole_paths(text: str, name: str) -> str:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import new_template as template
-from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, scenario_names, toml_value
+from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, shipped_names, toml_value
 from decentral_dp.config.missing_keys import ROUNDS, fill_planned_settings, missing_keys
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
@@ -210,7 +210,7 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
     kind = options.algorithm or (TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL)
     options = replace(options, algorithm=kind)
     base_name, trains = _BASES.get(kind, kind), kind in _TRAIN and _is_training(options.problem)
-    base = read_toml(find(base_name)) if base_name in scenario_names() else {}
+    base = read_toml(find(base_name)) if base_name in shipped_names("scenario") else {}
     notes: dict[str, str] = {}
     if trains:
         # Rounds, step, clip and average are planned.

@@ -22,37 +22,21 @@ from pydantic import BaseModel, ValidationError
 from decentral_dp.config.missing_keys import fill_planned_settings, missing_keys, missing_sentence
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
+from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
-# What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
+# What is shipped as TOML files → the folder they are in.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
 # What each of them is for.
 _COMMANDS = {"scenario": "run", "study": "study"}
 
 
-def shipped_folder(what: str) -> Path:
-    """Where the shipped scenarios or studies are: in the installed package, or beside it in a checkout."""
-    package = Path(__file__).parent.parent
-    inside = package / _FOLDERS[what]
-    return inside if inside.is_dir() else package.parent / _FOLDERS[what]
-
-
 def shipped_names(what: str) -> list[str]:
     """Names of the scenarios, or studies, that come with the package, in order."""
-    return sorted(p.stem for p in shipped_folder(what).glob("*.toml"))
-
-
-def scenario_folder() -> Path:
-    """The folder of the scenarios that come with the package."""
-    return shipped_folder("scenario")
-
-
-def scenario_names() -> list[str]:
-    """Names of the scenarios that come with the package, in order."""
-    return shipped_names("scenario")
+    return sorted(p.stem for p in shipped_folder(_FOLDERS[what]).glob("*.toml"))
 
 
 def find(name_or_file: str, what: str = "scenario") -> Path:
@@ -61,7 +45,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
     if os.path.isfile(path):
         return path
     if name_or_file in shipped:
-        return shipped_folder(what) / f"{name_or_file}.toml"
+        return shipped_folder(_FOLDERS[what]) / f"{name_or_file}.toml"
     if name_or_file in shipped_names(_other_kind(what)):
         raise InputError(_mistaken(name_or_file, what, _other_kind(what)))
     known = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}

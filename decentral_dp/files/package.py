@@ -15,6 +15,12 @@ PACKAGE = Path(__file__).parent.parent
 _UNREAD = ("cli", "reporting", "scenarios", "topologies")
 
 
+def shipped_folder(name: str) -> Path:
+    """Return where files that come with the package are: in the installed package, or beside it in a checkout."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
 @functools.cache
 def package_digest() -> str:
     """Digest version and sources of what computes the numbers."""

@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular
 from decentral_dp.topology.graphs import GENERATORS, Array, Graph, generate, unknown
 from decentral_dp.user_code import USER_ERRORS, reason
@@ -328,8 +329,6 @@ def _coordinates(attributes: list[dict[str, Any]]) -> Array | None:
 EDGE_LISTS = (".edges", ".edgelist", ".txt", ".csv")
 HEADERS = {("source", "target"), ("from", "to"), ("agent", "neighbour"), ("node1", "node2")}
 _WEIGHT = re.compile(r"['\"]weight['\"]\s*:\s*([^\s,}]+)")
-# Installed beside the modules; in a checkout beside the package.
-FOLDERS = (Path(__file__).parents[1] / "topologies", Path(__file__).parents[2] / "topologies")
 
 
 class Content(NamedTuple):
@@ -340,11 +339,6 @@ class Content(NamedTuple):
     weights: str | Mapping[str, Any] | None = None
 
 
-def folder() -> Path:
-    """Return the folder of the networks that come with the package."""
-    return next((f for f in FOLDERS if f.is_dir()), FOLDERS[0])
-
-
 def names() -> tuple[str, ...]:
     """List the networks that come with the package, sorted.
 
@@ -352,7 +346,7 @@ def names() -> tuple[str, ...]:
         >>> "abilene" in names()
         True
     """
-    return tuple(sorted(p.stem for p in folder().glob("*.toml")))
+    return tuple(sorted(p.stem for p in shipped_folder("topologies").glob("*.toml")))
 
 
 def find_named(name: str) -> Path:
@@ -371,7 +365,7 @@ def find_named(name: str) -> Path:
         )
     if name not in names():
         raise unknown("topology.file", name, names())
-    return folder() / f"{name}.toml"
+    return shipped_folder("topologies") / f"{name}.toml"
 
 
 def title(name: str) -> str:

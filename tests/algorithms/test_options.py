@@ -16,8 +16,8 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.options import constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import AlgorithmTable, RegisteredAlgorithmTable
-from decentral_dp.config.loading import scenario_folder
 from decentral_dp.config.schema import Scenario
+from decentral_dp.files.package import shipped_folder
 
 KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]
 
@@ -37,7 +37,7 @@ def test_the_schema_describes_every_key_of_the_table() -> None:
 
 def test_the_schema_knows_what_each_kind_needs() -> None:
     check = jsonschema.Draft202012Validator(Scenario.model_json_schema())
-    for path in sorted(scenario_folder().glob("*.toml")):
+    for path in sorted(shipped_folder("scenarios").glob("*.toml")):
         content = json.loads(json.dumps(tomllib.loads(path.read_text(encoding="utf-8"))))
         assert not list(check.iter_errors(content)), path.name
     for table, wrong in (

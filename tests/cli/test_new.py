@@ -27,10 +27,11 @@ from decentral_dp.cli.new import (
     scenario_content,
 )
 from decentral_dp.cli.new_template import scenario_text
-from decentral_dp.config.loading import load, shipped_folder, toml_value
+from decentral_dp.config.loading import load, toml_value
 from decentral_dp.errors import InputError
+from decentral_dp.files.package import shipped_folder
 
-SHIPPED = shipped_folder("scenario")
+SHIPPED = shipped_folder("scenarios")
 RECORDS = SHIPPED / "own_records.csv"
 RANGES = {"age": (18, 98), "weight": (40, 140), "pressure": (80, 200), "pulse": (40, 120)}
 MINE = Options(csv=RECORDS, label="outcome", classes=["no", "yes"], ranges=RANGES, agents=4)

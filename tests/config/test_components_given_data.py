@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load, shipped_folder
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
+from decentral_dp.files.package import shipped_folder
 from decentral_dp.simulation.jobs.build import build
 
-RECORDS = shipped_folder("scenario") / "own_records.csv"
+RECORDS = shipped_folder("scenarios") / "own_records.csv"
 FEW = ["algorithm.rounds=2"]
 
 

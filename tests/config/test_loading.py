@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load, scenario_names
+from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.jobs.build import build
 from tests.conftest import BASE
@@ -487,7 +487,7 @@ def test_the_last_part_of_a_key_finds_its_table(override: str, meant: str) -> No
     assert str(refused.value) == f"{override.partition('=')[0]}: unknown key; did you mean {meant}."
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind in scenario_names()])
+@pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind in shipped_names("scenario")])
 def test_whole_numbers_of_algorithms_fit_into_64_bits(kind: str) -> None:
     content = load(kind).model_dump(exclude_unset=True)
     options = [key for key, value in content["algorithm"].items() if isinstance(value, int) and value is not True]

@@ -9,7 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import assign, find, load, parse_change, read_toml, scenario_names
+from decentral_dp.config.loading import assign, find, load, parse_change, read_toml, shipped_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
@@ -117,4 +117,6 @@ def test_what_is_proposed_is_accepted(kind: str) -> None:
 
 
 def test_no_shipped_scenario_lacks_a_key() -> None:
-    assert {name: missing_keys(read_toml(find(name))) for name in scenario_names()} == {n: {} for n in scenario_names()}
+    assert {name: missing_keys(read_toml(find(name))) for name in shipped_names("scenario")} == {
+        n: {} for n in shipped_names("scenario")
+    }

@@ -13,7 +13,7 @@ from typing import Any
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, outside_entry, resolve, with_objects
-from decentral_dp.config.loading import load, scenario_names
+from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
@@ -129,13 +129,13 @@ def _target(what: Any) -> Target:
         return _of_problem(what)
     if in_file(what) is not None or what.lower().endswith(".py"):
         return _of_code(what, find_outside("algorithm", what, Path.cwd(), "check"))
-    if what in scenario_names():
+    if what in shipped_names("scenario"):
         return Target(what, load(what))
     for group in ("algorithm", "problem", "objective"):
         if what in entry_points_of(group):
             return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
     _refuse_untried(what)
-    known = [*ALGORITHMS, *PROBLEMS, *scenario_names()]
+    known = [*ALGORITHMS, *PROBLEMS, *shipped_names("scenario")]
     raise InputError(
         f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
         'or "file.py:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
@@ -156,7 +156,7 @@ def _refuse_untried(name: str) -> None:
 
 def _of_problem(kind: str) -> Target:
     """A registered problem in the shortest shipped certified scenario, or in one that is made for it."""
-    shipped = [load(name) for name in scenario_names()]
+    shipped = [load(name) for name in shipped_names("scenario")]
     fit = [s for s in shipped if s.problem.kind == kind and s.privacy.guarantee == "certified"]
     fit = [s for s in fit if not s.title.startswith("Figure")] or fit
     if fit:
