@@ -31,7 +31,7 @@ from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.simulation.jobs.gossip_plan import plan
+from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.result import Communication
 from decentral_dp.topology.graphs import IntArray
@@ -249,7 +249,8 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     """
     problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
     facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
-    two = plan(job.algorithm, cast(Problem, problem), *facts, 2, NO_NOISE, {}, False, job.public_network, job.unit)
+    noise = PlannedNoise(NO_NOISE, {}, is_final=False)
+    two = plan(job.algorithm, cast(Problem, problem), *facts, 2, noise, job.public_network, job.unit)
     each = two.releases_per_round
     # What a server says follows from answers that the agents have.
     channels = [c for c in two.channels if c.sensitivity or not job.central]

@@ -147,9 +147,37 @@ class Run:
         from decentral_dp.reporting import page
         from decentral_dp.reporting.notebook_progress import show_progress
 
+        folder = Path(folder)
+        interruption, lock = find(folder)
+        try:
+
+            def rebuild(scenario: Scenario) -> Job:
+                return build(scenario, **objects)
+
+            # Wherever the text lies, it names files from the folder of the run.
+            first = rebuild(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
+            check_log(first.scenario.run.log or (), first.scenario.run.engine)
+            root, interruption = root_of_run(interruption, first, folder), before_damage(interruption, first, folder)
+            job, window = longer_job(first, interruption, folder, rounds, rebuild), None
+            if root is None:
+                if job.states_are_elsewhere:
+                    interruption = replace(interruption, saved_state=None, state_number=0, rows=[])
+                job, window = charge_interruption(job, interruption, folder, charge_again)
+            else:
+                job = job.with_root(root)
+            if priced is not None and (rounds is not None or window is not None):
+                priced(Plan.from_job(job))
+            journal = RunInProgress(folder, job, lock, interruption)
+            if rounds is not None:
+                journal.extend()
+            if window is not None:
+                journal.charge_again(window)
+        except BaseException:
+            lock.close()
+            raise
         with show_progress(progress, "rounds") as callback:
-            done = _resume(Path(folder), callback, rounds, priced, charge_again, **objects)
-        page.draw_run(Path(folder))
+            done = _run_in_folder(job, journal, callback, interruption)
+        page.draw_run(folder)
         return done
 
     @property
@@ -404,45 +432,6 @@ def run_job(
     return _run_in_folder(job, begin(folder, job, keep_secret), progress)
 
 
-def _resume(
-    folder: Path,
-    progress: ProgressCallback | None,
-    rounds: int | None,
-    priced: Callable[[Plan], None] | None,
-    charge_again: bool,
-    **objects: Unpack[Objects],
-) -> Run:
-    """Go on with a run that was cut off, from the last state in its folder; nothing is drawn. As `Run.resume`."""
-    interruption, lock = find(folder)
-    try:
-
-        def rebuild(scenario: Scenario) -> Job:
-            return build(scenario, **objects)
-
-        # Wherever the text lies, it names files from the folder of the run.
-        first = rebuild(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
-        check_log(first.scenario.run.log or (), first.scenario.run.engine)
-        root, interruption = root_of_run(interruption, first, folder), before_damage(interruption, first, folder)
-        job, window = longer_job(first, interruption, folder, rounds, rebuild), None
-        if root is None:
-            if job.states_are_elsewhere:
-                interruption = replace(interruption, saved_state=None, state_number=0, rows=[])
-            job, window = charge_interruption(job, interruption, folder, charge_again)
-        else:
-            job = job.with_root(root)
-        if priced is not None and (rounds is not None or window is not None):
-            priced(Plan.from_job(job))
-        journal = RunInProgress(folder, job, lock, interruption)
-        if rounds is not None:
-            journal.extend()
-        if window is not None:
-            journal.charge_again(window)
-    except BaseException:
-        lock.close()
-        raise
-    return _run_in_folder(job, journal, progress, interruption)
-
-
 def _run(
     job: Job,
     progress: ProgressCallback | None,
@@ -482,29 +471,22 @@ def _run_in_folder(
             result = RunResult.from_content({**done.result.content, "root_was_kept": True}, done.result.privacy)
             done = replace(done, result=result)
         write_contents(done, folder, journal.release_digests)
-    except KeyboardInterrupt:
-        if journal.discard():
-            raise
-        journal.write_interruption("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
-        raise Stopped(
-            f"Interrupted. Up to round {journal.released_rounds} of {job.rounds} may have been released, and is on "
-            f'record in {folder}. "decentral-dp resume {folder}" goes on.'
-        ) from None
     except BaseException as error:
-        if not journal.discard():
-            journal.write_interruption("failed", " ".join(str(error).split()) or type(error).__name__)
-            if isinstance(error, OSError):
-                raise OSError(
-                    f"{folder} could not be written ({error}). Up to round {journal.released_rounds} of {job.rounds} "
-                    f'may have been released. {advice_on(error)}, then "decentral-dp resume {folder}" goes on.'
-                ) from error
-            if isinstance(error, UserCodeError):
-                raise UserCodeError(
-                    f"{error} Up to round {journal.released_rounds} of {job.rounds} may have been released, and is on "
-                    f"record in {folder}."
-                ) from error
-        elif isinstance(error, OSError) and is_full(error):
-            raise unwritable_error(folder, error) from error
+        if journal.discard():
+            if is_full(error):
+                raise unwritable_error(folder, error) from error
+            raise
+        goes_on = f'"decentral-dp resume {folder}" goes on'
+        released = f"Up to round {journal.released_rounds} of {job.rounds} may have been released"
+        if isinstance(error, KeyboardInterrupt):
+            journal.write_interruption("interrupted", f"interrupted; {goes_on}")
+            raise Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.") from None
+        journal.write_interruption("failed", " ".join(str(error).split()) or type(error).__name__)
+        if isinstance(error, OSError):
+            text = f"{folder} could not be written ({error}). {released}. {advice_on(error)}, then {goes_on}."
+            raise OSError(text) from error
+        if isinstance(error, UserCodeError):
+            raise UserCodeError(f"{error} {released}, and is on record in {folder}.") from error
         raise
     journal.complete()
     return done

@@ -757,9 +757,8 @@ class Generator:
     """A graph family.
 
     Args:
-        name: its key in `GENERATORS`.
         summary: one line about it.
-        make: (agents, parameters, seed) → Graph.
+        make: (agents, parameters, seed) → Graph; its name is the key in `GENERATORS`.
         min_agents: fewest agents; default 2.
         parameters: those that it takes; default none.
         random: whether the seed matters; default no.
@@ -767,7 +766,6 @@ class Generator:
         is_connected: whether every agent is reached from every other; default yes.
     """
 
-    name: str
     summary: str
     make: Callable[[int, Mapping[str, Any], int], Graph]
     min_agents: int = 2
@@ -777,26 +775,18 @@ class Generator:
     is_connected: bool = True
 
 
-# What networkx and textbooks call a generator of ours.
+# Generator → what networkx and textbooks call it.
 _OTHER_NAMES = {
-    "watts_strogatz": "small_world",
-    "connected_watts_strogatz": "small_world",
-    "barabasi_albert": "preferential_attachment",
-    "gnp_random": "erdos_renyi",
-    "fast_gnp_random": "erdos_renyi",
-    "binomial": "erdos_renyi",
-    "cycle": "ring",
-    "circle": "ring",
-    "line": "path",
-    "chain": "path",
-    "lattice": "grid",
-    "grid_2d": "grid",
-    "fully_connected": "complete",
-    "clique": "complete",
-    "empty": "isolated",
-    "random_geometric": "geometric",
-    "complete_bipartite": "bipartite",
-    "null": "isolated",
+    "bipartite": ("complete_bipartite",),
+    "complete": ("fully_connected", "clique"),
+    "erdos_renyi": ("gnp_random", "fast_gnp_random", "binomial"),
+    "geometric": ("random_geometric",),
+    "grid": ("lattice", "grid_2d"),
+    "isolated": ("empty", "null"),
+    "path": ("line", "chain"),
+    "preferential_attachment": ("barabasi_albert",),
+    "ring": ("cycle", "circle"),
+    "small_world": ("watts_strogatz", "connected_watts_strogatz"),
 }
 
 
@@ -821,7 +811,7 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
         (18, 2)
     """
     if kind not in GENERATORS:
-        meant = _OTHER_NAMES.get(kind.removesuffix("_graph"))
+        meant = next((ours for ours, others in _OTHER_NAMES.items() if kind.removesuffix("_graph") in others), None)
         if meant is not None:
             raise InputError(f'topology.kind: got "{kind}", which is called "{meant}" here; write kind = "{meant}".')
         raise unknown("topology.kind", kind, GENERATORS)
@@ -873,19 +863,17 @@ _LEFT = _count("left", 1, None, "agents of one side, half of all if left out", o
 
 _GENERATORS = (
     Generator(
-        "directed_exponential",
         "everybody sends to the agents at distances 1, 2, 4, …; directed, for push_sum",
         directed_exponential,
     ),
-    Generator("ring", "every agent has two neighbours on a circle", ring),
-    Generator("path", "a line of agents", path),
-    Generator("star", "agent 0 is everybody's only neighbour", star),
-    Generator("complete", "everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
-    Generator("grid", "rows × columns without wrapping around", grid, 4, _SIDES),
-    Generator("torus", "rows × columns, wrapping around", torus, 9, _SIDES, example=(12, {"rows": 3})),
-    Generator("hypercube", "binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
+    Generator("every agent has two neighbours on a circle", ring),
+    Generator("a line of agents", path),
+    Generator("agent 0 is everybody's only neighbour", star),
+    Generator("everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
+    Generator("rows × columns without wrapping around", grid, 4, _SIDES),
+    Generator("rows × columns, wrapping around", torus, 9, _SIDES, example=(12, {"rows": 3})),
+    Generator("binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
     Generator(
-        "random_regular",
         "random graph in which all have the same number of neighbours",
         random_regular,
         parameters=(_DEGREE,),
@@ -893,7 +881,6 @@ _GENERATORS = (
         example=(10, {"degree": 3}),
     ),
     Generator(
-        "erdos_renyi",
         "every pair is linked with the same probability",
         erdos_renyi,
         parameters=(_PROBABILITY,),
@@ -901,7 +888,6 @@ _GENERATORS = (
         example=(10, {"probability": 0.4}),
     ),
     Generator(
-        "small_world",
         "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
         small_world,
         min_agents=3,
@@ -910,7 +896,6 @@ _GENERATORS = (
         example=(10, {"degree": 4, "rewire": 0.3}),
     ),
     Generator(
-        "preferential_attachment",
         "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
         preferential_attachment,
         parameters=(_ATTACH,),
@@ -918,7 +903,6 @@ _GENERATORS = (
         example=(10, {"attach": 2}),
     ),
     Generator(
-        "geometric",
         "agents at random in a square, linked where they are near",
         geometric,
         parameters=(_RADIUS,),
@@ -926,7 +910,6 @@ _GENERATORS = (
         example=(12, {"radius": 0.5}),
     ),
     Generator(
-        "bipartite",
         "two sides, each pair across linked with the same probability",
         bipartite,
         parameters=(_LEFT, _PROBABILITY._replace(default=1.0)),
@@ -934,15 +917,13 @@ _GENERATORS = (
         example=(10, {"left": 4, "probability": 0.6}),
     ),
     Generator(
-        "isolated",
         "no links: every agent learns alone, which is what collaboration is compared with",
         isolated,
         min_agents=1,
         is_connected=False,
     ),
-    Generator("circular_ladder", "two rings joined by rungs (a prism); agents even", circular_ladder, min_agents=6),
+    Generator("two rings joined by rungs (a prism); agents even", circular_ladder, min_agents=6),
     Generator(
-        "expander",
         "random regular graph, certified to mix nearly as fast as its degree allows",
         expander,
         min_agents=4,
@@ -952,4 +933,4 @@ _GENERATORS = (
     ),
 )
 
-GENERATORS: dict[str, Generator] = {g.name: g for g in sorted(_GENERATORS, key=lambda g: g.name)}
+GENERATORS: dict[str, Generator] = dict(sorted((g.make.__name__, g) for g in _GENERATORS))

@@ -25,7 +25,7 @@ from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs import build as job_builder
 from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.gossip_plan import plan
+from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.replay import (
     CROSSED,
@@ -158,7 +158,7 @@ def ledgers(job: Job, program: Any) -> tuple[Ledger, Ledger]:
     recorded = LocalEngine().run(nodes, job.rounds).ledger
     planned = plan(
         program, job.problem, job.counts, job.stream, job.topology.neighbour_weight, job.clip, None, job.rounds,
-        job.mechanism, job.noise,
+        PlannedNoise(job.mechanism, job.noise),
     )  # fmt: skip
     return recorded, planned
 

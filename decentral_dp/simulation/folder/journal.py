@@ -39,7 +39,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeGuard
 
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
@@ -404,16 +404,12 @@ class RunInProgress:
         if not (self._place / BEGUN).exists():
             # The noise was drawn for that one; the folder's own is that of the longer run in the end.
             write_synced(self._place / BEGUN, (self.folder / BEGUN).read_bytes())
-        write_synced(
-            self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _status_text(self.folder))
-        )
+        _write_running(self.folder, self._job)
         self._write(extended=self._job.rounds)
 
     def charge_again(self, window: Window) -> None:
         """Put on record that rounds are released once more with other noise, and what all of it costs."""
-        write_synced(
-            self.folder / "result.json", _partial(self._job, self._job.rounds, "running", _status_text(self.folder))
-        )
+        _write_running(self.folder, self._job)
         self._write(charged_again=list(window))
         # Rounds under the new root are on record before they are released, as those under the old one were.
         self._leased = self._leased_from = window.first_round
@@ -580,7 +576,7 @@ def unwritable_error(folder: Path, error: OSError) -> OSError:
     )
 
 
-def is_full(error: BaseException) -> bool:
+def is_full(error: BaseException) -> TypeGuard[OSError]:
     """Whether there is no room for what was to be written."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -601,11 +597,12 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     write_graph(job.components, job.topology, folder)
     text = resolved_toml(job.components, job.topology, folder)
     write_synced(folder / "scenario.toml", (text + _LAST_LINE).encode())
-    write_synced(folder / "result.json", _partial(job, job.rounds, "running", _status_text(folder)))
+    _write_running(folder, job)
 
 
-def _status_text(folder: Path) -> str:
-    return f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
+def _write_running(folder: Path, job: Job) -> None:
+    reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
+    write_synced(folder / "result.json", _partial(job, job.rounds, "running", reason))
 
 
 def _remove(folder: Path) -> None:

@@ -29,7 +29,12 @@ _MOST_FOR_RATIO, _FEW_COLLUDERS, _MOST_FOR_SCALES = 256, 3, (256, 40)
 # Of shared to own noise where it is not given: models after mixing err less with more of it in a dense graph, but what
 # is published are releases, of which it would be most.
 _LARGEST_RATIO = 4.0
-_IN_TIME = "privacy.correlation.in_time"
+IN_TIME = "privacy.correlation.in_time"
+
+
+def refusal_of_correlation(why: str, mend: str, key: str = "privacy.correlation") -> InputError:
+    """The refusal of noise that is correlated, where proof 40 does not hold."""
+    return InputError(f"{key}: {why} Leave it out, or {mend}.")
 
 
 def follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
@@ -57,27 +62,23 @@ def check_correlation(c: Components, algorithm: Algorithm, network: Network, str
         )
     if given is None:
         return False
-    refused = "privacy.correlation: {} Leave it out, or {}.".format
     if s.privacy.guarantee == "as_printed":
-        raise InputError(refused("papers that are run as printed state noise of their own.", 'take "certified"'))
+        raise refusal_of_correlation("papers that are run as printed state noise of their own.", 'take "certified"')
     if c.mechanism != GAUSSIAN:
         why = (
             "the sum of a pair's noise and one's own is priced" if given.across else "what noise goes on from is known"
         )
-        raise InputError(refused(f"{why} where both are normal.", 'take "gaussian"'))
+        raise refusal_of_correlation(f"{why} where both are normal.", 'take "gaussian"')
     if not follows_from_releases(c, algorithm):
-        raise InputError(
-            refused(
-                "the price supposes that whatever a query goes on from was released, and that is not so or not known "
-                f"of {kind} with {algorithm.protocol} states.",
-                f"take released states of one of {kinds_with('memoryless')}, or your own",
-            )
+        raise refusal_of_correlation(
+            "the price supposes that whatever a query goes on from was released, and that is not so or not known of "
+            f"{kind} with {algorithm.protocol} states.",
+            f"take released states of one of {kinds_with('memoryless')}, or your own",
         )
     # Who is away shares nothing, and everybody knows it before.
     if given.across is not None and senders_of(algorithm, network._replace(over_time=None)) is not None:
-        raise InputError(
-            refused(f"in some rounds of {kind} an agent is silent, whose neighbours' noise stays.", "take dp_dsgd")
-        )
+        why = f"in some rounds of {kind} an agent is silent, whose neighbours' noise stays."
+        raise refusal_of_correlation(why, "take dp_dsgd")
     if given.in_time is not None:
         _check_time(c, algorithm, network, stream)
     return True
@@ -85,30 +86,22 @@ def check_correlation(c: Components, algorithm: Algorithm, network: Network, str
 
 def _check_time(c: Components, algorithm: Algorithm, network: Network, stream: Stream) -> None:
     kind = c.scenario.algorithm.kind
-    refused = "privacy.correlation.in_time: {} Leave it out, or {}.".format
     if stream.kind not in ("all", "turns"):
-        raise InputError(
-            refused(
-                f"problem.stream is {stream.kind}, and the price supposes that everybody knows which rounds read a "
-                "record, and that each moves as much: noise that goes on shows a secret sample in later rounds.",
-                'take problem.stream.kind = "turns"',
-            )
+        raise refusal_of_correlation(
+            f"problem.stream is {stream.kind}, and the price supposes that everybody knows which rounds read a record, "
+            "and that each moves as much: noise that goes on shows a secret sample in later rounds.",
+            'take problem.stream.kind = "turns"',
+            IN_TIME,
         )
     if c.algorithm.origin or algorithm.releases_per_round != 1:
-        raise InputError(
-            refused(f"it is priced where a round makes one release, and {kind} makes more or says not.", "take dp_dsgd")
-        )
+        why = f"it is priced where a round makes one release, and {kind} makes more or says not."
+        raise refusal_of_correlation(why, "take dp_dsgd", IN_TIME)
     if stream.kind == "turns" and not algorithm.one_mean:
-        raise InputError(
-            refused(
-                f"releases of {kind} read more than one batch, so that a record is not read in turn.",
-                f"take one of {kinds_with('one_mean')}",
-            )
-        )
+        why = f"releases of {kind} read more than one batch, so that a record is not read in turn."
+        raise refusal_of_correlation(why, f"take one of {kinds_with('one_mean')}", IN_TIME)
     if senders_of(algorithm, network) is not None:
-        raise InputError(
-            refused("what an agent does not send it still goes on from, unseen.", "let everybody send in every round")
-        )
+        why = "what an agent does not send it still goes on from, unseen."
+        raise refusal_of_correlation(why, "let everybody send in every round", IN_TIME)
 
 
 def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numbers: int) -> TimeFactor | None:
@@ -145,15 +138,15 @@ def _require_room(numbers: int, rounds: int) -> None:
     """Refuse what noise goes on from where it is too large for this machine. Raises InputError."""
     if 8.0 * numbers * rounds > machine_memory() / 4.0:
         raise InputError(
-            f"{_IN_TIME}: draws of {rounds} rounds are kept, more than this machine has room for. Take fewer bands."
+            f"{IN_TIME}: draws of {rounds} rounds are kept, more than this machine has room for. Take fewer bands."
         )
 
 
 def _own_inverse(s: Scenario, given: TimeFactorTable | list[list[float]]) -> Array:
     """C⁻¹ of the scenario's own, (T, T), as rows or in a file. Raises InputError where it is none."""
-    rounds, rows, place = s.algorithm.rounds, given, _IN_TIME
+    rounds, rows, place = s.algorithm.rounds, given, IN_TIME
     if isinstance(rows, TimeFactorTable):
-        path, place = s.resolve(str(rows.file)), f"{_IN_TIME}.file"
+        path, place = s.resolve(str(rows.file)), f"{IN_TIME}.file"
         try:
             rows = np.loadtxt(regular(path, place), delimiter=",", ndmin=2).tolist()
         except (OSError, ValueError) as error:
@@ -174,30 +167,21 @@ def pair_noise_of(s: Scenario, network: Network) -> PairNoise | None:
     given = s.privacy.correlation
     if given is None or given.across is None or s.privacy.guarantee == "none":
         return None
-    refused = "privacy.correlation: {} Leave it out, or {}.".format
     if given.in_time is not None and network.over_time is not None:
-        raise InputError(
-            refused(
-                "links that change make what is shared of another size in each round, and noise that is correlated in "
-                "time is priced at one.",
-                "take a network that stays",
-            )
+        raise refusal_of_correlation(
+            "links that change make what is shared of another size in each round, and noise that is correlated in time "
+            "is priced at one.",
+            "take a network that stays",
         )
     if s.problem.manifest is not None:
-        raise InputError(
-            refused(
-                "agents with records of their own add secrets to their noise that no neighbour has.",
-                "give all records to one scenario",
-            )
-        )
+        why = "agents with records of their own add secrets to their noise that no neighbour has."
+        raise refusal_of_correlation(why, "give all records to one scenario")
     unlinked = np.setdiff1d(np.arange(network.n_agents), network.links())
     if unlinked.size and (given.across != "zero_sum" or network.n_agents == 1):
-        raise InputError(
-            refused(
-                f"agent {unlinked[0]} has no neighbour to share noise with, and its price would be that of its own "
-                "alone, which sets the scale of all.",
-                "link it",
-            )
+        raise refusal_of_correlation(
+            f"agent {unlinked[0]} has no neighbour to share noise with, and its price would be that of its own alone, "
+            "which sets the scale of all.",
+            "link it",
         )
     for channel in ("x", "y", "z"):
         table = s.privacy.noise(channel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,10 +46,12 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.protocol import Planned as PlannedSteps
 from decentral_dp.simulation.jobs.agent_records import records_of, test_records
 from decentral_dp.simulation.jobs.correlated_noise import (
+    IN_TIME,
     check_correlation,
     follows_from_releases,
     kinds_with,
     pair_noise_of,
+    refusal_of_correlation,
     time_factor_of,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
@@ -67,6 +69,25 @@ _LARGEST_NOISE_RATIO = 1.25
 _LARGEST_VARIATE = 45.0
 
 
+class PlannedNoise(NamedTuple):
+    """The noise of a plan.
+
+    Args:
+        mechanism: of the charged releases.
+        schedules: channel → schedule of all agents; a channel that is charged must be in it unless `mechanism` adds
+            none.
+        pairs: noise that neighbours share; by default none.
+        factor: of noise that goes on from that of earlier rounds; by default it is fresh.
+        is_final: whether it will be drawn so, the default, or has yet to be calibrated.
+    """
+
+    mechanism: Mechanism
+    schedules: Mapping[str, NoiseSchedule]
+    pairs: PairNoise | None = None
+    factor: TimeFactor | None = None
+    is_final: bool = True
+
+
 def plan(
     algorithm: Algorithm,
     problem: Problem,
@@ -76,13 +97,9 @@ def plan(
     clip: Clip,
     constants: LipschitzConstants | None,
     rounds: int,
-    mechanism: Mechanism,
-    noise: Mapping[str, NoiseSchedule],
-    final: bool = True,
+    noise: PlannedNoise,
     network: Network | None = None,
     unit: Unit = RECORD,
-    pairs: PairNoise | None = None,
-    factor: TimeFactor | None = None,
 ) -> Ledger:
     """Plan all releases of so many rounds.
 
@@ -99,13 +116,9 @@ def plan(
         clip: bounds on every record's contribution.
         constants: analytic Lipschitz constants of a run as printed, or None.
         rounds: T.
-        mechanism: of the charged releases.
-        noise: channel → schedule of all agents; a channel that is charged must be in it unless `mechanism` adds none.
-        final: whether the noise is what will be drawn, the default, or has yet to be calibrated.
+        noise: of the charged releases.
         network: what everybody knows of it; by default nobody has a neighbour.
         unit: what two data sets differ in; by default one replaced record.
-        pairs: noise that neighbours share; by default none.
-        factor: of noise that goes on from that of earlier rounds; by default it is fresh.
 
     Returns:
         The ledger.
@@ -116,11 +129,11 @@ def plan(
     m = neighbour_weight.size
     network = network or Network(sp.csr_array((m, m)))
     senders = senders_of(algorithm, network)
-    by_agent = pairs is not None or senders is not None or getattr(algorithm, "plans_by_agent", False)
+    by_agent = noise.pairs is not None or senders is not None or getattr(algorithm, "plans_by_agent", False)
     representative = group = np.arange(m)
     if not by_agent:
         facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
-        facts += [part for s in noise.values() for part in (s.scale, s.decay)]
+        facts += [part for s in noise.schedules.values() for part in (s.scale, s.decay)]
         _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
         group = group.reshape(-1)
     if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
@@ -150,12 +163,7 @@ def plan(
     with np.errstate(over="ignore"):
         planned = algorithm.planned_releases(public)
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
-    channels = [
-        _channel(
-            c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final, pairs, factor
-        )
-        for c in planned
-    ]
+    channels = [_channel(c, planned[c], widths[c].width, per_round, group, representative, noise) for c in planned]
     if senders is not None:
         author = type(getattr(algorithm, "program", algorithm))
         sent = call(
@@ -226,13 +234,10 @@ def _channel(
     releases_per_round: int,
     group: IntArray,
     representative: IntArray,
-    mechanism: Mechanism,
-    noise: Mapping[str, NoiseSchedule],
-    final: bool,
-    pairs: PairNoise | None,
-    factor: TimeFactor | None,
+    noise: PlannedNoise,
 ) -> ChannelLedger:
     index, sensitivity = planned.indices, planned.sensitivity
+    mechanism, pairs, factor = noise.mechanism, noise.pairs, noise.factor
     shared: Mapping[str, Array] = {}
     if not planned.sensitivity:
         none = np.zeros((index.size, 1))
@@ -241,8 +246,8 @@ def _channel(
         scale = np.zeros((index.size, representative.size))
     else:
         with np.errstate(over="ignore"):
-            scale = noise[channel].select(representative).scales(index // releases_per_round, mechanism)
-        largest, reach = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
+            scale = noise.schedules[channel].select(representative).scales(index // releases_per_round, mechanism)
+        largest, reach = planned.largest if noise.is_final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
             reach *= pairs.reach()
         if factor is not None:
@@ -250,7 +255,9 @@ def _channel(
             # What goes on is added to the query in float64, to 2⁻¹⁰ of a cell.
             reach, largest = reach * factor.growth, largest * 2.0**10
             # What is calibrated to a price is a little larger than what it was priced at.
-            grid = noise_of(mechanism, channel).grid(scale if final else _LARGEST_NOISE_RATIO * scale, dimension)
+            grid = noise_of(mechanism, channel).grid(
+                scale if noise.is_final else _LARGEST_NOISE_RATIO * scale, dimension
+            )
             sensitivity = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in sensitivity.items()}
         _check_noise(channel, largest, scale, mechanism, dimension, reach)
         if pairs is not None:
@@ -263,26 +270,19 @@ def _check_in_time(
     channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, drawn: float
 ) -> None:
     """Refuse channels that proof 40 does not cover in noise that is correlated in time. Raises InputError."""
-    refused = "privacy.correlation.in_time: {} Leave it out, or {}.".format
     rounds = factor.row_sums.size
     if not np.array_equal(planned.indices, np.arange(1, planned.indices.size + 1)) or planned.indices.size > rounds:
-        raise InputError(refused(f"{channel} is not released once in every round.", 'take "dp_dsgd"'))
+        raise refusal_of_correlation(f"{channel} is not released once in every round.", 'take "dp_dsgd"', IN_TIME)
     for what, sizes in (("noise", [scale]), ("what a record moves", planned.sensitivity.values())):
         if any((part != part[:1]).any() for part in sizes):
-            raise InputError(
-                refused(
-                    f"{what} on {channel} changes with the rounds, and the price is that of one size in all.",
-                    f"give {channel} a step and noise that do not decay",
-                )
-            )
+            why = f"{what} on {channel} changes with the rounds, and the price is that of one size in all."
+            raise refusal_of_correlation(why, f"give {channel} a step and noise that do not decay", IN_TIME)
     if GAUSSIAN.rounds_at_random(dimension):
-        raise InputError(
-            refused(f"{channel} has {dimension:,} coordinates, which are rounded at random.", "take fewer")
-        )
+        why = f"{channel} has {dimension:,} coordinates, which are rounded at random."
+        raise refusal_of_correlation(why, "take fewer", IN_TIME)
     if not factor.error * drawn * 2.0 ** (BITS + 1) <= 2.0**-10:
-        raise InputError(
-            refused("float64 does not add up what goes on as finely as noise is drawn.", "take fewer bands")
-        )
+        why = "float64 does not add up what goes on as finely as noise is drawn."
+        raise refusal_of_correlation(why, "take fewer bands", IN_TIME)
 
 
 def _check_noise(
@@ -505,7 +505,7 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
 
 
 def calibrated_schedules(
-    s: Scenario, charged: Mapping[str, str], noise: dict[str, NoiseSchedule], ledger: Ledger, mechanism: Mechanism
+    s: Scenario, charged: Mapping[str, str], noise: Mapping[str, NoiseSchedule], ledger: Ledger, mechanism: Mechanism
 ) -> dict[str, NoiseSchedule]:
     """Scale the schedules so that every agent spends the target.
 
@@ -762,35 +762,35 @@ def gossip_job(c: Components) -> GossipJob:
     numbers = topology.n_agents * sum(channel.width for channel in channels.values())
     factor = time_factor_of(s, stream, unit, counts, numbers) if correlated else None
 
-    def plan_ledger(
-        noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True, weight: Array = topology.neighbour_weight
-    ) -> Ledger:
+    def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = topology.neighbour_weight) -> Ledger:
         facts = (counts, stream, weight, clip, constants)
-        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit, pairs, factor)
+        return plan(algorithm, problem, *facts, rounds, noise, network, unit)
 
     rounds = s.algorithm.rounds
     charged = charged_channels(channels, problem)
     first = calibration_rounds(s)
-    noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
+    declared = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
+    noise = PlannedNoise(mechanism, declared, pairs, factor, is_final=False)
     if privacy.epsilon is not None and mechanism != NO_NOISE:
         # Noise that goes on is charged for its grid, which is known once it is calibrated.
         for _ in range(1 if factor is None else 2):
-            target = plan_ledger(noise, first, final=False)
-            noise = calibrated_schedules(s, charged, noise, target, mechanism)
+            target = plan_ledger(noise, first)
+            noise = noise._replace(schedules=calibrated_schedules(s, charged, noise.schedules, target, mechanism))
         if first < rounds:
-            require_calibrated(plan_ledger(noise, rounds, final=False), target)
+            require_calibrated(plan_ledger(noise, rounds), target)
     if topology.over_time is not None and mechanism != NO_NOISE:
         weights = (np.full(topology.n_agents, share) for share in (0.25, 0.75))
-        few, other = (plan_ledger(noise, min(rounds, 3), final=False, weight=share) for share in weights)
+        few, other = (plan_ledger(noise, min(rounds, 3), share) for share in weights)
         if not few.same_releases(other):
             raise InputError(
                 f"topology: what {s.algorithm.kind} sends depends on how much weight its neighbours have, and it is "
                 "priced on a network that stays. Take an algorithm that only sends steps from released values, such as "
                 "dp_dsgd; or leave out over_time, drop, offline and delay."
             )
+    noise = noise._replace(is_final=True)
     ledger = plan_ledger(noise, rounds)
     # What is said of all noise together is of fresh noise.
-    if factor is None and (note := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit)):
+    if factor is None and (note := settings_note(problem, algorithm, averaged, clip.y, rounds, noise.schedules, unit)):
         shards = replace(shards, notes=(*shards.notes, note))
     status, reason = "ok", None
     if privacy.cap is not None:
@@ -813,7 +813,7 @@ def gossip_job(c: Components) -> GossipJob:
         problem=problem,
         algorithm=algorithm,
         constants=constants,
-        noise=noise,
+        noise=noise.schedules,
         pairs=pairs,
         factor=factor,
     )
