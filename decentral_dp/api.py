@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from decentral_dp.algorithms.entry import Setting
 from decentral_dp.config import loading
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
+from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import Budget
@@ -51,14 +52,8 @@ if TYPE_CHECKING:
     from decentral_dp.studies.schema import Study
 
 # Component → the key of a scenario that names a registered one.
-_KEYS = {
-    "problem": "problem.kind",
-    "algorithm": "algorithm.kind",
-    "mechanism": "privacy.mechanism",
-    "topology": "topology.kind",
-    "data": "problem.data",
-    "partition": "problem.partition",
-}
+_KEYS = {what: ".".join(place) for what, place in KEYS.items()}
+_KEYS |= {"algorithm": "algorithm.kind", "mechanism": "privacy.mechanism"}
 
 
 class Changes(Objects, total=False):
@@ -66,6 +61,21 @@ class Changes(Objects, total=False):
 
     set: Mapping[str, Any] | None
     unset: Sequence[str]
+
+
+class AuditOptions(TypedDict, total=False):
+    """Keyword arguments of `audit` but for changes of a scenario."""
+
+    runs: int
+    vantage: str
+    confidence: float
+    seed: int
+    out: str | Path | None
+    progress: ProgressCallback | None
+    canaries: int | None
+    curve: bool
+    workers: int
+    address: str | None
 
 
 class Job:
@@ -178,34 +188,9 @@ class Job:
                 page.draw_run(one.folder or done.folder)
         return done
 
-    def audit(
-        self,
-        *,
-        runs: int = 200,
-        vantage: str = "everybody",
-        confidence: float = 0.95,
-        seed: int = 0,
-        out: str | Path | None = None,
-        progress: ProgressCallback | None = None,
-        canaries: int | None = None,
-        curve: bool = False,
-        workers: int = 1,
-        address: str | None = None,
-    ) -> AuditResult:
-        """Show how much it really tells of one record; as `audit`."""
-        return audit(
-            self,
-            runs=runs,
-            vantage=vantage,
-            confidence=confidence,
-            seed=seed,
-            out=out,
-            progress=progress,
-            canaries=canaries,
-            curve=curve,
-            workers=workers,
-            address=address,
-        )
+    def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:
+        """Show how much it really tells of one record; as `audit`, with its arguments."""
+        return audit(self, **options)
 
     def check(
         self,

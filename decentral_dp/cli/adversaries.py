@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
-from decentral_dp.simulation.folder.layout import check_writable
+from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console
 from decentral_dp.simulation.result import read_result, refuse_damaged
@@ -64,14 +63,6 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
     out.print()
     for remark in remarks:
         out.print(Text(f"– {remark}"))
-
-
-def require_new(out: Path) -> None:
-    """Refuse, before anything is run, a file that is there or has no folder to go to."""
-    if os.path.lexists(out):
-        raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
-    if not out.parent.is_dir():
-        raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
 
 
 # attack
@@ -117,7 +108,7 @@ def require_curve(curve: Path, canaries: int | None) -> None:
     """Refuse a file that no trade-off curve is drawn into."""
     if curve.suffix != ".png" or canaries is not None:
         raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
-    require_new(curve)
+    require_new("--curve", curve)
 
 
 def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | None, workers: Workers = HERE) -> bool:
@@ -380,7 +371,7 @@ def check_component(what: str, pairs: int, seed: int, out: Path | None, kept: Pa
     if out is not None:
         if out.suffix != ".npz":
             raise InputError(f"--out: got {out}, wanted a file that ends in .npz; call it {out.with_suffix('.npz')}.")
-        require_new(out)
+        require_new("--out", out)
     with ProgressBar("pairs") as progress:
         result = check(what, pairs, seed, progress, rounds)
     print_check(result)

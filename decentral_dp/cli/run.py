@@ -28,7 +28,7 @@ from decentral_dp.reporting.comparison import Comparison, compare, comparison_ta
 from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import choose_words
-from decentral_dp.simulation.folder.layout import check_writable, new_folder
+from decentral_dp.simulation.folder.layout import check_writable, new_folder, require_new
 from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import console, print_items, rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
@@ -269,7 +269,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     Raises:
         InputError: as of `load_model` and `Model.predict`, or the file to write exists or cannot be written.
     """
-    _require_new("--out", out)
+    require_new("--out", out)
     model = load_model(folder)
     if agent is not None:
         model = model.of_agent(agent)
@@ -300,7 +300,7 @@ def write_sent(scenario: Scenario, out: Path) -> None:
     Raises:
         InputError: the file exists or cannot be written, or there are too many messages.
     """
-    _require_new("--sent", out)
+    require_new("--sent", out)
     table = build(scenario).messages("message")
     write = table.to_parquet if out.suffix == ".parquet" else table.to_csv
     try:
@@ -308,8 +308,3 @@ def write_sent(scenario: Scenario, out: Path) -> None:
     except OSError as error:
         raise InputError(f"--sent: {out} cannot be written ({error.strerror or error}). Give another file.") from None
     typer.echo(printable(f"{out}: {len(table)} rows, one for each link of each round."))
-
-
-def _require_new(option: str, file: Path) -> None:
-    if os.path.lexists(file):
-        raise InputError(f"{option}: {file} exists already, and nothing is written over. Give another file.")

@@ -411,12 +411,13 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
         base = topologies.in_turn([read(place, directed=base.directed) for place in places], _graph_seed(s), base.name)
     elif base.over_time is None and (how is not None or any(lossy.values())):
         how = how or OverTimeTable(kind="fixed")
-        draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
+        draw = partial(_generated, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
         base = topologies.time_varying(base, how.kind, _graph_seed(s), every=how.every, draw=draw)
     return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **lossy))
 
 
-def _drawn_anew(s: Scenario, seed: int) -> Topology:
+def _generated(s: Scenario, seed: int) -> Topology:
+    """The graph of a generator. seed: of a random one."""
     table = s.topology
     kind, agents = str(table.kind), int(table.agents or 0)
     return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
@@ -433,9 +434,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
         # Graphs in turn connect all together, of which it may be one.
         alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
         return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed))
-    if table.kind is None or table.agents is None:
-        raise InputError("topology: give kind and agents, or file.")
-    return topologies.build(table.kind, table.agents, extra, table.weights, _graph_seed(s), bool(table.directed))
+    return _generated(s, _graph_seed(s))
 
 
 def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:

@@ -411,12 +411,6 @@ def _facts(c: Components, shards: Shards) -> Facts:
     )
 
 
-def minimax_of(c: Components, shards: Shards) -> Minimax:
-    """The minimax problem, from public facts of the data."""
-    problem: Minimax = _make_problem(c, shards)
-    return problem
-
-
 def local_problem_of(c: Components, shards: Shards) -> Problem:
     """The problem as agents ask their own records about it, who trust nobody. Raises InputError."""
     if c.algorithm.solves == "bilevel":
@@ -437,7 +431,7 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
             f"privacy.mechanism: {c.mechanism.description} wants gradients clipped in {c.mechanism.norm}, and minimax "
             'problems clip them in l2 alone. Take mechanism = "gaussian".'
         )
-    problem = minimax_of(c, shards)
+    problem: Minimax = make_problem(c, shards)
     for term in ("grad_x", "grad_y"):
         if not problem.terms.get(term, False):
             raise InputError(
@@ -447,7 +441,7 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     return Saddle(problem)
 
 
-def _make_problem(c: Components, shards: Shards) -> Any:
+def make_problem(c: Components, shards: Shards) -> Any:
     """The problem: a registered one, or that of an author's class or object, whole or by formulas of single records."""
     if c.problem_entry is not None:
         return _make_registered(c.problem_entry, c, shards)
@@ -542,7 +536,7 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
 
 def problem_of(c: Components, shards: Shards) -> Problem:
     """The problem, from public facts of the data, on its device. Raises InputError."""
-    problem: Problem = _make_problem(c, shards)
+    problem: Problem = make_problem(c, shards)
     device = c.scenario.run.device
     if device == "cpu":
         # What is handed over as an object is where its maker put it.

@@ -18,17 +18,13 @@ SALT = "salt"
 BYTES = 32
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Put a file in place whole: an interrupt leaves the old one or the new one, and perhaps `.NAME.part` beside it."""
-    _write(path, content, mode, synced=False)
-
-
 def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Put a file in place whole, so that after a power cut there is the old one or the new one, too."""
-    _write(path, content, mode, synced=True)
+    write_whole(path, content, mode, synced=True)
 
 
-def _write(path: Path, content: bytes, mode: int, synced: bool) -> None:
+def write_whole(path: Path, content: bytes, mode: int = 0o666, synced: bool = False) -> None:
+    """Put a file in place whole: an interrupt leaves the old one or the new one, and perhaps `.NAME.part` beside it."""
     partial_file = path.with_name(f".{path.name}.part")
     # What was left there keeps the mode that it has.
     partial_file.unlink(missing_ok=True)

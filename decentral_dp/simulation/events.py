@@ -11,10 +11,9 @@ from __future__ import annotations
 import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from decentral_dp.errors import InputError, Stopped
@@ -122,13 +121,6 @@ def combine_callbacks(*callbacks: ProgressCallback) -> ProgressCallback:
 # What TensorBoard reads, in the folder of the run.
 TENSORBOARD = "tensorboard"
 _EXPERIMENT = "decentral_dp"
-# Name → module, and the extra that installs it.
-_MODULES = {
-    "tensorboard": ("tensorboardX", "decentral_dp[tensorboard]"),
-    "mlflow": ("mlflow", "decentral_dp[mlflow]"),
-    # Without it Ray takes metrics and serves none.
-    "prometheus": ("prometheus_client", "ray[default]"),
-}
 
 
 @contextmanager
@@ -185,10 +177,23 @@ def _prometheus(folder: Path, title: str) -> Iterator[ProgressCallback]:
     yield write
 
 
-# Name → opens what writes the progress of a run, of this folder and title, to where somebody looks at it.
-WRITERS: Mapping[str, Callable[[Path, str], AbstractContextManager[ProgressCallback]]] = MappingProxyType(
-    {"tensorboard": _tensorboard, "mlflow": _mlflow, "prometheus": _prometheus}
-)
+class Writer(NamedTuple):
+    """What writes the progress of a run to where somebody looks at it.
+
+    open: of the run's folder and title. module, package: that it needs, and what installs that.
+    """
+
+    open: Callable[[Path, str], AbstractContextManager[ProgressCallback]]
+    module: str
+    package: str
+
+
+WRITERS = {
+    "tensorboard": Writer(_tensorboard, "tensorboardX", "decentral_dp[tensorboard]"),
+    "mlflow": Writer(_mlflow, "mlflow", "decentral_dp[mlflow]"),
+    # Without it Ray takes metrics and serves none.
+    "prometheus": Writer(_prometheus, "prometheus_client", "ray[default]"),
+}
 
 
 def check_log(names: Sequence[str], engine: str) -> None:
@@ -199,7 +204,7 @@ def check_log(names: Sequence[str], engine: str) -> None:
             '"ray", or leave it out.'
         )
     for name in names:
-        module, package = _MODULES[name]
+        _, module, package = WRITERS[name]
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
@@ -230,7 +235,7 @@ def log_progress(
         yield callback
         return
     with ExitStack() as opened:
-        writers = [opened.enter_context(WRITERS[name](folder, title)) for name in names]
+        writers = [opened.enter_context(WRITERS[name].open(folder, title)) for name in names]
         yield combine_callbacks(*writers, *([] if callback is None else [callback]))
 
 

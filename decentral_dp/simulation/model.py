@@ -308,12 +308,11 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     kind, about = scenario.problem.kind, result.problem
     if result.has_diverged:
         raise InputError("predict: this run diverged, and its weights are not finite. Run it with smaller steps.")
-    names, classes = about.get("features"), tuple(about.get("classes") or ())
+    names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
-    minimax = result.is_minimax
-    y = published.get("x" if minimax else "y")
+    y = published.get("x" if result.is_minimax else "y")
     facts = Facts(
-        len(names or ()),
+        len(names),
         len(classes),
         None if image is None else tuple(image),
         1 if y is None else len(y),
@@ -321,15 +320,11 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         folder=scenario.folder,
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
-    if names is None and not _predicts(scenario, otherwise=not minimax):
+    if problem is None:
         raise InputError(
-            f"predict: {kind} has no model that predicts the label of a record. What the run published is "
-            "run.published, and published_… in state.npz of its folder."
-        )
-    if problem is None or names is None:
-        raise InputError(
-            "predict: this run was written by a version that did not say which features its weights are of. Run "
-            "its scenario again."
+            f"predict: {kind} has no model that predicts the label of a record, or an earlier version ran it, which "
+            "did not say what its weights read. What the run published is run.published, and published_… in state.npz "
+            "of its folder."
         )
     if y is None:
         raise InputError(
@@ -346,7 +341,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     path = scenario.files().get(("problem", "scale"))
     prepare = partial(
         features_for_model,
-        names=tuple(names),
+        names=names,
         rules=scenario.problem.columns,
         scale_spec=scenario.problem.scale if path is None else str(path),
         normalisation=scenario.problem.normalise,
@@ -354,7 +349,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )
-    reading = Reading(tuple(names), scenario.problem.columns, prepare)
+    reading = Reading(names, scenario.problem.columns, prepare)
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()
@@ -396,11 +391,3 @@ def load_model(folder: str | Path) -> Model:
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
     with refuse_damaged(folder, "predict"):
         return model_of(load(folder / "scenario.toml"), result, published_values(folder, "predict"))
-
-
-def _predicts(scenario: Scenario, otherwise: bool) -> bool:
-    """Whether the problem is one that predicts, whatever its data; `otherwise` where it needs more to be built."""
-    try:
-        return predictor_of(scenario, Facts(1, len(scenario.problem.classes or (0, 1)))) is not None
-    except InputError:
-        return otherwise

@@ -212,7 +212,7 @@ class _OnePeer:
 
 @dataclass(frozen=True)
 class _Drawn:
-    draw: Callable[[int], sp.csr_array]
+    draw: Callable[[int], Any]
     every: int
     seed: int
     _cache: dict[int, sp.csr_array] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -222,7 +222,7 @@ class _Drawn:
         if number not in self._cache:
             self._cache.clear()
             coins = _coins(self.seed, "resample", number)
-            self._cache[number] = self.draw(int(coins.integers(2**31)))
+            self._cache[number] = off_diagonal(self.draw(int(coins.integers(2**31))).mixing)
         return self._cache[number]
 
 
@@ -243,12 +243,6 @@ def _pull_weights(heard: IntArray) -> sp.csr_array:
     some = heard >= 0
     ends = np.concatenate([[0], np.cumsum(some)])
     return sp.csr_array((np.full(ends[-1], 0.5), heard[some], ends), shape=(heard.size, heard.size))
-
-
-def _complete_weights(agents: int) -> sp.csr_array:
-    import scipy.sparse as sp
-
-    return sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
 
 
 def _hops(agents: int) -> int:
@@ -295,16 +289,19 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
     return OverTime("one_peer_exponential", union.tocsr(), make, _hops(agents), seed)
 
 
-def resample(draw: Callable[[int], sp.csr_array], agents: int, every: int, seed: int) -> OverTime:
+def resample(draw: Callable[[int], Any], agents: int, every: int, seed: int) -> OverTime:
     """A random graph drawn anew every so many rounds.
 
     Args:
-        draw: seed → (m, m) weights without diagonal.
+        draw: seed → the topology of a random graph.
         agents: m.
         every: rounds that a graph stays.
         seed: public.
     """
-    return OverTime("resample", _complete_weights(agents), _Drawn(draw, every, seed), every * _ROUNDS, seed)
+    import scipy.sparse as sp
+
+    every_link = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
+    return OverTime("resample", every_link, _Drawn(draw, every, seed), every * _ROUNDS, seed)
 
 
 def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:

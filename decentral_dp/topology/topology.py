@@ -369,9 +369,6 @@ def time_varying(
     *,
     every: int = 1,
     draw: Callable[[int], Topology] | None = None,
-    drop: float = 0.0,
-    offline: float = 0.0,
-    delay: int = 0,
 ) -> Topology:
     """Let a topology change by round.
 
@@ -381,7 +378,6 @@ def time_varying(
         seed: of public coins.
         every: rounds that a resampled graph stays.
         draw: seed → a graph of a random family.
-        drop, offline, delay: as of `over_time.OverTime`.
 
     Returns:
         The base with its `over_time`.
@@ -418,11 +414,10 @@ def time_varying(
             )
         if m > _MOST_RESAMPLED:
             raise InputError(f"topology.over_time: {m} agents are resampled; at most {_MOST_RESAMPLED} can be.")
-        made = changes.resample(_Links(draw), m, every, seed)
+        made = changes.resample(draw, m, every, seed)
     else:
         raise graphs.unknown("topology.over_time", kind, changes.KINDS)
-    made = replace(made, drop=drop, offline=offline, delay=delay, directed=base.directed)
-    return replace(base, over_time=made)
+    return replace(base, over_time=replace(made, directed=base.directed))
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
@@ -476,14 +471,6 @@ def _in_order(graph: Topology, first: Topology) -> Any:
         )
     order = [place[label] for label in first.labels]
     return graph.mixing[order][:, order].tocsr()
-
-
-@dataclass(frozen=True)
-class _Links:
-    draw: Callable[[int], Topology]
-
-    def __call__(self, seed: int) -> Any:
-        return changes.off_diagonal(self.draw(seed).mixing)
 
 
 def _topology(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -14,10 +15,10 @@ from decentral_dp.topology import build, time_varying
 from decentral_dp.topology.over_time import OverTime, sequence
 
 
-def over_time(kind: str, graph: str = "torus", agents: int = 12, **options: Any) -> OverTime:
-    made = time_varying(build(graph, agents), kind, options.pop("seed", 3), **options).over_time
+def over_time(kind: str, graph: str = "torus", agents: int = 12, seed: int = 3, **lossy: Any) -> OverTime:
+    made = time_varying(build(graph, agents), kind, seed).over_time
     assert made is not None
-    return made
+    return replace(made, **lossy)
 
 
 @pytest.mark.parametrize("t", [0, 1, 17])

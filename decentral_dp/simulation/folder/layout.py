@@ -55,23 +55,17 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
         return
     base = Path("runs")
     base.mkdir(exist_ok=True)
-    folder = next(
-        made for k in itertools.count(1) if (made := _make_folder(base / (name if k == 1 else f"{name}-{k}")))
-    )
+    for k in itertools.count(1):
+        folder = base / (name if k == 1 else f"{name}-{k}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            break
     try:
         yield folder
     finally:
         for empty in (folder, base):
             with contextlib.suppress(OSError):
                 empty.rmdir()
-
-
-def _make_folder(folder: Path) -> Path | None:
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return None
-    return folder
 
 
 def check_writable(folder: Path) -> None:
@@ -85,6 +79,14 @@ def check_writable(folder: Path) -> None:
         Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
     except OSError as error:
         raise option_error("out", f": {folder} cannot be written ({error.strerror}). Give another folder.") from None
+
+
+def require_new(option: str, file: Path) -> None:
+    """Refuse, before anything is run, a file that is there or has no folder to go to. option: begins the refusal."""
+    if os.path.lexists(file):
+        raise InputError(f"{option}: {file} exists already, and nothing is written over. Give another file.")
+    if not file.parent.is_dir():
+        raise InputError(f"{option}: there is no folder {file.parent}. Make it, or give a file in another.")
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import refusal_of_missing_keys
-from decentral_dp.config.scenario_components import check_device, check_sizes, minimax_of, problem_of
+from decentral_dp.config.scenario_components import check_device, check_sizes, make_problem, problem_of
 from decentral_dp.config.schema import set_file
 from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.engines import cores
@@ -170,5 +170,5 @@ def _check_measures(c: Components) -> None:
 _BUILDERS: Mapping[Setting, Callable[[Components], Job]] = {
     "gossip": gossip_job,
     "coordinator_bilevel": partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
-    "coordinator_minimax": partial(coordinated_job, CoordinatorMinimaxJob, minimax_of, minimax_context),
+    "coordinator_minimax": partial(coordinated_job, CoordinatorMinimaxJob, make_problem, minimax_context),
 }
