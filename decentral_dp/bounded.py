@@ -235,10 +235,10 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
         return len(self.of)
 
 
-def _scale_sensitivities(moved: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
-    if isinstance(factor, float) and factor != 0.0 and not isinstance(moved, ScaledSensitivities):
-        return ScaledSensitivities(moved, factor)
-    return {k: _scale_sensitivity(s, factor) for k, s in moved.items()}
+def _scale_sensitivities(of: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
+    if isinstance(factor, float) and factor != 0.0 and not isinstance(of, ScaledSensitivities):
+        return ScaledSensitivities(of, factor)
+    return {k: _scale_sensitivity(s, factor) for k, s in of.items()}
 
 
 def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:

@@ -190,11 +190,11 @@ def tune(
     return Tuned(float(path[-1]), model, outcome.ledger, budget, path, statement(arguments, budget, context.counts))
 
 
-def plan_program(given: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
+def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
     """Make the coordinator's program and what it knows beforehand.
 
     Args:
-        given: checked arguments of `tune`.
+        arguments: checked arguments of `tune`.
         train: number of train records.
         validation: number of validation records.
         d: number of features.
@@ -205,9 +205,9 @@ def plan_program(given: Arguments, train: int, validation: int, d: int) -> tuple
     Raises:
         InputError: float64 certifies no solution at the smallest weight.
     """
-    problem = ridge_regularisation(d) if given.loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
-    low, high = (math.log(w) for w in given.weight_range)
-    pure, family = given.method == "em", family_of(problem, given.radius, given.label_bound)
+    problem = ridge_regularisation(d) if arguments.loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
+    low, high = (math.log(w) for w in arguments.weight_range)
+    pure, family = arguments.method == "em", family_of(problem, arguments.radius, arguments.label_bound)
     context = CoordinatorContext(
         problem,
         {"train": train, "validation": validation},
@@ -215,20 +215,20 @@ def plan_program(given: Arguments, train: int, validation: int, d: int) -> tuple
         Clip("l2"),
         Domain("box", low=low, high=high),
         family,
-        1 if pure else given.steps + 1,
-        math.inf if pure else largest_mu(given.epsilon, given.delta),
+        1 if pure else arguments.steps + 1,
+        math.inf if pure else largest_mu(arguments.epsilon, arguments.delta),
     )
-    penalty = given.lam if given.method == "penalty" else None
+    penalty = arguments.lam if arguments.method == "penalty" else None
     program = RegularisationTuner(
-        given.method, penalty, last_share=0.0 if pure else MODEL_SHARE, pointwise=given.method == "ppift"
+        arguments.method, penalty, last_share=0.0 if pure else MODEL_SHARE, pointwise=arguments.method == "ppift"
     )
     bounds = PooledBounds(family, train, validation)
     least = next(w for w in low + _STEPS if _certifies(bounds, w, max(w, high), penalty))
     if least > low:
         raise InputError(
-            f"tune: weight_range starts at {given.weight_range[0]:g}, but {math.exp(least):.3g} or more is wanted at "
-            f"radius {given.radius:g}, so that float64 solves every data set; raise it, or give records a smaller "
-            "radius."
+            f"tune: weight_range starts at {arguments.weight_range[0]:g}, but {math.exp(least):.3g} or more is wanted "
+            f"at radius {arguments.radius:g}, so that float64 solves every data set; raise it, or give records a "
+            "smaller radius."
         )
     return program.resolve_defaults(context)
 
@@ -243,24 +243,24 @@ def _certifies(bounds: PooledBounds, low: float, high: float, penalty: float | N
     return True
 
 
-def release_plan(given: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
+def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
     """Every release and its price. Raises InputError for a target that no noise meets."""
     charges = program.planned_releases(context, context.rounds)
     q, releases = context.problem.q, program.releases_per_round
     try:
         return target_plan(
             lambda factor: Ledger(1, tuple(planned_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
-            given.epsilon,
-            0.0 if given.method == "em" else given.delta,
+            arguments.epsilon,
+            0.0 if arguments.method == "em" else arguments.delta,
             _TIGHTNESS,
         )
     except InputError as error:
-        if given.method == "em":
-            sentence = f"epsilon = {given.epsilon:g} is too small for float64 noise in {q} coordinates; raise it."
+        if arguments.method == "em":
+            sentence = f"epsilon = {arguments.epsilon:g} is too small for float64 noise in {q} coordinates; raise it."
         else:
             sentence = (
-                f"no noise brings {2 * given.steps + 1} releases of {q} coordinates to epsilon = {given.epsilon:g} at "
-                f"delta = {given.delta:g}; raise epsilon or delta, or take fewer steps."
+                f"no noise brings {2 * arguments.steps + 1} releases of {q} coordinates to epsilon = "
+                f"{arguments.epsilon:g} at delta = {arguments.delta:g}; raise epsilon or delta, or take fewer steps."
             )
         raise InputError(f"tune: {sentence}") from error
 
@@ -268,23 +268,23 @@ def release_plan(given: Arguments, program: RegularisationTuner, context: Coordi
 # Arguments, records within their bounds, and the guarantee in words.
 
 
-def check_arguments(given: Arguments) -> Arguments:
+def check_arguments(arguments: Arguments) -> Arguments:
     """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
-    weight_range = _checked_range(given.weight_range)
+    weight_range = _checked_range(arguments.weight_range)
     for names, fits, wanted in _ARGUMENT_RULES:
         for name in names:
-            if not fits(value := getattr(given, name)):
+            if not fits(value := getattr(arguments, name)):
                 raise InputError(f"tune: {name} is {value!r}, but {wanted} is wanted.")
-    if given.delta == 0.0 and given.method != "em":
+    if arguments.delta == 0.0 and arguments.method != "em":
         raise InputError(
-            f'tune: method "{given.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
+            f'tune: method "{arguments.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
             'above 0, for example 1e-6, or method "em".'
         )
     floats: dict[str, Any] = {
-        name: float(getattr(given, name)) for name in ("epsilon", "delta", "radius", "label_bound", "lam")
+        name: float(getattr(arguments, name)) for name in ("epsilon", "delta", "radius", "label_bound", "lam")
     }
-    seed = None if given.seed is None else int(given.seed)
-    return given._replace(weight_range=weight_range, steps=int(given.steps), seed=seed, **floats)
+    seed = None if arguments.seed is None else int(arguments.seed)
+    return arguments._replace(weight_range=weight_range, steps=int(arguments.steps), seed=seed, **floats)
 
 
 def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
@@ -372,31 +372,31 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
     return a, np.where(b > 0.0, 1.0, -1.0) if loss == "logistic" else np.clip(b, -label_bound, label_bound)
 
 
-def content(given: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
+def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
     """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference.
 
     roles: features (n, d) and labels (n,), of train and validation records.
     """
     digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
-    return repr((tuple(given), digests)).encode()
+    return repr((tuple(arguments), digests)).encode()
 
 
-def statement(given: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
+def statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
     """The guarantee of one call in words."""
-    low, high = given.weight_range
+    low, high = arguments.weight_range
     whole = f"epsilon = {_round_up_text(float(budget.epsilon[0]))}, delta = {budget.delta:g}"
     parts = [
         f"Weight, model and path are ({whole})-differentially private for replacing one of {counts['train']} train or "
         f"one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
-        f"{high:g} and the method {given.method} are public.",
+        f"{high:g} and the method {arguments.method} are public.",
         "Records were projected one by one, and every constant is analytic.",
     ]
-    if given.method == "em":
+    if arguments.method == "em":
         parts.append(
             "The weight was drawn exactly, at pure epsilon; the model's Laplace noise is pure but for "
             f"delta = {budget.slack_delta:.1g} of float64."
         )
-    if given.seed is not None:
+    if arguments.seed is not None:
         parts.append(
             "The seed makes the noise reproducible, so this is a simulation: whoever knows it can take the noise off."
         )

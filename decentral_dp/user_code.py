@@ -199,28 +199,28 @@ def _siblings_of(path: Path) -> Iterator[None]:
             sys.modules.pop(name, None)
 
 
-def run_file(path: Path, wanted: str) -> ModuleType:
+def run_file(path: Path, requirement: str) -> ModuleType:
     """The module of a Python file of the user's own, which is run: it is code, not data.
 
     Python knows the module only while it runs, so that its functions and classes travel to other processes by value.
 
     Args:
         path: the file.
-        wanted: what is to be there, for a refusal.
+        requirement: what is to be there, for a refusal.
 
     Raises:
         InputError: where there is no such file, or it does not run; with its line.
     """
-    if not os.path.isfile(regular(path, wanted.partition(" ")[0])):
+    if not os.path.isfile(regular(path, requirement.partition(" ")[0])):
         near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.py")], n=1)
         meant = f"; did you mean {near[0]}.py" if near else ""
         here = "" if path.parent.resolve() == Path.cwd() else f", and none of this name in {Path.cwd()}"
-        raise InputError(f"{path}: there is no such file{here}{meant}; {wanted}.")
+        raise InputError(f"{path}: there is no such file{here}{meant}; {requirement}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = spec_from_loader(name, loader)
     if spec is None:
-        raise InputError(f"{path}: Python cannot load it; {wanted}.")
+        raise InputError(f"{path}: Python cannot load it; {requirement}.")
     module = module_from_spec(spec)
     shadowed = sys.modules.get(name)
     sys.modules[name] = module
@@ -251,9 +251,9 @@ def _missing_sibling(error: BaseException, path: Path) -> str | None:
     return f"install {name}, or put {name}.py into {path.parent}, and import it at the top"
 
 
-def _plain(found: Any) -> str:
+def _plain(value: Any) -> str:
     """A value that is no component, in words."""
-    return "a module" if isinstance(found, ModuleType) else quoted(found) if found is not None else "None"
+    return "a module" if isinstance(value, ModuleType) else quoted(value) if value is not None else "None"
 
 
 def _nearest_name(name: str, path: Path) -> str:
@@ -286,11 +286,11 @@ def _line_of_field(field: str, error: BaseException, path: Path) -> str:
     return f", in line {line}" if line is not None else ""
 
 
-def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
+def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
     """Call code of the user's own; what it raises becomes a refusal, but for a refusal itself.
 
     Args:
-        found: a function or a class.
+        function: a function or a class.
         values: its arguments by name.
         sentence: the refusal's text, from the error.
 
@@ -301,20 +301,20 @@ def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callabl
         InputError: with the sentence, or its own.
     """
     try:
-        return found(**values)
+        return function(**values)
     except InputError:
         raise
     except USER_ERRORS as error:
         raise InputError(sentence(error)) from error
 
 
-def untyped_options(found: type) -> list[str]:
+def untyped_options(cls: type) -> list[str]:
     """What a class sets to a plain value without a type: it looks like an option, and is none."""
     # Read first: asking a class without annotations for them adds an entry to what is gone through.
-    typed = getattr(found, "__annotations__", {})
+    typed = getattr(cls, "__annotations__", {})
     return [
         key
-        for key, value in vars(found).items()
+        for key, value in vars(cls).items()
         if key not in typed
         and key.islower()
         and not key.startswith("_")
@@ -322,25 +322,25 @@ def untyped_options(found: type) -> list[str]:
     ]
 
 
-def misspelt_method(found: type, optional: Collection[str], needed: Collection[str]) -> str | None:
+def misspelt_method(cls: type, optional: Collection[str], needed: Collection[str]) -> str | None:
     """Say which method of a class is none that is asked for, and is called nearly like one that may be left out.
 
     Args:
-        found: the class.
+        cls: the class.
         optional: names of methods that may be left out.
         needed: names of those that may not.
 
     Returns:
         A sentence; None where there is none.
     """
-    missing = [name for name in optional if not hasattr(found, name)]
-    for name, member in vars(found).items():
+    missing = [name for name in optional if not hasattr(cls, name)]
+    for name, member in vars(cls).items():
         if not isinstance(member, FunctionType) or name.startswith("_") or name in (*optional, *needed):
             continue
         of_this_length = [other for other in missing if abs(len(other) - len(name)) <= 1]
         for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=NEAR):
             return (
-                f"{found.__name__} has a method {name}{place_in_class(found, name)}, which nothing asks for; did you "
+                f"{cls.__name__} has a method {name}{place_in_class(cls, name)}, which nothing asks for; did you "
                 f"mean {near}? Call it that, or _{name} where it is one of your own."
             )
     return None

@@ -68,20 +68,20 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
 # attack
 
 
-def print_inference(found: Inference) -> None:
+def print_inference(inference: Inference) -> None:
     """A line for each attack, then the verdict."""
-    out, many = console(), len(found.scores)
-    out.print(Text(found.scenario.title or "Membership inference", style="bold"))
+    out, many = console(), len(inference.scores)
+    out.print(Text(inference.scenario.title or "Membership inference", style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
-    sizes = found.scores[0]
+    sizes = inference.scores[0]
     out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.nonmembers} held-out ones, {runs}:"))
-    ceilings = [found.ceiling, *([found.claimed[2]] if found.claimed is not None else [])]
+    ceilings = [inference.ceiling, *([inference.claimed[2]] if inference.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
     table = _table(["attack"], heads[: 2 + len(ceilings)])
-    for name, verdict in found.verdicts.items():
+    for name, verdict in inference.verdicts.items():
         span = "–" if verdict.interval is None else f"[{verdict.interval.low:.4f}, {verdict.interval.high:.4f}]"
         table.add_row(name, f"{verdict.auc:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
-    _print(table, sentences(found))
+    _print(table, sentences(inference))
 
 
 # audit
@@ -90,17 +90,17 @@ def print_inference(found: Inference) -> None:
 UNSOUND = ("refuted", "broken")
 
 
-def print_outcome(found: AuditResult | Inference | pd.DataFrame, quiet: bool = False) -> bool:
+def print_outcome(outcome: AuditResult | Inference | pd.DataFrame, quiet: bool = False) -> bool:
     """Print an audit, an attack or a table of audits, unless quiet. Gives whether nothing was refuted or broken."""
-    if isinstance(found, AuditResult):
+    if isinstance(outcome, AuditResult):
         show: Callable[[Any], None] = print_audit
-        sound = found.status not in UNSOUND
-    elif isinstance(found, Inference):
-        show, sound = print_inference, not found.broken
+        sound = outcome.status not in UNSOUND
+    elif isinstance(outcome, Inference):
+        show, sound = print_inference, not outcome.broken
     else:
-        show, sound = print_table, not bool(found["status"].isin(UNSOUND).any())
+        show, sound = print_table, not bool(outcome["status"].isin(UNSOUND).any())
     if not quiet:
-        show(found)
+        show(outcome)
     return sound
 
 
@@ -111,11 +111,11 @@ def require_curve(curve: Path, canaries: int | None) -> None:
     require_new("--curve", curve)
 
 
-def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | None, workers: Workers = HERE) -> bool:
+def audit_one(plan: AuditPlan, scenario: Path, out: Path | None, curve: Path | None, workers: Workers = HERE) -> bool:
     """Carry out an audit, print what is found, and write it where there is a file for it.
 
     Args:
-        asked: what is played.
+        plan: what is played.
         scenario: as it was named; a run folder keeps the numbers in its audit.json, in result.json and on its page.
         out: the JSON file instead of these.
         curve: the PNG file for the trade-off curve.
@@ -127,16 +127,16 @@ def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | 
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    check_workers(asked, workers)
+    check_workers(plan, workers)
     ends = Ends(scenario if out is None and scenario.is_dir() else None, curve)
     file = out if ends.run is None else ends.run / "audit.json"
     if ends.run is not None:
         # What the numbers are added to is read before they are made.
         with refuse_damaged(ends.run, "audit"):
             read_result(ends.run)
-    print_plan(asked)
+    print_plan(plan)
     with ProgressBar("runs", estimate=True) as progress:
-        result = play_game(asked, file, progress, workers=workers, ends=ends)
+        result = play_game(plan, file, progress, workers=workers, ends=ends)
     sound = print_outcome(result)
     for path in itertools.chain([] if file is None else [file], write_ends(result, ends)):
         typer.echo(printable(str(path)))
@@ -195,16 +195,16 @@ def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) 
     return result.status not in UNSOUND
 
 
-def print_attacks(found: NetworkAudit) -> None:
+def print_attacks(audit: NetworkAudit) -> None:
     """A line for each attack, then the sentences."""
     console().print(Text("What a curious neighbour learns in training", style="bold"))
     heads = ["shown μ", "claimed", "certified", "all seen", "ε"]
     rows = []
-    for a in found.attacks:
+    for a in audit.attacks:
         prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
         shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
         rows.append((a.case, shown, *prices, epsilon_text(a.epsilon), a.claim))
-    _print(_table(["attack"], heads, rows, ["claim"]), found.sentences)
+    _print(_table(["attack"], heads, rows, ["claim"]), audit.sentences)
 
 
 def print_plan(plan: AuditPlan) -> None:
@@ -226,21 +226,21 @@ def print_plan(plan: AuditPlan) -> None:
     console().print(Text(text))
 
 
-def print_audit(found: AuditResult) -> None:
+def print_audit(result: AuditResult) -> None:
     """A line for claimed, certified and shown, then the sentences."""
     out = console()
-    out.print(Text(found.title, style="bold"))
+    out.print(Text(result.title, style="bold"))
     facts = {
-        "claimed ε": epsilon_text(found.claimed),
-        "certified ε": epsilon_text(found.certified),
-        "shown ε": f"{at_least_text(found.shown)} (confidence {100.0 * found.confidence:g} %)",
-        "δ": delta_text(found.delta),
-        "method": found.method,
-        "seen from": found.vantage,
+        "claimed ε": epsilon_text(result.claimed),
+        "certified ε": epsilon_text(result.certified),
+        "shown ε": f"{at_least_text(result.shown)} (confidence {100.0 * result.confidence:g} %)",
+        "δ": delta_text(result.delta),
+        "method": result.method,
+        "seen from": result.vantage,
     }
     table = _table(["", ""], [], facts.items())
     table.show_header = False
-    _print(table, found.sentences)
+    _print(table, result.sentences)
 
 
 def print_table(table: pd.DataFrame) -> None:
@@ -361,13 +361,13 @@ def _cells(certified: Array, exact: Array) -> list[str]:
 # check
 
 
-def check_component(what: str, pairs: int, seed: int, out: Path | None, kept: Path | None, rounds: int | None) -> bool:
+def check_component(what: str, pairs: int, seed: int, out: Path | None, again: Path | None, rounds: int | None) -> bool:
     """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed.
 
     Raises InputError: nothing is called so, or a file that cannot be written or read.
     """
-    if kept is not None:
-        return _print_again(what, kept)
+    if again is not None:
+        return _print_again(what, again)
     if out is not None:
         if out.suffix != ".npz":
             raise InputError(f"--out: got {out}, wanted a file that ends in .npz; call it {out.with_suffix('.npz')}.")
@@ -388,13 +388,13 @@ def check_component(what: str, pairs: int, seed: int, out: Path | None, kept: Pa
     return result.passed
 
 
-def print_check(found: CheckResult) -> None:
+def print_check(result: CheckResult) -> None:
     """A row for each check, the sentences of those that failed, and what may be said now."""
     out = console()
-    out.print(Text(f"{found.subject}: {found.label}", style="bold"))
-    rows = [(r.name, r.tried, str(r.pairs) if r.pairs else "–", _ratio(r), r.verdict) for r in found.rows]
-    remarks = [f"{row.name}: {row.why}" for row in found.rows if row.why]
-    if found.case is not None:
+    out.print(Text(f"{result.subject}: {result.label}", style="bold"))
+    rows = [(r.name, r.tried, str(r.pairs) if r.pairs else "–", _ratio(r), r.verdict) for r in result.rows]
+    remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
+    if result.case is not None:
         remarks.append("A pair of data sets shows it; --out FILE.npz keeps it, and --again FILE.npz tries it again.")
     remarks.append("A check that passes found nothing on made-up records, and proves nothing.")
     _print(_table(["check", "what was tried"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
@@ -406,9 +406,9 @@ def _ratio(row: CheckRow) -> str:
     return f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
 
 
-def _print_again(what: str, kept: Path) -> bool:
+def _print_again(what: str, file: Path) -> bool:
     """Say whether the pair of a file still shows a failure."""
-    out, shown = console(), repeat_case(what, kept)
+    out, shown = console(), repeat_case(what, file)
     worst = shown.worst_change
     if worst is not None:
         out.print(

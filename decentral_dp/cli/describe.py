@@ -525,14 +525,14 @@ def _type_words(annotation: Any) -> str:
     return "any value" if annotation is Any else getattr(annotation, "__name__", str(annotation))
 
 
-def _kind_of(found: Any) -> str:
+def _kind_of(component: Any) -> str:
     """What a component is, by what it takes: only that a file defines it is known."""
-    if isinstance(found, type) or not callable(found):
+    if isinstance(component, type) or not callable(component):
         methods = ("lower_grad_y", "slopes", "terms", "sums")
-        if any(hasattr(found, method) for method in methods):
+        if any(hasattr(component, method) for method in methods):
             return "problem"
-        return "mechanism" if hasattr(found, "cost") and hasattr(found, "sample") else ""
-    signature = inspect.signature(found)
+        return "mechanism" if hasattr(component, "cost") and hasattr(component, "sample") else ""
+    signature = inspect.signature(component)
     names = set(signature.parameters)
     if "labels" in names:
         return "partition"
@@ -599,15 +599,15 @@ def key_entries(name: str) -> str:
     return "\n\n".join(_entry(named, key, readers) for key, (named, readers) in entries.items())
 
 
-def _ends_with(key: list[str], wanted: list[str]) -> bool:
-    return len(wanted) <= len(key) and all(
-        ours in (theirs, ANY) for ours, theirs in zip(key[::-1], wanted[::-1], strict=False)
+def _ends_with(key: list[str], ending: list[str]) -> bool:
+    return len(ending) <= len(key) and all(
+        ours in (theirs, ANY) for ours, theirs in zip(key[::-1], ending[::-1], strict=False)
     )
 
 
-def _entry(named: list[str], key: Key, readers: list[str]) -> str:
+def _entry(names: list[str], key: Key, readers: list[str]) -> str:
     left_out = {"required": "Required.", "": "May be left out."}.get(key.default_text, f"Left out: {key.default_text}")
-    lines = [", ".join(dict.fromkeys(named)), f"  {key.meaning}"]
+    lines = [", ".join(dict.fromkeys(names)), f"  {key.meaning}"]
     lines += [f"  Unit: {key.unit}"] if key.unit else []
     lines += [f"  May be: {key.may_be}", f"  {left_out}"]
     lines += [f"  Read by: {', '.join(dict.fromkeys(readers))}"] if readers else []

@@ -20,8 +20,8 @@ _OBJECTS_BETWEEN_SEARCHES = 50_000
 _INTERRUPTED = "Interrupted; nothing was written."
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(version: bool) -> None:
+    if version:
         import importlib.metadata
 
         typer.echo(f"decentral_dp {importlib.metadata.version('decentral_dp')}")

@@ -345,9 +345,9 @@ _OF_RECORDS = (
 _SHARED = ("validation", "test", "normalise", "stream")
 
 
-def _keep_keys(base: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+def _keep_keys(base: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     """The values of these keys, without what says of which problem and records they are."""
-    return {key: value for key, value in base.items() if key in kept and key not in ("kind", "data")}
+    return {key: value for key, value in base.items() if key in keys and key not in ("kind", "data")}
 
 
 def _csv_problem(
@@ -498,22 +498,22 @@ def parse_ranges(texts: Sequence[str], file: Path | None = None) -> dict[str, tu
     return {name: parse_ends(ends, f"--range {name}") for name, ends in pairs}
 
 
-def parse_ends(text: str, where: str) -> tuple[float, float]:
-    """Read "low:high". where: begins a refusal. Raises InputError."""
+def parse_ends(text: str, subject: str) -> tuple[float, float]:
+    """Read "low:high". subject: begins a refusal. Raises InputError."""
     try:
         low, high = (_number(part) for part in text.split(":"))
     except ValueError:
         low, high = math.nan, math.nan
     if not (low < high and math.isfinite(low) and math.isfinite(high)):
-        raise InputError(f"{where}: got {quoted(text)}, wanted LOW:HIGH, two numbers of which the first is smaller.")
+        raise InputError(f"{subject}: got {quoted(text)}, wanted LOW:HIGH, two numbers of which the first is smaller.")
     return low, high
 
 
-def parse_classes(text: str, where: str = "--classes") -> list[Any]:
+def parse_classes(text: str, subject: str = "--classes") -> list[Any]:
     """Labels separated by commas; those that are numbers as numbers. Raises InputError for an empty one."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if "" in parts:
-        raise InputError(f"{where}: got {quoted(text)}, in which a label is empty. Write them as in no,yes.")
+        raise InputError(f"{subject}: got {quoted(text)}, in which a label is empty. Write them as in no,yes.")
     return [_label(part) for part in parts]
 
 

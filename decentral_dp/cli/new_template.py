@@ -52,13 +52,13 @@ _OF_ONE_STRENGTH = (
 )
 
 
-def problem_of_numbers(kind: str, algorithm: str | None, wanted: bool) -> str:
+def problem_of_numbers(kind: str, algorithm: str | None, is_requested: bool) -> str:
     """Choose the problem whose labels are numbers to predict.
 
     Args:
         kind: of problem, that the algorithm's own scenario has, or that was asked for.
         algorithm: its name.
-        wanted: whether the problem was asked for, so that no other is chosen.
+        is_requested: whether the problem was asked for, so that no other is chosen.
 
     Returns:
         A kind of problem.
@@ -67,10 +67,10 @@ def problem_of_numbers(kind: str, algorithm: str | None, wanted: bool) -> str:
         InputError: it predicts classes.
 
     Example:
-        >>> problem_of_numbers("logistic_regularisation", "ma_dsbo", wanted=False)
+        >>> problem_of_numbers("logistic_regularisation", "ma_dsbo", is_requested=False)
         'ridge_regularisation'
     """
-    if not wanted:
+    if not is_requested:
         kind = "ridge_regularisation" if algorithm in _OF_ONE_STRENGTH else _REGRESSIONS.get(kind, kind)
         kind = "quadratic" if algorithm in _OF_A_POINT else kind
     if kind in PROBLEMS and PROBLEMS[kind].labels in ("two", "classes"):
@@ -79,14 +79,14 @@ def problem_of_numbers(kind: str, algorithm: str | None, wanted: bool) -> str:
     return kind
 
 
-def problem_of_classes(kind: str, algorithm: str | None, classes: int, wanted: bool) -> str:
+def problem_of_classes(kind: str, algorithm: str | None, classes: int, is_requested: bool) -> str:
     """Choose the problem that tells so many classes apart.
 
     Args:
         kind: of problem, that the algorithm's own scenario has, or that was asked for.
         algorithm: its name.
         classes: their number.
-        wanted: whether the problem was asked for, so that no other is chosen.
+        is_requested: whether the problem was asked for, so that no other is chosen.
 
     Returns:
         A kind of problem.
@@ -95,10 +95,10 @@ def problem_of_classes(kind: str, algorithm: str | None, classes: int, wanted: b
         InputError: there is none, or the one that was asked for is of two classes.
 
     Example:
-        >>> problem_of_classes("logistic_regularisation", "ma_dsbo", 3, wanted=False)
+        >>> problem_of_classes("logistic_regularisation", "ma_dsbo", 3, is_requested=False)
         'softmax_hyperparameter'
     """
-    if algorithm in _OF_ONE_STRENGTH and not wanted:
+    if algorithm in _OF_ONE_STRENGTH and not is_requested:
         if classes > 2:
             raise InputError(
                 f"--classes: {algorithm} looks for one strength, and no problem of {classes} classes has just one. "
@@ -106,7 +106,7 @@ def problem_of_classes(kind: str, algorithm: str | None, classes: int, wanted: b
             )
         return "logistic_regularisation"
     if classes > 2 and kind in _OF_MORE_CLASSES:
-        if wanted:
+        if is_requested:
             raise InputError(
                 f"--classes: {kind} tells two classes apart, and got {classes}. Take --problem "
                 f"{_OF_MORE_CLASSES[kind]}, or another."

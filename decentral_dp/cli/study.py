@@ -20,48 +20,47 @@ _GAP = 2
 _MOST_REASONS = 8
 
 
-def print_ended(found: Findings, quiet: bool = False) -> bool:
+def print_ended(findings: Findings, quiet: bool = False) -> bool:
     """Print a study, unless quiet. Gives whether a cell of it ended well."""
     if not quiet:
-        print_findings(found)
-    return len(found.failed) < len(found.cells)
+        print_findings(findings)
+    return len(findings.failed) < len(findings.cells)
 
 
-def print_findings(found: Findings) -> None:
+def print_findings(findings: Findings) -> None:
     """Counts, failures with their sentences, means where they are few, verdicts, and where everything is."""
     out = console()
-    total, failed = len(found.cells), found.failed
-    out.print(
-        Text(found.study.title or "Study", style="bold"), f"({total} cells, {found.computed} of them computed now)"
-    )
+    total, failed = len(findings.cells), findings.failed
+    counts = f"({total} cells, {findings.computed} of them computed now)"
+    out.print(Text(findings.study.title or "Study", style="bold"), counts)
     if len(failed):
         out.print()
         _print_failed(out, failed, total)
-    _print_means(out, found)
-    for title, sentences in found.gain_sentences:
+    _print_means(out, findings)
+    for title, sentences in findings.gain_sentences:
         out.print()
         out.print(Text(title, style="bold"))
         for sentence in sentences:
             out.print(Text(f"– {sentence}"))
-    if found.verdicts:
+    if findings.verdicts:
         out.print()
-    for verdict in found.verdicts:
+    for verdict in findings.verdicts:
         out.print(Text(f"{verdict.description}:", style="bold"), f"{verdict.statement}")
         known = verdict.pairs - verdict.missing
         of = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
         out.print(f"    {of if known > 1 else ''}{verdict.numbers}")
     out.print()
-    for warning in found.warnings:
+    for warning in findings.warnings:
         out.print(Text("Warning:", style="bold"), warning)
-    if found.removed:
-        out.print(f"Removed from plots, where the study draws them no more: {', '.join(found.removed)}.")
-    if found.warnings or found.removed:
+    if findings.removed:
+        out.print(f"Removed from plots, where the study draws them no more: {', '.join(findings.removed)}.")
+    if findings.warnings or findings.removed:
         out.print()
     # Not wrapped, so that it can be clicked and copied.
-    if found.folder is not None:
-        left = "Tables and pictures" if found.study.plots or found.study.gains else "Tables"
-        out.print(f"{left}: {found.folder}", soft_wrap=True)
-        out.print(f"Report: {found.folder / 'report.html'}", soft_wrap=True)
+    if findings.folder is not None:
+        left = "Tables and pictures" if findings.study.plots or findings.study.gains else "Tables"
+        out.print(f"{left}: {findings.folder}", soft_wrap=True)
+        out.print(f"Report: {findings.folder / 'report.html'}", soft_wrap=True)
 
 
 def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
@@ -73,9 +72,9 @@ def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
         out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
 
 
-def _print_means(out: Console, found: Findings) -> None:
+def _print_means(out: Console, findings: Findings) -> None:
     """Combination by combination what the study measures at the end, in as many tables as the width asks for."""
-    whole = study_table(found.measurements)
+    whole = study_table(findings.measurements)
     if len(whole.rows) > _MOST_ROWS:
         out.print()
         out.print(f"{len(whole.rows)} combinations: table.md and the report have their means.")

@@ -194,7 +194,7 @@ def components_of(
         InputError: as of `load`, `with_objects` and `resolve`.
     """
     names = [what for what, value in objects.items() if value is not None]
-    return resolve(with_objects(load(scenario, overrides, unset=unset, given=names), **objects))
+    return resolve(with_objects(load(scenario, overrides, unset=unset, objects=names), **objects))
 
 
 def resolve(s: Scenario) -> Components:
@@ -277,13 +277,13 @@ def algorithm_entry(s: Scenario) -> Entry:
     return outside_entry(definition, kind)
 
 
-def outside_entry(found: Any, kind: str) -> Entry:
+def outside_entry(definition: Any, kind: str) -> Entry:
     """The entry of a class that a file or an installed package has. Raises InputError for what is no algorithm."""
     place = in_file(kind)
     if place is not None:
         # The file itself is hashed, wherever it is.
-        return entry_of_class(found, kind, place.file)
-    return entry_of_class(found, kind, "an installed package", digest_of(found))
+        return entry_of_class(definition, kind, place.file)
+    return entry_of_class(definition, kind, "an installed package", digest_of(definition))
 
 
 def _entry_of_object(algorithm: Any) -> Entry:

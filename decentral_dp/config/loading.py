@@ -62,7 +62,7 @@ def load(
     overrides: Sequence[str] = (),
     folder: Path | None = None,
     unset: Sequence[str] = (),
-    given: Collection[str] = (),
+    objects: Collection[str] = (),
 ) -> Scenario:
     """Read and validate a scenario; as `decentral_dp.load`, with changed keys as text.
 
@@ -71,16 +71,16 @@ def load(
         overrides: "table.key=value" with a TOML value; a bare word counts as a string.
         folder: where the relative paths in a dict start, by default here.
         unset: "table.key" of keys and tables that are taken out before the overrides are set.
-        given: components that are handed over as objects; records and a graph need not be named then.
+        objects: components that are handed over as objects; records and a graph need not be named then.
 
     Raises:
         InputError: one sentence about whatever is wrong.
     """
     folder, content = _read_source(scenario, folder)
     problem, graph = content.get("problem"), content.get("topology", {})
-    if "data" in given and isinstance(problem, Mapping):
+    if "data" in objects and isinstance(problem, Mapping):
         content["problem"] = {"data": OBJECT_NAME, **problem}
-    if "topology" in given and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
+    if "topology" in objects and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
         content["topology"] = {"file": OBJECT_NAME, **graph}
     before = content
     for key in [unset] if isinstance(unset, str) else unset:

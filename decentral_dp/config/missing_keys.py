@@ -50,12 +50,12 @@ _USUAL_VALUES = {
 }
 
 
-def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[str, str]:
+def missing_keys(content: Mapping[str, Any], objects: Sequence[str] = ()) -> dict[str, str]:
     """List the keys that a scenario needs and does not have, as far as its kinds are known.
 
     Args:
         content: of the scenario, not yet validated.
-        given: tables whose component is a Python object.
+        objects: tables whose component is a Python object.
 
     Returns:
         Dotted key → a value that it could have, as TOML; "" where there is no usual one.
@@ -71,20 +71,20 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
         return {}
     problem, topology, algorithm, privacy = (tables[name] or {} for name in _TABLES)
     wanted: dict[str, str] = {}
-    if "problem" not in given:
+    if "problem" not in objects:
         wanted |= {key: _USUAL_VALUES[key] for key in ("problem.kind", "problem.data")}
         wanted |= _problem_options(problem)
-    if "topology" not in given and "file" not in topology:
+    if "topology" not in objects and "file" not in topology:
         wanted |= {key: _USUAL_VALUES[key] for key in ("topology.kind", "topology.agents")}
         generator = GENERATORS.get(str(topology.get("kind")))
         required = [] if generator is None else [p for p in generator.parameters if p.default is None]
         wanted |= {f"topology.{p.name}": "" for p in required if not p.optional}
     wanted |= {key: _USUAL_VALUES[key] for key in ("algorithm.kind", "algorithm.rounds")}
     entry = ALGORITHMS.get(str(algorithm.get("kind")))
-    if entry is not None and "algorithm" not in given:
+    if entry is not None and "algorithm" not in objects:
         options = {option.key: option.example for option in entry.keys if option.required}
         wanted |= {f"algorithm.{key}": entry.example.get(key, value) for key, value in options.items()}
-        wanted |= _privacy(entry, problem, privacy, "problem" in given)
+        wanted |= _privacy(entry, problem, privacy, "problem" in objects)
     chosen = PROBLEMS.get(str(problem.get("kind")))
     if chosen is not None and chosen.one_level:
         wanted = {key: value for key, value in wanted.items() if key not in _PLANNED_KEYS}
@@ -99,23 +99,23 @@ def refusal_of_levels(algorithm: str, problem: str) -> InputError:
     )
 
 
-def refusal_of_missing_keys(error: InputError, content: Mapping[str, Any], given: Sequence[str] = ()) -> InputError:
+def refusal_of_missing_keys(error: InputError, content: Mapping[str, Any], objects: Sequence[str] = ()) -> InputError:
     """The refusal of a scenario: of one that lacks several keys, and is refused for one of them, that names all.
 
     Args:
         error: why it is refused.
         content: of the scenario.
-        given: tables whose component is a Python object.
+        objects: tables whose component is a Python object.
 
     Example:
         >>> content = {"topology": {"kind": "ring"}, "algorithm": {"kind": "ldp_single_level", "y": {"scale": 0.1}},
         ...     "privacy": {"guarantee": "none"}}
-        >>> print(refusal_of_missing_keys(InputError("algorithm.rounds: missing."), content, given=["problem"]))
+        >>> print(refusal_of_missing_keys(InputError("algorithm.rounds: missing."), content, objects=["problem"]))
         scenario: 2 keys are missing; add, for example, topology.agents = 10, algorithm.rounds = 100.
-        >>> print(refusal_of_missing_keys(InputError("privacy.cap: too large."), content, given=["problem"]))
+        >>> print(refusal_of_missing_keys(InputError("privacy.cap: too large."), content, objects=["problem"]))
         privacy.cap: too large.
     """
-    said, lacking = str(error), missing_keys(content, given)
+    said, lacking = str(error), missing_keys(content, objects)
     about = any(said.startswith(f"{key}: missing") for key in lacking) or (
         said.startswith("topology (") and any(f"{key.removeprefix('topology.')} is missing" in said for key in lacking)
     )

@@ -136,15 +136,15 @@ class Component:
 # Problems.
 
 
-def problem_type(found: Any, name: str) -> ProblemType:
+def problem_type(problem: Any, name: str) -> ProblemType:
     """Whether a class or an object is a bilevel or a minimax problem. Raises InputError where it is neither."""
-    if (hasattr(found, "sums") and hasattr(found, "project_y")) or hasattr(found, "slopes"):
+    if (hasattr(problem, "sums") and hasattr(problem, "project_y")) or hasattr(problem, "slopes"):
         return "minimax"
-    if (hasattr(found, "terms") and hasattr(found, "prepare")) or hasattr(found, "lower_grad_y"):
+    if (hasattr(problem, "terms") and hasattr(problem, "prepare")) or hasattr(problem, "lower_grad_y"):
         return "bilevel"
     raise InputError(
         f"problem.kind: {name} is neither a bilevel problem, which has lower_grad_y, nor a minimax objective, which "
-        f"has slopes{place_of(found)}. Define its methods."
+        f"has slopes{place_of(problem)}. Define its methods."
     )
 
 
@@ -162,50 +162,50 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
     return call(made, chosen, lambda e: f"problem.kind: {name} refuses these options: {blame(e)}. Set others.")
 
 
-def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
+def option_fields(cls: type, name: str) -> dict[str, tuple[Any, Any]]:
     """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields.
 
     Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
     is no dataclass.
     """
-    untyped = untyped_options(found)
+    untyped = untyped_options(cls)
     if untyped:
-        place = place_in_class(found, untyped[0]) or source_of(found)
+        place = place_in_class(cls, untyped[0]) or source_of(cls)
         raise InputError(
             f"problem.kind: {name} sets {untyped[0]} without a type{place}, so it is no option. Write for "
             f"example {untyped[0]}: float = …, or in capitals where it is none."
         )
-    if not is_dataclass(found):
-        if "__init__" in vars(found) or vars(found).get("__annotations__"):
+    if not is_dataclass(cls):
+        if "__init__" in vars(cls) or vars(cls).get("__annotations__"):
             raise InputError(
-                f"problem.kind: {name}{source_of(found)} is no dataclass, so its options are not known. Decorate it "
+                f"problem.kind: {name}{source_of(cls)} is no dataclass, so its options are not known. Decorate it "
                 "with @dataclass(frozen=True)."
             )
         return {}
-    scope = next((f.__globals__ for f in vars(found).values() if isinstance(f, FunctionType)), {})
+    scope = next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})
     try:
-        types = get_type_hints(found, globalns=scope)
+        types = get_type_hints(cls, globalns=scope)
     except USER_ERRORS as error:
-        why = f"{reason(error)}{place_of(found)}"
+        why = f"{reason(error)}{place_of(cls)}"
         raise InputError(f"problem.kind: a field of {name} has no usable type: {why}. Mend it.") from error
     out, keys = {}, ProblemTable.model_fields
-    for f in fields(found):
+    for f in fields(cls):
         # A default that is written out in a run folder could not be told from an option of that value.
         if f.name in SHARED_KEYS or (f.name in keys and keys[f.name].default is not None):
             raise InputError(
                 f"problem.kind: {name} has a field {f.name}, which is a key of every problem"
-                f"{place_in_class(found, f.name)}. Give it another name."
+                f"{place_in_class(cls, f.name)}. Give it another name."
             )
         default = f.default if f.default_factory is MISSING else f.default_factory()
         out[f.name] = (types[f.name], ... if default is MISSING else default)
     return out
 
 
-def source_of(found: Any) -> str:
+def source_of(component: Any) -> str:
     """ " (line 3 of file)", where it is known."""
-    home = found if isinstance(found, type) else type(found)
+    home = component if isinstance(component, type) else type(component)
     methods = [f for f in vars(home).values() if isinstance(f, FunctionType)]
-    functions = [found] if isinstance(found, FunctionType) else methods
+    functions = [component] if isinstance(component, FunctionType) else methods
     # A dataclass's own methods are in no file.
     functions = [f for f in functions if not f.__code__.co_filename.startswith("<")]
     where = min(functions, key=lambda f: f.__code__.co_firstlineno, default=None)
@@ -213,13 +213,13 @@ def source_of(found: Any) -> str:
 
 
 def checked_options(
-    options: Mapping[str, tuple[Any, Any]], given: Mapping[str, Any], table: str, name: str
+    options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str
 ) -> dict[str, Any]:
     """Check options by name: of their types, none unknown, none missing.
 
     Args:
         options: key → (type, default, or ... where it is required).
-        given: key → value, as the scenario has it.
+        values: key → value, as the scenario has it.
         table: name of the scenario's table, for messages.
         name: of the component and where it stands, for messages.
 
@@ -233,7 +233,7 @@ def checked_options(
     # The message speaks of the scenario that an option is missing in.
     model = create_model("scenario", __base__=_Options, **known)
     try:
-        valid = model.model_validate(dict(given))
+        valid = model.model_validate(dict(values))
     except ValidationError as error:
         raise InputError(f"{table}.{explain(error, model).rstrip('.')}; {name} says what it takes.") from None
     return {key: getattr(valid, key) for key in options}
@@ -307,11 +307,11 @@ def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> T
     return _as_topology(value, name, table)
 
 
-def _several(given: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
+def _several(graphs: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
     """The graphs of the rounds, each that comes back as one object. Raises InputError."""
     by_digest: dict[bytes, Topology] = {}
     several, links = [], 0
-    for k, value in enumerate(given):
+    for k, value in enumerate(graphs):
         one = _as_topology(value, f"{name}, graph {k + 1}", table, connected=False)
         parts = (one.mixing.indptr, one.mixing.indices, one.mixing.data)
         key = repr(one.labels).encode() + b"".join(part.tobytes() for part in parts)
@@ -325,8 +325,8 @@ def _several(given: Iterable[Any], name: str, table: TopologyTable) -> list[Topo
     return several
 
 
-def _is_graph(found: Any) -> bool:
-    return isinstance(found, Topology) or (hasattr(found, "nodes") and hasattr(found, "edges"))
+def _is_graph(value: Any) -> bool:
+    return isinstance(value, Topology) or (hasattr(value, "nodes") and hasattr(value, "edges"))
 
 
 def _array_like(graph: Any) -> Any:
@@ -419,8 +419,8 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     return dataset if table.limit is None else dataset.head(table.limit)
 
 
-def _is_frame(found: Any) -> bool:
-    return hasattr(found, "columns") and hasattr(found, "iloc")
+def _is_frame(value: Any) -> bool:
+    return hasattr(value, "columns") and hasattr(value, "iloc")
 
 
 def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
@@ -442,7 +442,7 @@ def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
     return columns
 
 
-def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:
+def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
     """Features as float64, and the names that their columns have. Raises InputError."""
     names = [str(column) for column in features.columns] if _is_frame(features) else None
     try:
@@ -455,7 +455,7 @@ def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:
         wrong = f", for column{'s' if len(bad) > 1 else ''} {listed} hold{'' if len(bad) > 1 else 's'} others" * bool(
             bad
         )
-        raise InputError(f"{where} has features that are no table of numbers{wrong}. Mend it.") from error
+        raise InputError(f"{subject} has features that are no table of numbers{wrong}. Mend it.") from error
 
 
 def _is_numbers(column: Any) -> bool:
@@ -466,16 +466,16 @@ def _is_numbers(column: Any) -> bool:
     return True
 
 
-def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
-    if isinstance(found, Dataset):
-        if classes is not None and tuple(classes) != found.classes:
+def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:
+    if isinstance(records, Dataset):
+        if classes is not None and tuple(classes) != records.classes:
             raise InputError(
-                f"problem.classes: {name} has the classes {list(found.classes)}, got {list(classes)}. Leave it out."
+                f"problem.classes: {name} has the classes {list(records.classes)}, got {list(classes)}. Leave it out."
             )
-        return found
-    columns: Mapping[str, Any] | None = found if isinstance(found, Mapping) else None
-    if columns is None and isinstance(found, tuple | list) and len(found) == 2:
-        columns = dict(zip(("features", "labels"), found, strict=True))
+        return records
+    columns: Mapping[str, Any] | None = records if isinstance(records, Mapping) else None
+    if columns is None and isinstance(records, tuple | list) and len(records) == 2:
+        columns = dict(zip(("features", "labels"), records, strict=True))
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
         raise InputError(
             f"problem.data: {name} gives no records; wanted (features, labels), or a table of {', '.join(_COLUMNS)}, "
@@ -536,30 +536,32 @@ def dealer(partition: Component) -> Callable[..., Any]:
 # How functions of the user's own are called, and refused.
 
 
-def parameters(found: Callable[..., Any], key: str, name: str) -> dict[str, tuple[Any, Any]]:
+def parameters(function: Callable[..., Any], key: str, name: str) -> dict[str, tuple[Any, Any]]:
     """Parameter → (type, default or ...), of a function whose parameters all have names. Raises InputError."""
     try:
-        signature = inspect.signature(found, eval_str=True)
+        signature = inspect.signature(function, eval_str=True)
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: what {name}{source_of(found)} takes cannot be told: {reason(error)}. Mend it."
+            f"{key}: what {name}{source_of(function)} takes cannot be told: {reason(error)}. Mend it."
         ) from error
     out = {}
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-            raise InputError(f"{key}: {name}{source_of(found)} takes {p}; wanted parameters by name. Write them out.")
+            raise InputError(
+                f"{key}: {name}{source_of(function)} takes {p}; wanted parameters by name. Write them out."
+            )
         out[p.name] = (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
     return out
 
 
-def _refuse_unknown(asked: Mapping[str, tuple[Any, Any]], known: Any, key: str, name: str) -> None:
-    for parameter, (_, default) in asked.items():
-        if parameter not in known and default is ...:
-            raise InputError(f"{key}: {name} takes {parameter}; it can take {', '.join(known)}, by these names.")
+def _refuse_unknown(arguments: Mapping[str, tuple[Any, Any]], names: Any, key: str, name: str) -> None:
+    for parameter, (_, default) in arguments.items():
+        if parameter not in names and default is ...:
+            raise InputError(f"{key}: {name} takes {parameter}; it can take {', '.join(names)}, by these names.")
 
 
-def _call(found: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
-    return call(found, values, lambda e: f"{key}: {name} does not run: {blame(e)}. Mend it.")
+def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
+    return call(function, values, lambda e: f"{key}: {name} does not run: {blame(e)}. Mend it.")
 
 
 # Letters of a label.

@@ -246,11 +246,11 @@ def _check_taken(kind: str, unread: Sequence[str]) -> None:
     raise InputError(f"{refused}.", command=f"{refused} ({options}).")
 
 
-def _value(given: Any) -> Any:
+def _value(value: Any) -> Any:
     """The value of a field."""
-    if isinstance(given, Step):
-        return StepSize(given.scale, given.decay)
-    return tuple(given) if isinstance(given, list) else given
+    if isinstance(value, Step):
+        return StepSize(value.scale, value.decay)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:
@@ -514,17 +514,17 @@ def _on_processor(kind: str) -> str:
     )
 
 
-def _for_data(found: Any, facts: Any, name: str) -> Any:
+def _for_data(problem: Any, facts: Any, name: str) -> Any:
     """What an author's `for_data` gives for these public facts; without one, the object itself.
 
     Raises:
         InputError: it raises, or gives no problem.
     """
-    if not hasattr(found, "for_data"):
-        return found
-    place = place_in_class(type(found), "for_data")
+    if not hasattr(problem, "for_data"):
+        return problem
+    place = place_in_class(type(problem), "for_data")
     made = call(
-        found.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e, place)}."
+        problem.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e, place)}."
     )
     if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums", "statistics")):
         raise InputError(

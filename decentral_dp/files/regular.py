@@ -45,12 +45,12 @@ def most_bytes() -> int:
     return int(given[:19])
 
 
-def regular(path: Path, where: str) -> Path:
+def regular(path: Path, subject: str) -> Path:
     """The path, unless it is of something that is never read. What is missing or a folder is left to the opener.
 
     Args:
         path: a file, or a link to one.
-        where: begins a refusal, for example "problem.data".
+        subject: begins a refusal, for example "problem.data".
 
     Raises:
         InputError: it is a pipe, a device or a socket, or the file is too large.
@@ -67,17 +67,17 @@ def regular(path: Path, where: str) -> Path:
         return path
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is not None:
-        raise InputError(f"{where}: {quoted_path(path)} is {kind}; give a regular file.")
-    refuse_above(status.st_size, f"{where}: {quoted_path(path)} has", stat.S_ISREG(status.st_mode))
+        raise InputError(f"{subject}: {quoted_path(path)} is {kind}; give a regular file.")
+    refuse_above(status.st_size, f"{subject}: {quoted_path(path)} has", stat.S_ISREG(status.st_mode))
     return path
 
 
 @contextmanager
-def refuse_unreadable(where: str) -> Iterator[None]:
+def refuse_unreadable(subject: str) -> Iterator[None]:
     """Say of a file that may not be read that it may not: it is whole, and nothing has to be made again.
 
     Args:
-        where: begins a refusal.
+        subject: begins a refusal.
 
     Raises:
         InputError: there is no permission.
@@ -87,7 +87,7 @@ def refuse_unreadable(where: str) -> Iterator[None]:
     except PermissionError as error:
         path = quoted_path(error.filename)
         raise InputError(
-            f"{where}: there is no permission to read and write {path}; give it, for example by "
+            f"{subject}: there is no permission to read and write {path}; give it, for example by "
             f"chmod u+rwX {path} as its owner, and then the same again."
         ) from error
 
@@ -131,19 +131,19 @@ class NoArchiveError(Exception):
     """A file that is a single array."""
 
 
-def names_in(path: Path, where: str) -> list[str]:
+def names_in(path: Path, subject: str) -> list[str]:
     """The names of the arrays. Raises as `read_arrays` does."""
-    with regular(path, where).open("rb") as file:
+    with regular(path, subject).open("rb") as file:
         return list(_members(file))
 
 
-def read_arrays(path: Path, where: str, wanted: Sequence[str]) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Read the arrays of an archive, by name, of whatever shape they have; nothing is unpickled.
 
     Args:
         path: of the archive.
-        where: begins a refusal.
-        wanted: names of arrays that it has.
+        subject: begins a refusal.
+        names: names of arrays that it has.
 
     Raises:
         InputError: it would unpack to too much, or is no regular file.
@@ -151,12 +151,12 @@ def read_arrays(path: Path, where: str, wanted: Sequence[str]) -> dict[str, NDAr
         OSError: it cannot be read.
         *DAMAGED: it is damaged, or no archive.
     """
-    with regular(path, where).open("rb") as file:
+    with regular(path, subject).open("rb") as file:
         members = _members(file)
-        chosen = [members[name] for name in wanted]
-        refuse_above(sum(info.file_size for info in chosen), f"{where} unpacks to")
+        chosen = [members[name] for name in names]
+        refuse_above(sum(info.file_size for info in chosen), f"{subject} unpacks to")
         with zipfile.ZipFile(file) as archive:
-            return {name: _array(archive, info) for name, info in zip(wanted, chosen, strict=True)}
+            return {name: _array(archive, info) for name, info in zip(names, chosen, strict=True)}
 
 
 def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:

@@ -60,27 +60,27 @@ def class_at(path: Path, line: int) -> str | None:
     return None
 
 
-def place_in_class(found: type, attribute: str, text: str | None = None) -> str:
+def place_in_class(cls: type, attribute: str, text: str | None = None) -> str:
     """The place of a class's attribute as ", in line 3 of file.py"; "" where it is not known.
 
     Args:
-        found: a class; the code of its methods names the file.
+        cls: a class; the code of its methods names the file.
         attribute, text: as of `line_in_class`. Where the class has no such attribute, its own line is given.
     """
-    members: Mapping[str, object] = vars(found)
+    members: Mapping[str, object] = vars(cls)
     files = [getattr(getattr(member, "__code__", None), "co_filename", "") for member in members.values()]
     for file in dict.fromkeys(f for f in files if f.endswith(".py")):
-        line = line_in_class(Path(file), found.__name__, attribute, text) or definitions(Path(file)).get(found.__name__)
+        line = line_in_class(Path(file), cls.__name__, attribute, text) or definitions(Path(file)).get(cls.__name__)
         if line is not None:
             return f", in line {line} of {file}"
     return ""
 
 
-def place_of(found: object) -> str:
+def place_of(component: object) -> str:
     """The place of a class, or of a function, as ", in line 3 of file.py"; "" where it is not known."""
-    if isinstance(found, type):
-        return place_in_class(found, "")
-    code = getattr(found, "__code__", None)
+    if isinstance(component, type):
+        return place_in_class(component, "")
+    code = getattr(component, "__code__", None)
     return "" if code is None else f", in line {code.co_firstlineno} of {code.co_filename}"
 
 

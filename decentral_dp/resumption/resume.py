@@ -175,19 +175,19 @@ def resume(
 
 
 def resume_other(
-    begun: Resumable, progress: ProgressCallback | None
+    task: Resumable, progress: ProgressCallback | None
 ) -> Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
-    if begun.kind is Kind.STUDY:
+    if task.kind is Kind.STUDY:
         from decentral_dp.studies.study import resume_study
 
-        return resume_study(begun.place, progress)
-    if begun.kind is Kind.AUDITS:
+        return resume_study(task.place, progress)
+    if task.kind is Kind.AUDITS:
         from decentral_dp.adversaries.audit.tables import resume_table
 
-        return resume_table(begun.place, progress)
-    return resume_file(begun.place, progress)
+        return resume_table(task.place, progress)
+    return resume_file(task.place, progress)
 
 
 def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditResult | Inference:
@@ -221,19 +221,19 @@ def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditRes
     return resume_attack(out, request, progress) if of_attack else resume_audit(out, request, progress)
 
 
-def refuse_for_others(kind: Kind, place: Path, given: list[str]) -> None:
+def refuse_for_others(kind: Kind, place: Path, options: list[str]) -> None:
     """Refuse what only a run can be told when it goes on.
 
     Args:
         kind: what goes on.
         place: where it is.
-        given: names of what was given.
+        options: names of what was given.
 
     Raises:
         InputError: something was, and it is no run.
     """
-    if given and kind is not Kind.RUN:
+    if options and kind is not Kind.RUN:
         raise InputError(
-            f"resume: {' and '.join(given)} {'is' if len(given) == 1 else 'are'} for a single run, and {place} is of "
-            f"{kind.value}, which goes on as it was begun. Leave {'it' if len(given) == 1 else 'them'} out."
+            f"resume: {' and '.join(options)} {'is' if len(options) == 1 else 'are'} for a single run, and {place} is "
+            f"of {kind.value}, which goes on as it was begun. Leave {'it' if len(options) == 1 else 'them'} out."
         )

@@ -316,15 +316,15 @@ def clipped_shares(
 
 
 def _lengths(
-    problem: Problem, values: Mapping[str, Array], records: Mapping[Split, Any], norm: Norm, wanted: Sequence[str]
+    problem: Problem, values: Mapping[str, Array], records: Mapping[Split, Any], norm: Norm, names: Sequence[str]
 ) -> dict[str, float]:
     """Channel → norm of the longest unclipped term that feeds it. records: one of each kind."""
     x, y = values["x"], values["y"]
     z = values.get("z", np.zeros_like(y))
     longest: dict[str, float] = {}
     with np.errstate(all="ignore"):
-        terms = problem.terms(x, y, z, records["train"], records["validation"], Clip(norm), wanted)
-        for term in wanted:
+        terms = problem.terms(x, y, z, records["train"], records["validation"], Clip(norm), names)
+        for term in names:
             channel, value = CLIP_OF_TERM[term], np.ravel(getattr(terms, term))
             longest[channel] = max(longest.get(channel, 0.0), float(row_norms(value[None], norm)[0]))
     return longest

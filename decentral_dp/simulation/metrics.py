@@ -260,15 +260,15 @@ def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) 
     return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
 
 
-def select_rows(rows: list[Row], wanted: Sequence[str] | None) -> list[Row]:
-    """Keep the rows of measures that are wanted: their means, least and largest values, of the last released too.
+def select_rows(rows: list[Row], measures: Sequence[str] | None) -> list[Row]:
+    """Keep the rows of measures that are measures: their means, least and largest values, of the last released too.
 
     Example:
         >>> rows = [(1, "mean", "test_auc", 0.9), (1, "mean", "test_auc_min", 0.8), (1, "mean", "test_loss", 0.5)]
         >>> len(select_rows(rows, ["test_auc"])), len(select_rows(rows, None))
         (2, 3)
     """
-    return rows if wanted is None else [row for row in rows if _ENDING.sub("", row[2]) in wanted]
+    return rows if measures is None else [row for row in rows if _ENDING.sub("", row[2]) in measures]
 
 
 def scored_agents(n_agents: int) -> IntArray:

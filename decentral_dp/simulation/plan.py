@@ -408,11 +408,11 @@ def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     out.print(grid)
 
 
-def theorem_line(found: Mapping[str, Any]) -> str:
+def theorem_line(theorem: Mapping[str, Any]) -> str:
     """Which cases of the convergence theorem apply, and how many conditions fail, in a sentence.
 
     Args:
-        found: the theorem, as of `Plan.theorem`.
+        theorem: the theorem, as of `Plan.theorem`.
 
     Example:
         >>> failing = {"condition": "v_z > 0", "holds": False, "margin": -0.1}
@@ -421,26 +421,26 @@ def theorem_line(found: Mapping[str, Any]) -> str:
     """
     fate = {
         case["case"]: (case.get("rate"), {c["condition"] for c in case["conditions"] if not c["holds"]})
-        for case in found["cases"]
+        for case in theorem["cases"]
     }
     missed = set().union(*(failing for _, failing in fate.values()))
     many = f"{len(missed)} conditions fail (plan --all lists them)"
     number = many if len(missed) != 1 else "1 condition fails (plan --all lists it)"
     if applies := [f"{case}, {rate}" for case, (rate, failing) in fate.items() if not failing]:
         rest = f"; of its other cases {number}" if missed else ""
-        return f"{found['name']} on convergence applies in case {'; '.join(applies)}{rest}. No budget depends on it."
-    return f"{found['name']} on convergence does not apply: {number}. No budget depends on it."
+        return f"{theorem['name']} on convergence applies in case {'; '.join(applies)}{rest}. No budget depends on it."
+    return f"{theorem['name']} on convergence does not apply: {number}. No budget depends on it."
 
 
-def _print_theorem(out: Console, found: Mapping[str, Any] | None) -> None:
+def _print_theorem(out: Console, theorem: Mapping[str, Any] | None) -> None:
     """Which cases of the convergence theorem apply, and the conditions that fail, by how much."""
-    if found is None:
+    if theorem is None:
         return
     out.print()
-    out.print(f"Convergence, {found['name']} (no budget depends on it):")
+    out.print(f"Convergence, {theorem['name']} (no budget depends on it):")
     failing: dict[str, float] = {}
     verdicts = []
-    for case in found["cases"]:
+    for case in theorem["cases"]:
         missed = [c for c in case["conditions"] if not c["holds"]]
         failing |= {c["condition"]: -c["margin"] for c in missed}
         fate = (
@@ -453,10 +453,11 @@ def _print_theorem(out: Console, found: Mapping[str, Any] | None) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("fails")
     table.add_column("short by", justify="right", no_wrap=True)
-    for case in found["cases"]:
+    for case in theorem["cases"]:
         table.add_column(case["case"].partition(" ")[0], justify="center")
     for condition, gap in failing.items():
-        marks = ["×" if any(c["condition"] == condition for c in case["conditions"]) else "" for case in found["cases"]]
+        asking = [any(c["condition"] == condition for c in case["conditions"]) for case in theorem["cases"]]
+        marks = ["×" if asks else "" for asks in asking]
         table.add_row(Text(condition), f"{abs(gap):.3g}", *marks)
     out.print(Padding(table, (1, 0, 0, 0)))
 

@@ -133,12 +133,12 @@ class Outcomes(Generic[T]):
 
 
 @contextmanager
-def keep_outcomes(out: Path | None, asked: Request, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
+def keep_outcomes(out: Path | None, request: Request, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
     """Keep outcomes inside this in a file, from the beginning on; one that holds some of them is gone on with.
 
     Args:
         out: the file, or None.
-        asked: what is asked.
+        request: what is asked.
         read: JSON value → outcome; raises ValueError, TypeError or KeyError for what is none.
 
     Yields:
@@ -148,7 +148,7 @@ def keep_outcomes(out: Path | None, asked: Request, read: Callable[[Any], T]) ->
         InputError: the file holds anything else, or there is no folder for it.
         Stopped: interrupted, and the file has the outcomes. Where there are none, no file is left.
     """
-    outcomes = outcomes_in(out, asked, read)
+    outcomes = outcomes_in(out, request, read)
     outcomes.write()
     try:
         yield outcomes
@@ -160,20 +160,20 @@ def keep_outcomes(out: Path | None, asked: Request, read: Callable[[Any], T]) ->
         outcomes.write()
         if not isinstance(error, KeyboardInterrupt):
             raise
-        said, place = asked.kept_text(len(outcomes.done)), asked.place or out
+        said, place = request.kept_text(len(outcomes.done)), request.place or out
         raise Stopped(f'Interrupted; {said} in {place}, and "decentral-dp resume {place}" goes on.') from None
 
 
-def outcomes_in(out: Path | None, asked: Request, read: Callable[[Any], T]) -> Outcomes[T]:
+def outcomes_in(out: Path | None, request: Request, read: Callable[[Any], T]) -> Outcomes[T]:
     """Find what a file holds of what is asked; nothing of a new one. Raises InputError as `keep_outcomes`."""
     if out is None or not out.exists():
         if out is not None and not out.parent.is_dir():
             raise option_error("out", f": there is no folder {out.parent}; make it, or give a file in another.")
         salt = new_salt()
-        return Outcomes(out, asked, asked.mark(salt), salt)
+        return Outcomes(out, request, request.mark(salt), salt)
     content = read_json(out, "--out")
     try:
-        known = content["status"] == INTERRUPTED or (asked.is_extensible and content["status"] == COMPLETE)
+        known = content["status"] == INTERRUPTED or (request.is_extensible and content["status"] == COMPLETE)
         marked, salt = str(content["fingerprint"]), bytes.fromhex(content["salt"])
         # One of an earlier version has its outcomes under other names, and is of another state of the package.
         done = {str(task): read(outcome) for task, outcome in content.get("outcomes", {}).items()}
@@ -181,12 +181,12 @@ def outcomes_in(out: Path | None, asked: Request, read: Callable[[Any], T]) -> O
         known = False
     if not known:
         raise option_error("out", f": {out} exists already, and nothing is written over; give another file.")
-    if marked != asked.mark(salt):
+    if marked != request.mark(salt):
         raise InputError(
-            f"{out} holds an interrupted {asked.title} {asked.others_text}, or by another state of this package; put "
-            "back what it was of, or give another file."
+            f"{out} holds an interrupted {request.title} {request.others_text}, or by another state of this package; "
+            "put back what it was of, or give another file."
         )
-    return Outcomes(out, asked, marked, salt, done)
+    return Outcomes(out, request, marked, salt, done)
 
 
 # --- a file for each --------------------------------------------------------------------------------------------------

@@ -142,12 +142,12 @@ def is_connected(agents: int, edges: IntArray) -> bool:
     return bool(components(agents, edges).max() == 0)
 
 
-def require_connected(graph: Graph, where: str) -> None:
+def require_connected(graph: Graph, subject: str) -> None:
     """Refuse a graph of more than one component.
 
     Args:
         graph: the graph; one agent alone passes.
-        where: begins the message.
+        subject: begins the message.
 
     Raises:
         InputError: isolated agents (named) or several components (counted).
@@ -158,21 +158,21 @@ def require_connected(graph: Graph, where: str) -> None:
     if isolated.size:
         names = [graph.labels[i] if graph.labels else str(i) for i in isolated]
         raise InputError(
-            f"{where}: {join_names(names, 'agent')} without a neighbour cannot gossip; link or remove them."
+            f"{subject}: {join_names(names, 'agent')} without a neighbour cannot gossip; link or remove them."
         )
     if graph.directed:
-        _require_strongly_connected(graph, where)
+        _require_strongly_connected(graph, subject)
         return
     sizes = np.sort(np.bincount(components(graph.agents, graph.edges)))[::-1]
     if sizes.size > 1:
         shown = join_names([str(s) for s in sizes])
         raise InputError(
-            f"{where}: this graph falls into {sizes.size} components of {shown} agents, and gossip needs one; "
+            f"{subject}: this graph falls into {sizes.size} components of {shown} agents, and gossip needs one; "
             "add links between them."
         )
 
 
-def _require_strongly_connected(graph: Graph, where: str) -> None:
+def _require_strongly_connected(graph: Graph, subject: str) -> None:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -184,7 +184,7 @@ def _require_strongly_connected(graph: Graph, where: str) -> None:
     lost = np.flatnonzero(part == part[np.argmin(sizes[part])])
     names = join_names([graph.labels[i] if graph.labels else str(i) for i in lost], "agent")
     raise InputError(
-        f"{where}: this directed graph has {parts} strongly connected components, the largest of {sizes.max()} of "
+        f"{subject}: this directed graph has {parts} strongly connected components, the largest of {sizes.max()} of "
         f"{graph.agents} agents, and push-sum needs one: no arcs lead from {names} to all others and "
         "back. Add arcs, or make the graph undirected."
     )
@@ -205,11 +205,11 @@ def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
     return plural + (" and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0])
 
 
-def unknown(where: str, got: str, valid: Iterable[str]) -> InputError:
+def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
     """Make the error for an unknown name, with the nearest valid name and all of them.
 
     Args:
-        where: the key, which begins the message.
+        subject: the key, which begins the message.
         got: the unknown name.
         valid: names that are known; none where nothing can be given.
 
@@ -222,10 +222,10 @@ def unknown(where: str, got: str, valid: Iterable[str]) -> InputError:
     """
     names = sorted(valid)
     if not names:
-        return InputError(f'{where}: got "{got}", which is not known; remove it, nothing can be given here.')
+        return InputError(f'{subject}: got "{got}", which is not known; remove it, nothing can be given here.')
     near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"? Valid: ' if near else "valid: "
-    return InputError(f'{where}: got "{got}", which is not known; {hint}{", ".join(names)}.')
+    return InputError(f'{subject}: got "{got}", which is not known; {hint}{", ".join(names)}.')
 
 
 # Keys of every topology with a kind.
@@ -254,13 +254,13 @@ class Parameter(NamedTuple):
     description: str = ""
 
 
-def resolve(where: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(subject: str, parameters: tuple[Parameter, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Check given values and fill in defaults.
 
     Args:
-        where: begins the messages.
+        subject: begins the messages.
         parameters: those that may be given.
-        given: name → value.
+        values: name → value.
 
     Returns:
         Name → value of every parameter; an optional one that is absent is None.
@@ -274,20 +274,20 @@ def resolve(where: str, parameters: tuple[Parameter, ...], given: Mapping[str, A
         {'degree': 4}
     """
     known = {p.name: p for p in parameters}
-    for name in given:
+    for name in values:
         if name not in known:
-            raise unknown(where, name, known)
-    return {p.name: _value(where, p, given.get(p.name)) for p in parameters}
+            raise unknown(subject, name, known)
+    return {p.name: _value(subject, p, values.get(p.name)) for p in parameters}
 
 
-def _value(where: str, p: Parameter, got: Any) -> Any:
+def _value(subject: str, p: Parameter, got: Any) -> Any:
     if got is None:
         if p.default is None and not p.optional:
-            raise InputError(f"{where}: {p.name} is missing; give {p.constraint}.")
+            raise InputError(f"{subject}: {p.name} is missing; give {p.constraint}.")
         return p.default
     is_number = isinstance(got, (int, np.integer) if p.type is int else (int, float, np.number))
     if isinstance(got, bool) or not is_number or not p.valid(got):
-        raise InputError(f"{where}: {p.name} = {got!r}, wanted {p.constraint}.")
+        raise InputError(f"{subject}: {p.name} = {got!r}, wanted {p.constraint}.")
     return p.type(got)
 
 
@@ -317,7 +317,7 @@ over_time, drop, offline, delay, compression. To take another graph, replace the
     )
 
 
-def whole_number(where: str, got: Any) -> int:
+def whole_number(subject: str, got: Any) -> int:
     """Return a whole number as an int.
 
     Raises:
@@ -332,20 +332,20 @@ def whole_number(where: str, got: Any) -> int:
     except TypeError:
         value = None
     if value is None or isinstance(got, bool):
-        raise InputError(f"{where}: got {got!r}, wanted a whole number.")
+        raise InputError(f"{subject}: got {got!r}, wanted a whole number.")
     return value
 
 
-def wrong_agents(kind: str, wanted: str, got: int, mend: str) -> InputError:
+def wrong_agents(kind: str, numbers: str, got: int, mend: str) -> InputError:
     """Make the error for a number of agents that a family does not have.
 
     Args:
         kind: name of the family.
-        wanted: which numbers it has, in words.
+        numbers: which numbers it has, in words.
         got: the number of agents.
         mend: what to change.
     """
-    return InputError(f'topology.agents: kind "{kind}" needs {wanted} agents, got {got}; {mend}.')
+    return InputError(f'topology.agents: kind "{kind}" needs {numbers} agents, got {got}; {mend}.')
 
 
 def require_room(kind: str, edges: float) -> None:

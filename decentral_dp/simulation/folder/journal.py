@@ -211,44 +211,45 @@ def scenario_begun(folder: Path) -> Path:
     return place if place.is_file() else folder / BEGUN
 
 
-def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
+def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | None:
     """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
 
     Raises:
         InputError: it would not make the same draws, or not on the same records.
     """
-    if noise_digest(job) != found.input_digest:
+    if noise_digest(job) != interruption.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
             "bare. Put them back, or run the scenario again in another folder."
         )
     here = machine() | device_versions(job)
-    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
+    others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
     # Agents that have lost the last of their own states go on from an earlier one.
-    certain = found.saved_state[0] if found.saved_state and not job.states_are_elsewhere else 0
-    if others and found.leased_rounds > certain:
+    certain = interruption.saved_state[0] if interruption.saved_state and not job.states_are_elsewhere else 0
+    if others and interruption.leased_rounds > certain:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
             "last bits, which is a second release. Go on where it was begun, or with the same versions."
         )
-    return found.root
+    return interruption.root
 
 
-def before_damage(found: Interruption, job: Job, folder: Path) -> Interruption:
+def before_damage(interruption: Interruption, job: Job, folder: Path) -> Interruption:
     """What a folder says of a run, up to the last state before the first value that is not on disk as it was released.
 
     From there the same draws give the same values.
     """
-    if not job.scenario.run.keep_releases or found.saved_state is None:
-        return found
+    if not job.scenario.run.keep_releases or interruption.saved_state is None:
+        return interruption
     place = folder / IN_PROGRESS
     with refuse_unreadable("resume"):
-        end = intact_until(place, job, found.releases)
-    if end >= job.first_release(found.saved_state[0]):
-        return found
-    saved, number, rows = _last_state(place, [e for e in found.states if job.first_release(int(e["round"])) <= end])
-    return replace(found, saved_state=saved, state_number=number, rows=rows)
+        end = intact_until(place, job, interruption.releases)
+    if end >= job.first_release(interruption.saved_state[0]):
+        return interruption
+    sound = [e for e in interruption.states if job.first_release(int(e["round"])) <= end]
+    saved, number, rows = _last_state(place, sound)
+    return replace(interruption, saved_state=saved, state_number=number, rows=rows)
 
 
 def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
@@ -262,10 +263,10 @@ def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
     return {"root": root, "generator": generator, "check": _check_of(root, generator)}
 
 
-def _read_root(kept: dict[str, Any], folder: Path) -> Root | None:
+def _read_root(content: dict[str, Any], folder: Path) -> Root | None:
     # Folders from before secret noise had a generator of its own name none.
-    root, generator = kept["root"], kept.get("generator")
-    if kept["check"] != _check_of(root, generator):
+    root, generator = content["root"], content.get("generator")
+    if content["check"] != _check_of(root, generator):
         raise ValueError(f"{ROOT} is not what was written")
     known = generator or PHILOX
     if known not in GENERATORS:
@@ -375,29 +376,29 @@ class RunInProgress:
         folder: of the run.
         job: what is run.
         lock: the open file whose lock says that the run is under way.
-        found: where it goes on; by default it starts anew.
+        interruption: where it goes on; by default it starts anew.
     """
 
-    def __init__(self, folder: Path, job: Job, lock: IO[bytes], found: Interruption | None = None) -> None:
+    def __init__(self, folder: Path, job: Job, lock: IO[bytes], interruption: Interruption | None = None) -> None:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = module_of(job.algorithm)
-        self._before = self._leased = 0 if found is None else found.leased_rounds
+        start = interruption or Interruption(None, "", {}, 0, 0, None, 0, [])
+        self._before = self._leased = start.leased_rounds
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
-        self._kept, self._written = (0, 0) if found is None else (found.state_number, len(found.rows))
+        self._kept, self._written = start.state_number, len(start.rows)
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
-        self._goes_on = found is not None
-        after = 0 if found is None or found.saved_state is None else found.saved_state[0]
-        parts = {} if found is None else found.releases
+        self._goes_on = interruption is not None
+        after, parts = start.saved_state[0] if start.saved_state else 0, start.releases
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
         self._place.chmod(OWNERS_FOLDER)
         self._journal = (self._place / JOURNAL).open("ab")
-        if found is not None:
+        if interruption is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
             self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
-            self._write(resumed=found.state_number)
+            self._write(resumed=interruption.state_number)
 
     def extend(self) -> None:
         """Put on record that the run has the rounds of its job from now on, and what they cost."""

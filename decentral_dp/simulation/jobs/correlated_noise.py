@@ -142,9 +142,9 @@ def _require_room(numbers: int, rounds: int) -> None:
         )
 
 
-def _own_inverse(s: Scenario, given: TimeFactorTable | list[list[float]]) -> Array:
+def _own_inverse(s: Scenario, factor: TimeFactorTable | list[list[float]]) -> Array:
     """C⁻¹ of the scenario's own, (T, T), as rows or in a file. Raises InputError where it is none."""
-    rounds, rows, place = s.algorithm.rounds, given, IN_TIME
+    rounds, rows, place = s.algorithm.rounds, factor, IN_TIME
     if isinstance(rows, TimeFactorTable):
         path, place = s.resolve(str(rows.file)), f"{IN_TIME}.file"
         try:
