@@ -27,7 +27,6 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import entry_points
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -180,9 +179,13 @@ class _Beside:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        file = self._folder / f"{module.__name__}.py"
-        module.__file__ = str(file)
-        exec(SourceFileLoader(module.__name__, str(file)).source_to_code(file.read_bytes(), str(file)), module.__dict__)
+        _execute(module, self._folder / f"{module.__name__}.py")
+
+
+def _execute(module: ModuleType, file: Path) -> None:
+    """Run a file as a module: compiled here, and not by a loader, which would leave a cache and read a stale one."""
+    module.__file__ = str(file)
+    exec(SourceFileLoader(module.__name__, str(file)).source_to_code(file.read_bytes(), str(file)), module.__dict__)
 
 
 @contextmanager
@@ -217,17 +220,11 @@ def run_file(path: Path, requirement: str) -> ModuleType:
         here = "" if path.parent.resolve() == Path.cwd() else f", and none of this name in {Path.cwd()}"
         raise InputError(f"{path}: there is no such file{here}{meant}; {requirement}.")
     name = f"user_code_{path.stem}"
-    loader = SourceFileLoader(name, str(path))
-    spec = spec_from_loader(name, loader)
-    if spec is None:
-        raise InputError(f"{path}: Python cannot load it; {requirement}.")
-    module = module_from_spec(spec)
-    shadowed = sys.modules.get(name)
+    module, shadowed = ModuleType(name), sys.modules.get(name)
     sys.modules[name] = module
     try:
-        # Compiled here, and not by the loader, which would leave a cache beside the file and read it back when stale.
         with _siblings_of(path):
-            exec(loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
+            _execute(module, path)
     except InputError:
         raise
     except USER_ERRORS as error:

@@ -279,7 +279,8 @@ _MODELS: Mapping[str, Any] = {"mlp": {"kind": "mlp", "widths": [64]}, "cnn": {"k
 
 def _with_model_that_learns(content: dict[str, Any], csv: Path, notes: dict[str, str]) -> dict[str, Any]:
     """The content with a linear model, and why, where noise leaves a network little by the number of records."""
-    problem, agents, privacy = content["problem"], int(content["topology"]["agents"]), content["privacy"]
+    # A number of agents that cannot be is refused with the whole scenario.
+    problem, agents, privacy = content["problem"], max(1, int(content["topology"]["agents"])), content["privacy"]
     with csv.open("rb") as file:
         # A line is a record, which is all that is looked at: how many there are is public.
         records = (sum(1 for _ in file) - 1) * (1.0 - problem.get("test", 0.0)) / agents

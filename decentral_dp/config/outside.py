@@ -100,11 +100,6 @@ class Component:
         return self.origin == "object"
 
     @property
-    def key(self) -> str:
-        """The key of a scenario that names one."""
-        return ".".join(KEYS[self.role])
-
-    @property
     def name_with_source(self) -> str:
         """Its name, with the line that defines it where one is known."""
         return f"{self.name}{source_of(self.value)}"
@@ -297,7 +292,7 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
 
 def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> Topology:
     """One graph, or a list of graphs that follow one another. Raises InputError."""
-    if isinstance(value, list | tuple) and not value:
+    if (isinstance(value, list | tuple) and not value) or (isinstance(value, np.ndarray) and not value.size):
         raise InputError(
             f"topology: {name} is empty. Give a graph, pairs of agents, or graphs that follow one another."
         )

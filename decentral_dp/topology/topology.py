@@ -195,7 +195,7 @@ def from_file(
         (78, 2)
     """
     content = read_graph(path, directed)
-    graph, rule = content.graph, weights or content.weights
+    graph, rule = content.graph, content.weights if weights is None else weights
     if agents is not None and agents != graph.agents:
         raise InputError(
             f"topology.agents: got {agents}, but {content.name} has {graph.agents} agents; leave agents out or say "

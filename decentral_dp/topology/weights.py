@@ -100,7 +100,8 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
         >>> weigh(pair, {"kind": "constant", "value": 0.25}).mixing.toarray().tolist()
         [[-0.25, 0.25], [0.25, -0.25]]
     """
-    rule, values = _rule(weights or ("out_degree" if graph.directed else "metropolis"))
+    usual = "out_degree" if graph.directed else "metropolis"
+    rule, values = _rule(usual if weights is None else weights)
     if rule.directed is not None and rule.directed != graph.directed:
         raise InputError(
             f'{WHERE}: {rule.name} weighs links that go both ways, and this graph is directed. Use "out_degree", or '

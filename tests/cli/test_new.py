@@ -469,6 +469,7 @@ MINIMAX = ["--algorithm", "dp_sgda"]
         (["--label-range", "1:2"], "--csv: missing"),
         ([*COMMON, "--epsilon", "-1"], "privacy.epsilon: got -1.0"),
         ([*COMMON, "--agents", "0"], "topology.agents: got 0"),
+        ([*COMMON, "--classes", "0,1", "--model", "mlp", "--agents", "0"], "topology.agents: got 0"),
         ([*COMMON, "--data", "wine"], "Give one of the two"),
         ([*COMMON, "--algorithm", "dptd"], "reads trajectories"),
         ([*COMMON, "--algorithm", "scdro", "--epsilon", "1"], "adds no noise and has no ε"),

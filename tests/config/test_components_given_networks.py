@@ -90,8 +90,9 @@ def test_a_function_is_asked_for_the_graph_of_every_round() -> None:
 
 def test_a_list_is_called_what_it_is_and_an_empty_one_is_refused() -> None:
     assert "sequence of 2 graphs" in str(decentral_dp.plan("quadratic", set=SHORT, topology=[DAY, NIGHT]))
-    with pytest.raises(InputError, match=r"topology: list is empty\. Give a graph"):
-        decentral_dp.plan("quadratic", topology=[])
+    for empty in ([], np.zeros((0, 0))):
+        with pytest.raises(InputError, match=rf"topology: {type(empty).__name__} is empty\. Give a graph"):
+            decentral_dp.plan("quadratic", topology=empty)
 
 
 def test_nodes_are_known_by_their_names() -> None:

@@ -103,6 +103,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], Any, str]] = [
     ("complete", 100_000, {}, "metropolis", r"about 5e\+09 edges"),
     ("erdos_renyi", 100_000, {"probability": 0.5}, "metropolis", r"about 2.5e\+09 edges"),
     ("ring", 10, {}, "metroplis", 'topology.weights: got "metroplis", .* did you mean "metropolis"'),
+    ("ring", 10, {}, {}, r'topology.weights: got \{\}, wanted a name or a table with kind = "'),
     ("ring", 10, {}, "constant", r"value is missing; give a finite number above 0, as in weights = \{ kind = \"const"),
     (
         "ring",
