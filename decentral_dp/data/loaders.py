@@ -67,15 +67,10 @@ def load(
     files: Mapping[str, Any] | None = None,
     limit: int | None = None,
     features: int | None = None,
-    d: int | None = None,
-    records: int | None = None,
-    test_records: int | None = None,
-    separation: float | None = None,
-    relevant: int | None = None,
-    steps: int | None = None,
     drawn: bool = True,
     rules: ColumnRules | None = None,
     agents: Sequence[Label] | None = None,
+    **sizes: float | None,
 ) -> Dataset:
     """Load the records that `data` names.
 
@@ -96,15 +91,13 @@ def load(
         limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
             record.
         features: how many a LibSVM file has; nothing else takes it.
-        d: features, of synthetic families only; None for 200, and for the 123 of a9a of synthetic_census.
-        records: per agent, train and validation together; of synthetic families and environments.
-        test_records: held-out records; of synthetic families and environments.
-        separation: distance of the class means in standard deviations, of synthetic_classification only.
-        relevant: features in which the class means differ, of synthetic_classification only; None for all.
-        steps: where a trajectory is cut off; of environments only.
         drawn: False for what is public about records of a synthetic family alone; default True.
         rules: how columns become features, of a CSV or Parquet file or of OpenML; None where they are numbers.
         agents: names of the agents in the owner column, in order; None where they are numbered from 0.
+        sizes: of records that are made up; None is as if left out. d: features, of synthetic families only (200, and
+            a9a's 123 of synthetic_census). records: per agent, train and validation together. test_records: held out.
+            separation: distance of the class means in standard deviations, and relevant: features in which they differ
+            (all), of synthetic_classification only. steps: where a trajectory is cut off, of environments only.
 
     Returns:
         The records and their public description.
@@ -112,11 +105,9 @@ def load(
     Raises:
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
-    options = {"d": d, "records": records, "test_records": test_records, "separation": separation}
-    options |= {"relevant": relevant, "steps": steps}
-    sizes = {key: value for key, value in options.items() if value is not None}
+    stated = {key: value for key, value in sizes.items() if value is not None}
     made_up = data in SYNTHETIC or data in ENVIRONMENTS
-    _check_sizes(data, sizes)
+    _check_sizes(data, stated)
     _check_columns(data, {"partition": agent, "validation": split})
     if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
         _refuse_classes(data, classes, _CLASSES[data])
@@ -128,18 +119,16 @@ def load(
             "problem.synthetic."
         )
     if data in SYNTHETIC:
-        return _synthetic(data, n_agents, seed, sizes, drawn)
+        return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
         return trajectories.simulate(
-            data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in sizes.items()}
+            data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
     path = (root or Path()) / Path(data).expanduser()
     if rules is not None and not (data.startswith(tables.OPENML) or path.suffix.lower() in (".csv", ".parquet")):
         tables.refuse_rules(f"problem.data: {data!r}")
     if features is not None and not tables.is_libsvm(path):
         raise InputError(f"problem.features: {data!r} says how many it has, only a LibSVM file does not; leave it out.")
-    if limit is not None and limit < 1:
-        raise InputError(f"problem.limit: got {limit}, but a whole number of at least 1 is wanted.")
     if files is not None and data not in _TAKE_FILES:
         raise InputError(f"problem.files: {data!r} takes none, only {', '.join(_TAKE_FILES)} do; leave it out.")
     if data in COLLECTIONS and (pictures := collections.load_images(data, files, limit=limit, root=root)) is not None:
@@ -235,24 +224,21 @@ def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label])
     )
 
 
-def _synthetic(name: str, n_agents: int, seed: int, asked: Mapping[str, float], drawn: bool) -> Dataset:
+def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float], drawn: bool) -> Dataset:
     usual = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
-    sizes = {k: int(asked.get(k, default)) for k, default in usual.items()}
-    for key, least in (("d", 1), ("records", 2), ("test_records", 0)):
-        if sizes[key] < least:
-            raise InputError(f"{_KEYS[key]}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
-    if n_agents < 1:
-        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
+    sizes = {k: int(stated.get(k, default)) for k, default in usual.items()}
+    if sizes["records"] < 2:
+        raise InputError(f"{_KEYS['records']}: got {sizes['records']}, but a whole number of at least 2 is wanted.")
     if name != synthetic.CLASSES_APART:
-        for key in (k for k in _OF_CLASSES if k in asked):
+        for key in (k for k in _OF_CLASSES if k in stated):
             raise InputError(f"{_KEYS[key]}: {name!r} takes none, only synthetic_classification does; leave it out.")
-    relevant = int(asked["relevant"]) if "relevant" in asked else None
-    separation = asked.get("separation", 2.0)
+    relevant = int(stated["relevant"]) if "relevant" in stated else None
     if not drawn:
-        synthetic.check_apart(sizes["d"], separation, relevant)
+        synthetic.check_relevant(sizes["d"], relevant)
         return synthetic.outline(name, n_agents=n_agents, **sizes)
     if name in synthetic.FAMILIES:
         return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     if name == synthetic.CENSUS:
         return synthetic.census(n_agents=n_agents, seed=seed, **sizes)
+    separation = stated.get("separation", 2.0)
     return synthetic.classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -71,7 +71,7 @@ def select_test(
         (n,) indices of the test records, in file order.
 
     Raises:
-        InputError: a share out of range, or one beside a test set or split column of the data's own.
+        InputError: a share beside a test set or split column of the data's own.
     """
     if dataset.own_test:
         if test is not None:
@@ -82,8 +82,6 @@ def select_test(
             raise InputError("problem.test: the split column says which records are for testing; leave `test` out.")
         return np.flatnonzero(_split_column(dataset) == "test")
     share = 0.2 if test is None else test
-    if not 0 <= share < 1:
-        raise InputError(f"problem.test: got {share}, but a share of at least 0 and below 1 is wanted.")
     order = public_generator(seed, "test").permutation(dataset.n)
     return np.sort(order[: math.floor(share * dataset.n + 0.5)])
 
@@ -96,8 +94,9 @@ def cut_roles(
     test: float | None = None,
     seed: int,
     levels: int = 2,
+    agent: int | None = None,
 ) -> Roles:
-    """Divide the records of `among` into train and validation ones by their places, before they are dealt.
+    """Divide the records of `among` into train and validation ones by their places.
 
     It reads the seed, the number of records and the split column, and no label.
 
@@ -108,21 +107,23 @@ def cut_roles(
         test: as of `split`.
         seed: the public one.
         levels: as of `split`.
+        agent: whose records they are; default those of all agents, before they are dealt.
 
     Returns:
-        The train and the validation records of all agents together.
+        The train and the validation records. A record that the column calls "test" is in neither.
 
     Raises:
-        InputError: as of `split`, but for an empty part.
+        InputError: a column that the data do not have.
     """
-    share, by_column = _share(dataset, validation, test)
     if levels == 1:
         return Roles(among, among[:0])
-    if by_column:
+    if values_by_column(dataset, validation, test):
         words = _split_column(dataset)[among]
         return Roles(among[words == "train"], among[words == "validation"])
+    share = validation if isinstance(validation, float | int) else 0.5
     chosen = np.zeros(among.size, dtype=np.bool_)
-    order = public_generator(seed, "validation").permutation(among.size)
+    key = () if agent is None else (agent,)
+    order = public_generator(seed, "validation", *key).permutation(among.size)
     chosen[order[: math.floor(share * among.size + 0.5)]] = True
     return Roles(among[~chosen], among[chosen])
 
@@ -148,38 +149,17 @@ def split(
         levels: 2, the default, or 1: then all are train records.
 
     Returns:
-        The train and the validation records of each agent. A record that the column calls "test" is in neither.
+        The train and the validation records of each agent, as of `cut_roles`.
 
     Raises:
-        InputError: a share or a column that does not fit the data, and an empty part.
+        InputError: as of `cut_roles`, and for an empty part.
     """
-    share, by_column = _share(dataset, validation, test)
-    train, validation_parts = [], []
+    parts = []
     for i, shard in enumerate(shards):
-        shard = np.sort(shard)
-        if levels == 1:
-            upper, lower = shard[:0], shard
-        elif by_column:
-            words = _split_column(dataset)[shard]
-            upper, lower = shard[words == "validation"], shard[words == "train"]
-        else:
-            chosen = np.zeros(shard.size, dtype=np.bool_)
-            order = public_generator(seed, "validation", i).permutation(shard.size)
-            chosen[order[: math.floor(share * shard.size + 0.5)]] = True
-            upper, lower = shard[chosen], shard[~chosen]
-        check_parts(i, lower, upper, levels)
-        train.append(lower)
-        validation_parts.append(upper)
-    return Split(tuple(train), tuple(validation_parts))
-
-
-def _share(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> tuple[float, bool]:
-    """The share of validation records, and whether a column says which they are instead. Raises InputError."""
-    by_column = values_by_column(dataset, validation, test)
-    share = validation if isinstance(validation, float | int) else 0.5
-    if not by_column and not 0 < share < 1:
-        raise InputError(f"problem.validation: got {share}, but a share above 0 and below 1 is wanted.")
-    return share, by_column
+        roles = cut_roles(dataset, np.sort(shard), validation=validation, test=test, seed=seed, levels=levels, agent=i)
+        check_parts(i, *roles, levels)
+        parts.append(roles)
+    return Split(tuple(roles.train for roles in parts), tuple(roles.validation for roles in parts))
 
 
 def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
@@ -389,8 +369,6 @@ def _by_rule(
 
 
 def _check_agents(n_agents: int, n: int) -> None:
-    if n_agents < 1:
-        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
     if n_agents > n:
         raise InputError(
             f"topology.agents: {n_agents} agents cannot share {n} records, which are fewer; use fewer agents, "

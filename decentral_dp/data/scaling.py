@@ -24,7 +24,6 @@ from decentral_dp.files.regular import regular
 Normalisation = Literal["none", "l1", "l2", "box"]
 
 SCALES = ("none", "public_ranges", "standard")
-NORMALISATIONS = ("none", "l1", "l2", "box")
 # Whose public ranges the package has.
 PUBLIC_RANGES = ("breast_cancer", "digits", "wine", "houses")
 
@@ -281,19 +280,12 @@ def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) ->
         The features with bounds on their norms, which hold for the real-number norm of the float64 result. The factor
         is smaller by (d + 8)·2⁻⁵³, which is more than division and summation can add.
 
-    Raises:
-        InputError: an unknown kind, or a radius that is not above 0 and finite.
-
     Example:
         >>> unit = normalise(np.array([[3.0, 4.0], [0.0, 0.0]]), "l2")
         >>> unit.features.round(6).tolist(), unit.l2
         ([[0.6, 0.8], [0.0, 0.0]], 1.0)
     """
     d = features.shape[1]
-    if kind not in NORMALISATIONS:
-        raise InputError(f"problem.normalise: got {kind!r}, but {nearest(str(kind), NORMALISATIONS)}.")
-    if not 0 < radius < math.inf:
-        raise InputError(f"problem.radius: got {radius}, but a finite number above 0 is wanted.")
     if kind == "none":
         return Normalised(features, None, None)
     if kind == "box":

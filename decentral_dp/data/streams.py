@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import FloatArray, IntArray
-from decentral_dp.errors import InputError
 
 StreamKind = Literal["accumulate", "all", "minibatch", "poisson", "turns"]
 STREAMS: tuple[str, ...] = get_args(StreamKind)
@@ -66,18 +65,13 @@ class Stream:
 
         Args:
             t: round, from 0: a number, or of a shape that broadcasts with n.
-            n: records of the agent, or of each of several.
+            n: records of the agent, or of each of several, at least 1.
 
         Returns:
             Of the shape that t and n broadcast to.
-
-        Raises:
-            InputError: a round below 0, or an agent without records.
         """
         pool = np.asarray(n, dtype=np.int64)
         rounds = np.asarray(t, dtype=np.int64)
-        if (rounds < 0).any() or (pool < 1).any():
-            raise InputError(f"stream: rounds count from 0 and agents hold at least one record, got t = {t}, n = {n}.")
         if self.kind != "accumulate":
             return pool + np.zeros_like(rounds)
         # Each factor is capped at n first, which changes nothing in the minimum and keeps the product from overflowing.
@@ -142,15 +136,12 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
     with it, in whose place another one stands: nobody else moves (docs/proofs/10).
 
     Args:
-        n: records of the pool.
-        batch: how many to draw.
+        n: records of the pool, at least 1.
+        batch: how many to draw, at least 1.
         generator: fresh for every round, keyed for that agent, kind and round.
 
     Returns:
         The indices, which must stay secret, with the sampling rate they are priced at.
-
-    Raises:
-        InputError: n or batch below 1.
 
     Limits:
         batch ≥ n draws all records at rate 1, in the order of the file.
@@ -160,8 +151,6 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
         >>> batch.index.size, batch.rate
         (3, 0.3)
     """
-    if n < 1 or batch < 1:
-        raise InputError(f"draw_batch: got n = {n} and batch = {batch}, but at least one of each is wanted.")
     if batch >= n:
         return Draw(np.arange(n), 1.0)
     return Draw(generator.permutation(generator.choice(n, batch, replace=False, shuffle=False)), batch / n)

@@ -127,14 +127,14 @@ def classification(
         Records with the columns of `heterogeneous`.
 
     Raises:
-        InputError: a separation that is below 0 or not finite, or more relevant features than there are.
+        InputError: more relevant features than there are.
 
     Example:
         >>> made = classification(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
         >>> made.split[:4].tolist()
         ['train', 'validation', 'train', 'validation']
     """
-    check_apart(d, separation, relevant)
+    check_relevant(d, relevant)
     require_memory(n_agents, records, test_records, d)
     n = n_agents * records + test_records
     coins = public_generator(seed, "synthetic_classification truth")
@@ -189,13 +189,9 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
     return replace(_dataset(CENSUS, features, labels, n_agents, records), test_is_independent=True)
 
 
-def check_apart(d: int, separation: float, relevant: int | None) -> None:
-    """Refuse a distance of classes that is none, or more relevant features than there are. Raises InputError."""
-    if not 0 <= separation < np.inf:
-        raise InputError(
-            f"problem.synthetic.separation: got {separation}, but a finite number of at least 0 is wanted."
-        )
-    if relevant is not None and not 1 <= relevant <= d:
+def check_relevant(d: int, relevant: int | None) -> None:
+    """Refuse more relevant features than there are. Raises InputError."""
+    if relevant is not None and relevant > d:
         raise InputError(f"problem.synthetic.relevant: got {relevant}, but a whole number from 1 to {d} is wanted.")
 
 
@@ -352,7 +348,6 @@ def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certi
 
 
 def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certified: bool) -> IntArray:
-    _check_share("tail", tail)
     last, parts = len(dataset.classes) - 1, []
     for k, label in enumerate(dataset.classes):
         members = train[dataset.labels[train] == k]
@@ -368,7 +363,6 @@ def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certif
 
 
 def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int, certified: bool) -> IntArray:
-    _check_share("share", share)
     if len(dataset.classes) != 2:
         raise InputError(
             f"problem.construction.share: {dataset.source!r} has {len(dataset.classes)} classes, and a share is of one "
@@ -388,11 +382,6 @@ def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int, cert
             f"positive ones, and {dataset.source!r} has {positives.size}. Give a share that needs from 1 to so many."
         )
     return np.sort(np.concatenate([negatives, _choose_members(positives, count, dataset.n, seed, 1)]))
-
-
-def _check_share(key: str, share: float) -> None:
-    if not 0.0 < share < 1.0:
-        raise InputError(f"problem.construction.{key}: got {share:g}, but a share above 0 and below 1 is wanted.")
 
 
 def _round_down(count: float) -> int:

@@ -272,24 +272,15 @@ def simulate(
         Trajectories agent by agent, then the held-out ones; with `agent` and `split` columns.
 
     Raises:
-        InputError: a wrong number, or gymnasium is missing.
+        InputError: gymnasium is missing.
     """
     which = ENVIRONMENTS[name]
-    usual = (("records", records, which.records, 1), ("test_records", test_records, which.test_records, 0))
-    sizes = {key: default if given is None else given for key, given, default, _ in usual}
-    for key, _, _, least in usual:
-        if sizes[key] < least:
-            raise InputError(
-                f"problem.synthetic.{key}: got {sizes[key]}, but a whole number of at least {least} is wanted."
-            )
+    each = which.records if records is None else records
+    held_out_records = which.test_records if test_records is None else test_records
     longest = which.steps if steps is None else steps
-    if longest < 1:
-        raise InputError(f"problem.synthetic.steps: got {longest}, but a whole number of at least 1 is wanted.")
-    if n_agents < 1:
-        raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
     made = _environment(name, which, longest)
-    owners = [(agent, i) for agent in range(n_agents) for i in range(sizes["records"])]
-    owners += [(n_agents, i) for i in range(sizes["test_records"])]
+    owners = [(agent, i) for agent in range(n_agents) for i in range(each)]
+    owners += [(n_agents, i) for i in range(held_out_records)]
     d, n = len(which.low), len(owners)
     observations, rewards = np.zeros((n, longest + 1, d)), np.zeros((n, longest))
     lengths, terminal = np.zeros(n, dtype=np.int64), np.zeros(n)
@@ -301,8 +292,8 @@ def simulate(
         observations[row, : length + 1] = np.clip(2.0 * (episode.observations - low) / (high - low) - 1.0, -1.0, 1.0)
         rewards[row, :length], terminal[row] = episode.rewards, episode.terminal
     made.close()
-    held_out = np.arange(n) >= n_agents * sizes["records"]
-    agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // sizes["records"])
+    held_out = np.arange(n) >= n_agents * each
+    agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // each)
     split = np.where(held_out, "test", "train")
     made_up = trajectory_rows(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
     for values in (made_up.features, made_up.labels, made_up.agent, made_up.split):

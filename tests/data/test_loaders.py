@@ -223,13 +223,10 @@ def test_paths_start_from_the_root(tmp_path: Path) -> None:
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
         ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),
-        ("synthetic_normal", {"d": 0}, r"problem\.synthetic\.dimension: got 0, but a whole number of at least 1"),
         ("synthetic_normal", {"records": 1}, r"problem\.synthetic\.records: got 1, but a whole number of at least 2"),
         ("synthetic_normal", {"separation": 1.0}, r"only synthetic_classification does"),
         ("synthetic_normal", {"relevant": 1}, r"only synthetic_classification does"),
         ("synthetic_classification", {"d": 3, "relevant": 4}, r"problem\.synthetic\.relevant: got 4"),
-        ("synthetic_classification", {"separation": math.nan}, r"problem\.synthetic\.separation: got nan"),
-        ("synthetic_normal", {"n_agents": 0}, r"at least one agent"),
         ("synthetic_normal", {"seed": -1}, r"seed: got -1"),
     ],
 )

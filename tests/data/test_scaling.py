@@ -200,12 +200,3 @@ def test_refused_range_files(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "r.csv").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         scale(dataset(np.ones((2, 2))), "r.csv", root=tmp_path)
-
-
-@pytest.mark.parametrize("radius", [0.0, -1.0, math.inf, math.nan])
-def test_refused_normalisation(radius: float) -> None:
-    with pytest.raises(InputError, match=r"problem\.radius"):
-        normalise(np.ones((1, 1)), "l1", radius)
-    unknown: Any = "l3"
-    with pytest.raises(InputError, match=r"problem\.normalise: got 'l3', but there are 'none', 'l1', 'l2', 'box'"):
-        normalise(np.ones((1, 1)), unknown)

@@ -110,12 +110,3 @@ def test_a_batch_is_a_function_of_its_generator() -> None:
 def test_refused_streams(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load("ring_breast_cancer", [f"problem.stream={spec}"])
-
-
-def test_refused_counts() -> None:
-    with pytest.raises(InputError, match=r"rounds count from 0"):
-        Stream().pool_sizes(-1, 5)
-    with pytest.raises(InputError, match=r"at least one record"):
-        Stream().pool_sizes(0, np.array([3, 0]))
-    with pytest.raises(InputError, match=r"draw_batch: got n = 0"):
-        draw_batch(0, 1, np.random.default_rng(0))

@@ -104,9 +104,6 @@ def test_a_missing_package_is_one_sentence_with_the_way_to_mend_it(
     [
         ({"d": 3}, r"problem\.synthetic\.dimension: 'cartpole' takes none"),
         ({"separation": 1.0}, r"problem\.synthetic\.separation: 'cartpole' takes none"),
-        ({"steps": 0}, r"problem\.synthetic\.steps: got 0"),
-        ({"records": 0}, r"problem\.synthetic\.records: got 0"),
-        ({"test_records": -1}, r"problem\.synthetic\.test_records: got -1"),
         ({"limit": 3}, r"problem\.limit: 'cartpole' takes none"),
         ({"classes": ["a", "b"]}, r"problem\.classes: 'cartpole' has the classes \[\]"),
     ],
