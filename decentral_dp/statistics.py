@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 
-_CONFIDENCE = 0.95
-
 
 class Interval(NamedTuple):
     """A number with its confidence interval; all equal where it is exact, NaN where it could not be measured.
@@ -31,11 +29,12 @@ class Interval(NamedTuple):
     high: float
 
 
-def over_seeds(numbers: Sequence[float] | Array) -> Interval:
-    """Mean of repetitions with Student's 95 % interval for it.
+def over_seeds(numbers: Sequence[float] | Array, confidence: float = 0.95) -> Interval:
+    """Mean of repetitions with Student's interval for it.
 
     Args:
         numbers: one per independent repetition, (n,).
+        confidence: level of the interval; default 0.95.
 
     Returns:
         mean ± t·s/√n with n − 1 degrees of freedom. One number has no interval, so that its ends are NaN; all are NaN
@@ -51,7 +50,7 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
     mean = float(values.mean())
     if values.size == 1:
         return Interval(mean, math.nan, math.nan)
-    quantile = float(scipy.special.stdtrit(values.size - 1, 0.5 + 0.5 * _CONFIDENCE))
+    quantile = float(scipy.special.stdtrit(values.size - 1, 0.5 + 0.5 * confidence))
     half = float(quantile * values.std(ddof=1) / math.sqrt(values.size))
     return Interval(mean, mean - half, mean + half)
 

@@ -10,18 +10,17 @@ lies on the other, and else it is undecided: so many seeds do not tell.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import expit, logit, ndtri, stdtrit
+from scipy.special import expit, logit, ndtri
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.words import power_text
-from decentral_dp.statistics import Interval
+from decentral_dp.statistics import Interval, over_seeds
 
 Kind = Literal["wilson", "logit", "student", "none"]
 
@@ -110,20 +109,14 @@ def interval(values: Array | Sequence[float], confidence: float) -> tuple[float,
         (1.0, nan, nan)
     """
     v = np.asarray(values, dtype=np.float64)
-    if v.size == 0:
-        return math.nan, math.nan, math.nan
     if not np.isfinite(v).all():
         # Infinities of both signs have no mean.
         total = float(v[~np.isfinite(v)][0])
         return (total if (v[~np.isfinite(v)] == total).all() else math.nan), math.nan, math.nan
     # What diverged without overflowing has squares, and sums, that do; by a power of two no bit of a quotient is lost.
-    largest = float(np.abs(v).max())
-    unit = 2.0**600 if largest > _HUGE else 1.0
-    mean = unit * float((v / unit).mean())
-    if v.size == 1:
-        return mean, math.nan, math.nan
-    half = _quantile(confidence, v.size) * (unit * float((v / unit).std(ddof=1))) / math.sqrt(v.size)
-    return mean, mean - half, mean + half
+    unit = 2.0**600 if float(np.abs(v).max(initial=0.0)) > _HUGE else 1.0
+    mean, low, high = over_seeds(v / unit, confidence)
+    return unit * mean, unit * low, unit * high
 
 
 def share_interval(values: Array | Sequence[float], confidence: float) -> tuple[float, float, float]:
@@ -225,11 +218,6 @@ def spread_text(mean: float, low: float, high: float, ends: bool = False) -> str
     if not ends and not is_lopsided(mean, low, high):
         return f" ± {power_text(float(f'{(high - low) / 2:.2g}'))}"
     return f" [{power_text(low, pad=True)}, {power_text(high, pad=True)}]"
-
-
-@functools.cache
-def _quantile(confidence: float, n: int) -> float:
-    return float(stdtrit(n - 1, 0.5 + confidence / 2))
 
 
 Compare = Literal["less", "greater", "within"]

@@ -34,19 +34,7 @@ from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, stat
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
 from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
-
-# What a cell may raise; it is recorded with its sentence, and the other cells go on.
-ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+from decentral_dp.user_code import USER_ERRORS
 
 Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
 # What a cell that has its numbers says of itself.
@@ -107,19 +95,23 @@ def compute(task: Task) -> Record:
         record = _run(scenario, task.network) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
         record = _record("refused", str(error))
-    except ERRORS as error:
+    except USER_ERRORS as error:
+        # It is recorded with its sentence, and the other cells go on.
         record = _record("failed", f"{type(error).__name__}: {error}")
-    record["seconds"] = time.perf_counter() - started
-    as_kept: Record = plain(record)
-    return as_kept
+    return cast(Record, plain(record | {"seconds": time.perf_counter() - started}))
 
 
 def compute_and_keep(folder: Path, task: Task) -> Record:
-    """Compute one cell, which is on the disk before it is reported, if it would come out the same again."""
+    """Compute one cell, which is on the disk before it is reported."""
     record = compute(task)
-    if is_reproducible(record["status"]):
-        write(folder, task.key, record)
+    _keep(folder, task, record)
     return record
+
+
+def _keep(folder: Path, task: Task, record: Record) -> None:
+    """Keep a cell that would come out the same again: one that failed for lack of memory, say, may not."""
+    if record["status"] != "failed":
+        write(folder, task.key, record)
 
 
 def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
@@ -257,16 +249,6 @@ def _pairs(job: Job) -> dict[str, float]:
     }
 
 
-def is_reproducible(status: Status) -> bool:
-    """Say whether a cell would come out the same again; one that failed for lack of memory, say, may not.
-
-    Example:
-        >>> is_reproducible("diverged"), is_reproducible("failed")
-        (True, False)
-    """
-    return status != "failed"
-
-
 def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Task, Record]:
     """Compute the cells.
 
@@ -282,6 +264,5 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
         yield from in_parallel(partial(compute_and_keep, folder), tasks, lost_cell, workers, named=str(folder))
         return
     for task, record in in_parallel(compute, tasks, lost_cell, workers):
-        if is_reproducible(record["status"]):
-            write(folder, task.key, record)
+        _keep(folder, task, record)
         yield task, record
