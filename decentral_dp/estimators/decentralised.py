@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import two_classes
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.reporting.words import capitalise
 from decentral_dp.simulation.model import Model
 from decentral_dp.simulation.run import run_job
 
@@ -63,13 +62,13 @@ class _Decentralised(two_classes.Private):
         _warn_of_cuts(self, features, low, high)
         seed = two_classes.seed_of(self.random_state)
         graph, drawn = _graph(self.topology, agents)
-        wanted = (graph or {}).get("agents")
-        if isinstance(wanted, int) and n < wanted:
+        stated = (graph or {}).get("agents")
+        if isinstance(stated, int) and n < stated:
             raise InputError(
-                f"X has n_samples = {n}, and {wanted} agents want at least one record each. Take fewer agents."
+                f"X has n_samples = {n}, and {stated} agents want at least one record each. Take fewer agents."
             )
         algorithm: dict[str, Any] = (
-            {"kind": self.algorithm} if isinstance(self.algorithm, str) else dict(self.algorithm)
+            dict(self.algorithm) if isinstance(self.algorithm, Mapping) else {"kind": self.algorithm}
         )
         if self.rounds != "auto":
             algorithm["rounds"] = self.rounds
@@ -98,10 +97,7 @@ class _Decentralised(two_classes.Private):
         }
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
-        try:
-            planned = build(scenario, data=data, topology=drawn)
-        except InputError as error:
-            raise InputError(_by_parameters(str(error))) from None
+        planned = two_classes.build_for(scenario, data, drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
                 f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
@@ -199,8 +195,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         two_classes.refuse_others(type(self).__name__, others)
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
-        self.classes_ = _classes(self.classes, labels)
-        codes = _codes(self.classes_, labels)
+        self.classes_, codes = two_classes.encode_classes(self.classes, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
         model = self._train(problem, features, codes, agents, "" if self.classes is not None else two_classes.NAMES)
         self.model_ = replace(model, classes=tuple(self.classes_.tolist()))
@@ -315,48 +310,6 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         return np.asarray(model.predict(validate_data(self, X, dtype=np.float64, order="C", reset=False)))
 
 
-# Keys of a scenario whose parameters have other names than their last word.
-_PARAMETERS = {
-    "topology.kind": "topology",
-    "problem.model.kind": "model",
-    "algorithm.kind": "algorithm",
-    "clip.y": "clip",
-}
-
-
-def _by_parameters(sentence: str) -> str:
-    """A refusal of a scenario, with parameters in the place of its keys.
-
-    Example:
-        >>> _by_parameters("privacy.clip.y: got null, wanted a number.")
-        'clip: got None, wanted a number.'
-    """
-    for key, parameter in _PARAMETERS.items():
-        sentence = sentence.replace(key, parameter)
-    tables = re.compile(
-        r"\b(?:privacy|problem|topology|algorithm)\.(?=(?:epsilon|delta|clip|model|l2|loss|label_range|agents|rounds)\b)"
-    )
-    return tables.sub("", sentence).replace("got null", "got None")
-
-
-def _classes(declared: Sequence[Any] | None, labels: NDArray[Any]) -> NDArray[Any]:
-    """(c,) the classes. Raises InputError."""
-    if declared is not None:
-        classes = np.asarray(declared)
-        if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
-            raise InputError(f"classes: got {list(declared)}, but two or more different labels are wanted.")
-        return classes
-    return two_classes.infer_classes(labels)
-
-
-def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """(n,) positions of labels among the classes. Raises InputError."""
-    match = labels[:, None] == classes[None]
-    if not match.any(axis=1).all():
-        raise InputError("y has a label that is not one of `classes`. Declare all of them, or mend the record.")
-    return np.asarray(match.argmax(axis=1))
-
-
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """(n,) numbers of the owners, and their names; None and nobody where nothing says. Raises InputError."""
     if owners is None:
@@ -416,11 +369,9 @@ def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array
     worst = int(np.argmax(cut))
     if cut[worst] <= _MOST_CLIPPED:
         return
-    names = getattr(self, "feature_names_in_", None)
-    named = f"Column {worst}" if names is None else repr(str(names[worst]))
     warnings.warn(
-        f"{named} of X lies outside data_range for the most part, and is cut there. Give data_range=(low, high) from "
-        "the meaning of the columns, each a number or one for each column.",
+        f"{capitalise(self._column(worst))} of X lies outside data_range for the most part, and is cut there. Give "
+        "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
         two_classes.ScaleWarning,
         stacklevel=4,
     )

@@ -6,8 +6,9 @@ Before them stands what all estimators share: declared labels, seeds, and what a
 from __future__ import annotations
 
 import math
+import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
@@ -24,6 +25,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.run import run_job
 from decentral_dp.tuner import Method, project, tune
 
@@ -62,14 +64,6 @@ class Cost(NamedTuple):
     statement: str
 
 
-class Fitted(NamedTuple):
-    """What a private linear classifier has learnt: (d,) weights, what is added to the score, and what it cost."""
-
-    coef: Array
-    intercept: float
-    cost: Cost
-
-
 # What a statement says where there is a seed.
 SIMULATED = " The seed makes the noise reproducible, so this is a simulation."
 # What the labels told where nobody declared it, as a statement of privacy says it.
@@ -85,6 +79,11 @@ class Private:
         """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
         self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
+
+    def _column(self, k: int) -> str:
+        """What a warning calls a column of X."""
+        names = getattr(self, "feature_names_in_", None)
+        return f"column {k}" if names is None else repr(str(names[k]))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc] # the class after this one is scikit-learn's
@@ -105,7 +104,8 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes: Sequence[Any] | None
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+        """(d,) weights, what is added to the score, and what both cost."""
         raise NotImplementedError
 
     def _score_rows(self, features: Array) -> Array:
@@ -133,13 +133,13 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refuse_others(type(self).__name__, others)
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
-        self.classes_ = self._two_classes(labels)
-        if not np.isin(labels, self.classes_).all():
-            raise InputError("y has a label that is not one of `classes`. Declare both, or mend the record.")
+        if self.classes is None and (kind := type_of_target(labels, input_name="y")) != "binary":
+            raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = encode_classes(self.classes, labels, binary=True)
         self._warn_of_sizes(features)
-        fitted = self._fit_model(features, labels == self.classes_[1], seed_of(self.random_state))
-        self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
-        self._store_cost(fitted.cost, "" if self.classes is not None else NAMES)
+        coef, intercept, cost = self._fit_model(features, codes == 1, seed_of(self.random_state))
+        self.coef_, self.intercept_ = coef[None, :], np.array([intercept])
+        self._store_cost(cost, "" if self.classes is not None else NAMES)
         return self
 
     def _warn_of_sizes(self, features: Array) -> None:
@@ -149,27 +149,14 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         filled = sizes[sizes > 0.0]
         if not filled.size or (filled.max() <= _LARGEST and filled.max() <= _SPREAD * float(np.median(filled))):
             return
-        largest = int(np.argmax(sizes))
-        names = getattr(self, "feature_names_in_", None)
-        named = f"column {largest}" if names is None else repr(str(names[largest]))
         warnings.warn(
-            f"The columns of X are not scaled: {named} outweighs the others, and every record is cut to a bounded "
-            "length. Map columns to [-1, 1] by public ranges, 2*(X - low)/(high - low) - 1, for example with a "
-            "FunctionTransformer. A StandardScaler is fitted on the records, which no ε covers.",
+            f"The columns of X are not scaled: {self._column(int(np.argmax(sizes)))} outweighs the others, and every "
+            "record is cut to a bounded length. Map columns to [-1, 1] by public ranges, "
+            "2*(X - low)/(high - low) - 1, for example with a FunctionTransformer. A StandardScaler is fitted on the "
+            "records, which no ε covers.",
             ScaleWarning,
             stacklevel=3,
         )
-
-    def _two_classes(self, labels: NDArray[Any]) -> NDArray[Any]:
-        if self.classes is not None:
-            declared = np.asarray(self.classes)
-            if declared.shape != (2,) or declared[0] == declared[1]:
-                raise InputError(f"classes: got {list(self.classes)}, but two different labels are wanted.")
-            return declared
-        kind = type_of_target(labels, input_name="y")
-        if kind != "binary":
-            raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
-        return infer_classes(labels)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Score records, (n,): above 0 where the second class is likelier."""
@@ -194,21 +181,66 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def infer_classes(labels: NDArray[Any]) -> NDArray[Any]:
-    """Infer the classes from labels: (c,), sorted, with a `PrivacyWarning` at the call of `fit`.
+def encode_classes(
+    declared: Sequence[Any] | None, labels: NDArray[Any], binary: bool = False
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Give the classes, and the place of every label among them.
+
+    Args:
+        declared: the labels that there may be; None reads them off the labels, with a `PrivacyWarning` at the call of
+            `fit`.
+        labels: (n,).
+        binary: whether two classes are wanted, and no more; default no.
+
+    Returns:
+        (c,) classes, those that were read off sorted, and (n,) codes.
 
     Raises:
-        InputError: they have one class.
+        InputError: too few different classes, or too many; or a label that is none of them.
     """
-    classes = np.unique(labels)
-    if len(classes) < 2:
+    classes = np.unique(labels) if declared is None else np.asarray(declared)
+    if declared is None and len(classes) < 2:
         raise InputError(f"y has one class, {classes[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
-    warnings.warn(
-        "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
-        PrivacyWarning,
-        stacklevel=4,
-    )
-    return classes
+    many = len(np.unique(classes)) if classes.ndim == 1 else 0
+    if many < max(2, classes.size) or (binary and many > 2):
+        wanted = "two" if binary else "two or more"
+        raise InputError(f"classes: got {declared!r}, but {wanted} different labels are wanted.")
+    match = labels[:, None] == classes[None]
+    if not match.any(axis=1).all():
+        raise InputError("y has a label that is not one of `classes`. Declare all of them, or mend the record.")
+    if declared is None:
+        warnings.warn(
+            "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return classes, np.asarray(match.argmax(axis=1))
+
+
+# Keys of a scenario whose parameters have other names than their last word.
+_PARAMETERS = {
+    "topology.kind": "topology",
+    "problem.model.kind": "model",
+    "algorithm.kind": "algorithm",
+    "algorithm.x.scale": "step",
+    "clip.y": "clip",
+    "clip.x": "clip",
+}
+_LAST_WORDS = re.compile(
+    r"\b(?:privacy|problem|topology|algorithm)\."
+    r"(?=(?:epsilon|delta|clip|model|l2|loss|label_range|agents|rounds|positive_share)\b)"
+)
+
+
+def build_for(scenario: Mapping[str, Any], data: Mapping[str, Any], topology: Any = None) -> Job:
+    """Build the job of an estimator. Raises InputError, with parameters in the place of a scenario's keys."""
+    try:
+        return build(scenario, data=data, topology=topology)
+    except InputError as error:
+        sentence = str(error)
+    for key, parameter in _PARAMETERS.items():
+        sentence = sentence.replace(key, parameter)
+    raise InputError(_LAST_WORDS.sub("", sentence).replace("got null", "got None"))
 
 
 def refuse_others(estimator: str, others: Iterable[str]) -> None:
@@ -290,11 +322,12 @@ class PrivateLogisticRegressionCV(TwoClasses):
     def _score_rows(self, features: Array) -> Array:
         return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
-        if not 0.0 < self.validation < 1.0:
-            raise InputError(f"validation: got {self.validation!r}, but a share above 0 and below 1 is wanted.")
-        if not 0.0 < self.radius < math.inf:
-            raise InputError(f"radius: got {self.radius!r}, but a finite number above 0 is wanted.")
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+        limits = (("validation", 1.0, "a share above 0 and below 1"), ("radius", math.inf, "a finite number above 0"))
+        for name, most, wanted in limits:
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0.0 < value < most):
+                raise InputError(f"{name}: got {value!r}, but {wanted} is wanted.")
         n = len(features)
         if n < 2:
             raise InputError(f"X has n_samples = {n}, but at least 2 are wanted: one trains, one validates.")
@@ -321,7 +354,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
         d = features.shape[1]
         intercept = float(tuned.model[d]) if self.fit_intercept else 0.0
         cost = Cost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
-        return Fitted(tuned.model[:d], intercept, cost)
+        return tuned.model[:d], intercept, cost
 
 
 # Scores of the two classes on the scale of probabilities, so that their middle has a logit.
@@ -378,13 +411,8 @@ class PrivateAUCClassifier(TwoClasses):
     classes: Sequence[Any] | None = None
     random_state: Any = None
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
-        share: Any = self.positive_share
-        if share == "empirical":
-            raise InputError(
-                'positive_share: "empirical" is counted without noise. Give a public share, or "released".'
-            )
-        n, d = features.shape
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+        share, (n, d) = self.positive_share, features.shape
         scenario = {
             "title": "PrivateAUCClassifier",
             **({} if seed is None else {"seed": seed}),
@@ -395,7 +423,7 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        done = run_job(build(scenario, data=data))
+        done = run_job(build_for(scenario, data))
         if done.result.has_diverged:
             raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.
@@ -409,4 +437,4 @@ class PrivateAUCClassifier(TwoClasses):
             f"{'' if seed is None else SIMULATED}"
         )
         cost = Cost(done.records, epsilon, budget.delta, statement)
-        return Fitted(x[:d].copy(), float(x[d] - logit(middle)), cost)
+        return x[:d].copy(), float(x[d] - logit(middle)), cost

@@ -143,8 +143,16 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
     usual = {"classes": ("no", "yes"), "random_state": 1, "rounds": 5}
     model = PrivateAUCClassifier(positive_share="released", **usual).fit(features, labels)
     assert model.epsilon_ <= 1.0
-    with pytest.raises(InputError, match="counted without noise"):
+    with pytest.raises(InputError, match=r"^positive_share: a counted share"):
         PrivateAUCClassifier(positive_share="empirical", **usual).fit(features, labels)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_classes_that_are_no_two_labels_are_refused(kind: Any) -> None:
+    features, labels = records(40)
+    for classes in (3, ("yes",), ("no", "no"), ("no", "yes", "maybe")):
+        with pytest.raises(InputError, match=r"classes: got .*, but two different labels are wanted"):
+            kind(classes=classes).fit(features, labels)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +160,11 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
     [
         (PrivateLogisticRegressionCV(validation=1.0), "validation: got 1.0"),
         (PrivateLogisticRegressionCV(radius=0.0), "radius: got 0.0"),
+        (PrivateLogisticRegressionCV(validation=None), "validation: got None"),
+        (PrivateAUCClassifier(rounds=0), "^rounds: got 0"),
+        (PrivateAUCClassifier(step="far"), '^step: got "far"'),
         (PrivateLogisticRegressionCV(epsilon=-1.0), "epsilon is -1.0"),
-        (PrivateAUCClassifier(epsilon=-1.0), "privacy.epsilon: got -1.0"),
-        (PrivateAUCClassifier(rounds=0), "algorithm.rounds: got 0"),
+        (PrivateAUCClassifier(epsilon=-1.0), "^epsilon: got -1.0"),
         (PrivateAUCClassifier(random_state=-3), "random_state: got -3"),
         (PrivateAUCClassifier(random_state="x"), "random_state: got 'x'"),
     ],

@@ -82,10 +82,9 @@ def check(
         >>> found.passed, [row.name for row in found.rows][:4]
         (True, ['conformance', 'row locality', 'neighbours', 'search'])
     """
-    if not isinstance(pairs, int) or pairs < 1:
-        raise InputError(f"pairs: got {pairs!r}, wanted a whole number of at least 1; give for example {PAIRS}.")
-    if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
-        raise InputError(f"rounds: got {rounds!r}, wanted a whole number of at least 1; leave it out for what fits.")
+    for name, number, least in (("pairs", pairs, 1), ("rounds", rounds, 1), ("seed", seed, 0)):
+        if number is not None and (not isinstance(number, int) or number < least):
+            raise InputError(f"{name}: got {number!r}, wanted a whole number of at least {least}; or leave it out.")
     target, c = target_of(what)
     conformance, transcript, repeats = _conformance(target, pairs, rounds)
     case = None

@@ -626,9 +626,10 @@ def test_wrong_names_get_one_sentence(
     assert text.count("\n") == 1
 
 
-def test_the_number_of_pairs_is_checked() -> None:
-    with pytest.raises(InputError, match="pairs"):
-        check("ldp_dsbo", pairs=0)
+@pytest.mark.parametrize(("name", "number"), [("pairs", 0), ("rounds", 0), ("rounds", 1.5), ("seed", -1)])
+def test_the_numbers_of_a_check_are_checked(name: str, number: Any) -> None:
+    with pytest.raises(InputError, match=f"^{name}: got {number}, wanted a whole number of at least"):
+        check("ldp_dsbo", **{name: number})
 
 
 def test_what_check_does_not_try_is_said() -> None:
