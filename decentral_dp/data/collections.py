@@ -26,27 +26,17 @@ from decentral_dp.data.tables import libsvm_names, matrix, parse_libsvm, read_ar
 from decentral_dp.errors import InputError, quoted, quoted_path
 
 CATALOGUE: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("sets.toml").read_text(encoding="utf-8"))
-_PICTURES = {name: table for name, table in CATALOGUE.items() if "image" in table}
+COLLECTIONS: Mapping[str, Any] = {name: table for name, table in CATALOGUE.items() if "image" in table}
 # Collection → (address of the folder where its publisher offers the files, key of problem.files → (file, SHA-256)).
 PUBLISHED: Mapping[str, tuple[str, Mapping[str, tuple[str, str]]]] = {
     name: (table["address"], {key: (file, sha) for key, (file, sha) in table["files"].items()})
-    for name, table in _PICTURES.items()
+    for name, table in COLLECTIONS.items()
 }
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
 DATA_VARIABLE = "DECENTRAL_DP_DATA"
 DIGITS = tuple(range(10))
-
-
-class Collection(NamedTuple):
-    """A data set of images. title: its own name. image: (height, width, channels)."""
-
-    title: str
-    image: tuple[int, int, int]
-
-
-COLLECTIONS = {name: Collection(table["title"], tuple(table["image"])) for name, table in _PICTURES.items()}
 
 
 class _Layout(NamedTuple):
@@ -257,15 +247,16 @@ def _pictures(name: str, declared: Mapping[str, Declared], limit: int | None, ro
     # All are verified before the first is parsed.
     content = {key: read_verified(file, root) for key, file in declared.items()}
     where = {key: f"{file.key}: {file.place!r}" for key, file in declared.items()}
-    image = COLLECTIONS[name].image
+    height, width, channels = COLLECTIONS[name]["image"]
+    image = (height, width, channels)
     train, test = (_cifar_parts if name == "cifar10" else _idx_parts)(content, where, image)
     parts = [_Part(part.pixels[:limit], part.labels[:limit]) for part in (train, test) if part is not None]
-    planes = ("pixel",) if image[2] == 1 else ("red", "green", "blue")
+    planes = ("pixel",) if channels == 1 else ("red", "green", "blue")
     return Dataset(
         features=np.concatenate([part.pixels for part in parts]) / 255.0,
         labels=np.concatenate([part.labels for part in parts]).astype(np.int64),
         classes=DIGITS,
-        feature_names=tuple(f"{p}_{row}_{column}" for p in planes for row, column in np.ndindex(*image[:2])),
+        feature_names=tuple(f"{p}_{row}_{column}" for p in planes for row, column in np.ndindex(height, width)),
         source=name,
         image=image,
         bounds=(0.0, 1.0),
@@ -625,7 +616,7 @@ def substitute_digits(name: str, digits: Dataset) -> Dataset:
 
     Pixels times the declared constant 1/16, so that they are in [0, 1] like those of the absent images.
     """
-    title, (height, width, _) = COLLECTIONS[name].title, digits.image or (8, 8, 1)
+    title, (height, width, _) = COLLECTIONS[name]["title"], digits.image or (8, 8, 1)
     return replace(
         digits,
         features=digits.features / 16.0,
@@ -654,19 +645,13 @@ class Collected(NamedTuple):
     above: float = 0.0
 
 
-COLLECTED: Mapping[str, Collected] = {
-    "a9a": Collected("a9a", "a9a.t", libsvm_names(123)),
-    "ijcnn1": Collected("ijcnn1", "ijcnn1.t", libsvm_names(22)),
-    # The published mean, at which OpenML's data set 823 makes two classes of them.
-    "houses": Collected(
-        "cadata",
-        None,
-        ("income", "age", "rooms", "bedrooms", "population", "households", "latitude", "longitude"),
-        206855.8169,
-    ),
-}
+def _collected(table: Mapping[str, Any]) -> Collected:
+    names = table["names"]
+    named = libsvm_names(names) if isinstance(names, int) else tuple(names)
+    return Collected(table["train"], table.get("test"), named, table.get("above", 0.0))
 
 
+COLLECTED = {name: _collected(table) for name, table in CATALOGUE.items() if "train" in table}
 COLLECTED_CLASSES = (-1, 1)
 
 

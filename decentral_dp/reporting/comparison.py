@@ -10,7 +10,7 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -471,10 +471,8 @@ def _status(run: ComparedRun) -> str:
 
 def _metric_rows(comparison: Comparison) -> ComparisonTable:
     table = comparison.metrics
-    text: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
-        epsilon_text(v) if name == "epsilon_spent" else score_text(v)
-    )
-    rows = [(str(n), [text(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
+    text = dict.fromkeys(table.index, score_text) | {"epsilon_spent": epsilon_text}
+    rows = [(str(n), [text[n](float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
     if rows:
         rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))

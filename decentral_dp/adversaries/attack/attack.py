@@ -231,15 +231,10 @@ def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
         aucs: one of each run, at least one.
         ceiling: the largest expected AUC that a guarantee allows, in [1/2, 1].
 
-    Raises:
-        ValueError: there is no AUC.
-
     Example:
         >>> judge([0.52, 0.55, 0.53], ceiling=0.6).is_above
         False
     """
-    if not aucs:
-        raise ValueError("there is no AUC to judge")
     mean = float(np.mean(aucs))
     interval = Interval(*np.clip(over_seeds(aucs), 0.0, 1.0).tolist()) if len(aucs) > 1 else None
     chance = 1.0
@@ -548,8 +543,8 @@ def _verdict(found: Inference) -> str:
     above = {name: v for name, v in found.verdicts.items() if v.is_above}
     if above:
         return (
-            f"Above the ceiling: {_attacks_text(above)} the lower end of the interval exceeds what {budget} allows. A "
-            f"bug, or a broken guarantee{_caveat(found.verdicts)}."
+            f"Above the ceiling: by {' and by '.join(above)} the lower end of the interval exceeds what {budget} "
+            f"allows. A bug, or a broken guarantee{_caveat(found.verdicts)}."
         )
     if len(found.scores) == 1:
         return "No verdict: one run cannot tell."
@@ -568,12 +563,8 @@ def _on_the_claim(found: Inference) -> str:
     above = {name: v for name, v in found.against_claim.items() if v.is_above}
     if above:
         caveat = _caveat(found.against_claim)
-        return f"Refuted is {claim}: {_attacks_text(above)} the lower end lies above what it implies{caveat}."
+        return f"Refuted is {claim}: by {' and by '.join(above)} the lower end lies above what it implies{caveat}."
     return f"Not refuted is {claim}: no attack's interval lies above what it implies."
-
-
-def _attacks_text(verdicts: Mapping[str, Verdict]) -> str:
-    return f"by {' and by '.join(verdicts)}"
 
 
 def _caveat(verdicts: Mapping[str, Verdict]) -> str:

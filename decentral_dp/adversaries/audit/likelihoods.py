@@ -31,17 +31,18 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
     ±inf where one of the data sets could not have said it. Of a mechanism that is neither Gaussian nor Laplace it is
     that of normal noise: a score like any other, but no likelihood.
     """
-    total = 0.0
-    for key in transcript.releases:
-        if key not in first or key not in second:
-            continue
-        logs = log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key])
-        if np.isneginf(logs[0]) != np.isneginf(logs[1]):
-            return np.inf if np.isneginf(logs[1]) else -np.inf
-        if not np.isneginf(logs[0]):
-            total += logs[0] - logs[1]
+    return sum_of_ratios(
+        (log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key]))
+        for key in transcript.releases
+        if key in first and key in second
+    )
+
+
+def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
+    """Σ (first − second) of log-likelihoods; ±inf where one is impossible, and nothing from where both are."""
+    total = sum(one - other for one, other in logs if not (np.isneginf(one) and np.isneginf(other)))
     # Of a run that overflows nothing is known: it speaks for neither data set.
-    return total if not np.isnan(total) else 0.0
+    return 0.0 if np.isnan(total) else float(total)
 
 
 def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import kstest, norm
 
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, mixture_epsilon
-from decentral_dp.adversaries.audit.likelihoods import Movement, close, log_likelihood, movement
+from decentral_dp.adversaries.audit.likelihoods import Movement, close, log_likelihood, movement, sum_of_ratios
 from decentral_dp.adversaries.audit.neighbours import Neighbours, among_copies, farthest
 from decentral_dp.adversaries.audit.transcripts import Key, Made, Membership, Query, Transcript, replay
 from decentral_dp.bounded import Array, Split
@@ -142,13 +142,11 @@ def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Map
         log of how much likelier the transcript is in the first data set; ±inf where it is impossible in one.
     """
     first, second = replays(neighbours, transcript)
-    total = 0.0
-    for index, keys in _by_index(transcript).items():
-        logs = [_log_mixture(transcript, keys, side, rates.get(index, 1.0)) for side in (first, second)]
-        if np.isneginf(logs[0]) != np.isneginf(logs[1]):
-            return np.inf if np.isneginf(logs[1]) else -np.inf
-        total += 0.0 if np.isneginf(logs[0]) else logs[0] - logs[1]
-    return total if not np.isnan(total) else 0.0
+    rated = [(keys, rates.get(index, 1.0)) for index, keys in _by_index(transcript).items()]
+    return sum_of_ratios(
+        (_log_mixture(transcript, keys, first, rate), _log_mixture(transcript, keys, second, rate))
+        for keys, rate in rated
+    )
 
 
 class Shifts(NamedTuple):

@@ -200,9 +200,9 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     yield Attack("picking whom to hear", "integral", shown, either, both, float("nan"))
 
     for who, shared in (
-        ("shared noise, ring 16", SharedNoise.on_a_ring(16, 0)),
-        ("shared noise, colluder", SharedNoise.on_a_ring(16, 1)),
-        ("zero sum, 2 of 8 tell", SharedNoise.of_zero_sum(8, 2)),
+        ("shared noise, ring 16", SharedNoise.on_a_ring(16, 4.0, 0)),
+        ("shared noise, colluder", SharedNoise.on_a_ring(16, 4.0, 1)),
+        ("zero sum, 2 of 8 tell", SharedNoise.on_a_ring(8, 3.0, 2, all_pairs=True)),
         ("unlike scales, path 6", SharedNoise.on_a_path(6)),
     ):
         shown = counted_mu(*shared.scores(runs, seed), risk)
@@ -257,16 +257,13 @@ class SharedNoise(NamedTuple):
     rounds: int
 
     @classmethod
-    def on_a_ring(cls, agents: int, colluders: int) -> SharedNoise:
-        """Pairs share 4 times the deviation of own noise; the neighbours on one side collude."""
-        network = Network(build("ring", agents).mixing)
-        return cls(PairNoise(4.0, colluders, network), tuple(range(1, 1 + colluders)), 0, 4)
+    def on_a_ring(cls, agents: int, ratio: float, colluders: int, all_pairs: bool = False) -> SharedNoise:
+        """Neighbours, or every two agents, share noise of `ratio` times the deviation of own noise.
 
-    @classmethod
-    def of_zero_sum(cls, agents: int, colluders: int) -> SharedNoise:
-        """Every two agents share 3 times the deviation of own noise."""
-        network = Network(build("ring", agents).mixing)
-        return cls(PairNoise(3.0, colluders, network, all_pairs=True), tuple(range(1, 1 + colluders)), 0, 4)
+        The neighbours on one side collude.
+        """
+        noise = PairNoise(ratio, colluders, Network(build("ring", agents).mixing), all_pairs=all_pairs)
+        return cls(noise, tuple(range(1, 1 + colluders)), 0, 4)
 
     @classmethod
     def on_a_path(cls, agents: int) -> SharedNoise:

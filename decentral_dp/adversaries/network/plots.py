@@ -128,11 +128,15 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 200 else (1.0,), numticks=9))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
     bar.ax.minorticks_off()
-    named = [_cut_name(view.labels[i]) for i in victims]
+    named = [cut_name(view.labels[i], LONGEST_NAME) for i in victims]
     _name_ticks(ax.xaxis, named)
     rows = range(len(view.pairs.observers))
     _name_ticks(
-        ax.yaxis, [_cut_name(view.labels[k]) if view.observes_single_agents else _observer(view, k, "\n") for k in rows]
+        ax.yaxis,
+        [
+            cut_name(view.labels[k], LONGEST_NAME) if view.observes_single_agents else _observer(view, k, "\n")
+            for k in rows
+        ],
     )
     if len(named) > 24 or any(len(name) > 3 for name in named):
         ax.tick_params("x", rotation=90)
@@ -235,11 +239,7 @@ def _observer_words(view: NetworkView) -> str:
 
 def _observer(view: NetworkView, row: int, between: str) -> str:
     """The observer's name, wrapped between words and each part cut off where it is long."""
-    return between.join(_cut_name(line, 30) for line in textwrap.wrap(view.observer(row), 20)[:3])
-
-
-def _cut_name(name: str, most: int = LONGEST_NAME) -> str:
-    return cut_name(name, most)
+    return between.join(cut_name(line, 30) for line in textwrap.wrap(view.observer(row), 20)[:3])
 
 
 def _summary(view: NetworkView) -> str:

@@ -126,9 +126,9 @@ def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified
 # [Σ⁻¹]_vv of two other readers, of a closed form with 6 honest agents, and by hand; data sets are 2 apart in each of 4
 # rounds.
 GAMES = {
-    "ring": (SharedNoise.on_a_ring(16, 0), 0.128712),
-    "colluder": (SharedNoise.on_a_ring(16, 1), 0.220980),
-    "zero_sum": (SharedNoise.of_zero_sum(8, 2), 1.0 / 6.0 + 5.0 / 6.0 / (1.0 + 6.0 * 9.0)),
+    "ring": (SharedNoise.on_a_ring(16, 4.0, 0), 0.128712),
+    "colluder": (SharedNoise.on_a_ring(16, 4.0, 1), 0.220980),
+    "zero_sum": (SharedNoise.on_a_ring(8, 3.0, 2, all_pairs=True), 1.0 / 6.0 + 5.0 / 6.0 / (1.0 + 6.0 * 9.0)),
     "path": (
         SharedNoise.on_a_path(6),
         np.linalg.inv(
