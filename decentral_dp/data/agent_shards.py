@@ -39,7 +39,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.data.columns import ColumnRules, with_rules
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, TextArray, label_key, nearest
+from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key, nearest
 from decentral_dp.data.loaders import load
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
@@ -222,7 +222,6 @@ def _image(given: Any, where: str) -> tuple[int, int, int] | None:
 AGENT = "{agent}"
 # The array of an NPZ shard that nobody but its agent knows.
 SECRET = "secret"
-_ROLES = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +314,7 @@ class AgentShards:
         words = _kinds(found, manifest.agents[agent])
         self._check(agent, path, found, words)
         labels, final = self._scaled_records(self._with_declared_ranges(found))
-        train, validation, test = (np.flatnonzero(words == role) for role in _ROLES)
+        train, validation, test = (np.flatnonzero(words == role) for role in SPLITS)
         return Shards(
             final.features,
             labels,
@@ -374,7 +373,7 @@ class AgentShards:
         )
         if named and found.feature_names != names:
             raise InputError(f"{where} has features of other names, or in another order, than the manifest. {mend}")
-        for role in _ROLES:
+        for role in SPLITS:
             there, wanted = int((words == role).sum()), getattr(manifest.agents[agent], role)
             if there != wanted:
                 raise InputError(f"{where} has {there} {role} records, and the manifest says {wanted}. {mend}")
@@ -412,5 +411,5 @@ def _kinds(found: Dataset, entry: ShardEntry) -> TextArray:
         return found.split
     counts = [entry.train, entry.validation, entry.test]
     # Of a file of another length the last kind has the difference, and its count is refused.
-    words = np.repeat(np.array(_ROLES), counts)[: found.n]
-    return np.concatenate([words, np.full(found.n - words.size, _ROLES[0])])
+    words = np.repeat(np.array(SPLITS), counts)[: found.n]
+    return np.concatenate([words, np.full(found.n - words.size, SPLITS[0])])

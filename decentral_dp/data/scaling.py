@@ -112,12 +112,12 @@ def scale(
     Raises:
         InputError: a specification that is not known, not readable, or not certified.
     """
-    if dataset.ranges and isinstance(spec, str) and spec in ("none", "standard"):
+    if dataset.ranges and spec in ("none", "standard"):
         limits = _of_rules(dataset)
         dataset = replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
-    if isinstance(spec, str) and spec == "none":
+    if spec == "none":
         return dataset
-    if isinstance(spec, str) and spec == "standard":
+    if spec == "standard":
         if certified:
             raise InputError(
                 'problem.scale: "standard" fits a mean and a deviation on the records, so that one replaced record '
@@ -141,7 +141,7 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -
         Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
         declared.
     """
-    unscaled = isinstance(spec, str) and spec in ("none", "standard")
+    unscaled = spec in ("none", "standard")
     if dataset.bounds is not None or (unscaled and not dataset.ranges):
         return {}
     limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec, root=root)
@@ -167,7 +167,8 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
         >>> placeholder_sentence({"age": {"low": 0, "high": 1, "placeholder": True}})[:55]
         'The range of age in problem.scale is still a placeholde'
     """
-    named = [] if not isinstance(spec, Mapping) else [str(k) for k, v in spec.items() if _is_placeholder(v)]
+    table = spec if isinstance(spec, Mapping) else {}
+    named = [str(name) for name, entry in table.items() if isinstance(entry, Mapping) and entry.get("placeholder")]
     parts = []
     if named:
         listed = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
@@ -183,10 +184,6 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
             "public range there."
         )
     return " ".join(parts)
-
-
-def _is_placeholder(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and entry.get("placeholder") is True
 
 
 def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:

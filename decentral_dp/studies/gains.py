@@ -21,7 +21,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
-from decentral_dp.studies.measures import axis_label, label_text, metric_stem, names_of
+from decentral_dp.studies.measures import axis_label, check_measure, label_text, metric_stem
 from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Label, Pair, Study, are_numbers
@@ -69,11 +69,7 @@ def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> No
     variants = known[VARIANT].labels if VARIANT in known else ()
     for gain in study.gains:
         place = f"gains ({gain.name})"
-        if gain.measure not in names_of(study.kind, over_rounds=False):
-            valid = names_of(study.kind, over_rounds=False)
-            raise InputError(
-                f"{place}.measure: {quoted(gain.measure)} is not measured{nearest_of(gain.measure, valid)}."
-            )
+        check_measure(f"{place}.measure", gain.measure, study.kind, over_rounds=False)
         for key, name in (("x", gain.x), ("y", gain.y)):
             if name is not None and (name == VARIANT or name not in known):
                 raise InputError(f"{place}.{key}: {quoted(name)} is no axis of the grid; name a key of it.")

@@ -84,13 +84,13 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
         if name not in (study.measure or names_of(study.kind, over_rounds=False)):
             valid = study.measure or names_of(study.kind, over_rounds=False)
             raise InputError(f"table.columns: {quoted(name)} is no column of this study{nearest_of(name, valid)}.")
-    pivot = study.table.pivot
-    if pivot is not None and pivot not in (valid := [axis.name for axis in axes]):
-        raise InputError(f"table.pivot: {quoted(pivot)} does not vary here{nearest_of(pivot, valid)}.")
+    if study.table.pivot is not None:
+        require_axis("table.pivot", study.table.pivot, [axis.name for axis in axes])
     for claim in study.claims:
         for side in (claim.left, claim.right):
             if isinstance(side, Side):
-                _check(f"claims ({claim.statement}).measure", side.measure, study.kind, side.round is not None)
+                place, over_rounds = f"claims ({claim.statement}).measure", side.round is not None
+                check_measure(place, side.measure, study.kind, over_rounds)
                 _check_round(f"claims ({claim.statement}).round", side.round, study.rounds)
     for plot in study.plots:
         _check_plot(plot, study.kind, [axis.name for axis in axes])
@@ -121,10 +121,17 @@ def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:
         hint = _hint(plot.x, valid) if whole is None else f'; did you mean "{whole}"'
         raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}.")
     for name in plot.measures:
-        _check(f"{place}.y", name, kind, plot.x == "round")
+        check_measure(f"{place}.y", name, kind, plot.x == "round")
 
 
-def _check(place: str, name: str, kind: Split, over_rounds: bool) -> None:
+def require_axis(key: str, name: str, axes: Collection[str]) -> None:
+    """Refuse a name that is no axis of a study. Raises InputError, which begins with the key."""
+    if name not in axes:
+        raise InputError(f"{key}: {quoted(name)} does not vary here{nearest_of(name, sorted(axes))}.")
+
+
+def check_measure(place: str, name: str, kind: Split, over_rounds: bool) -> None:
+    """Refuse what no cell of a study of this kind measures over rounds, or at the end. Raises InputError."""
     if _is_known(name, kind, over_rounds):
         return
     if over_rounds and _is_known(name, kind, over_rounds=False):

@@ -28,7 +28,7 @@ from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
-from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures
+from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
 from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
 from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
@@ -279,9 +279,8 @@ def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
     check_where(plot.where, varied, place)
     names = [axis.name for axis in varied]
     for role in ("lines", "panels", "points"):
-        name = getattr(plot, role)
-        if name is not None and name not in names:
-            raise InputError(f"{place}.{role}: {name!r} does not vary here; name one of {', '.join(names) or 'none'}.")
+        if (name := getattr(plot, role)) is not None:
+            require_axis(f"{place}.{role}", name, names)
     along = plot.points is not None and next(axis for axis in varied if axis.name == plot.points).is_numeric
     if plot.points is not None and ((plot.panels and not along) or plot.x == "round" or plot.x in names):
         raise InputError(

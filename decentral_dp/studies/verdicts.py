@@ -29,7 +29,7 @@ from decentral_dp.studies.intervals import (
     decide,
     spread_text,
 )
-from decentral_dp.studies.measures import is_epsilon
+from decentral_dp.studies.measures import is_epsilon, require_axis
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Cell, Claim, Label, Side, Study, Where
 from decentral_dp.topology import GENERATORS
@@ -148,8 +148,7 @@ def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
     """
     known = {axis.name: axis for axis in axes}
     for name, wanted in where.items():
-        if name not in known:
-            raise InputError(f"{place}.where: {quoted(name)} does not vary here{nearest_of(name, sorted(known))}.")
+        require_axis(f"{place}.where", name, known)
         for label in wanted if isinstance(wanted, list) else [wanted]:
             if label not in known[name].labels:
                 labels = [str(v) for v in known[name].labels]
@@ -165,10 +164,9 @@ def check_claims(study: Study, axes: Sequence[Axis]) -> None:
     for claim in study.claims:
         for side in _sides(claim):
             check_where(side.where, axes, f"claims ({claim.statement})")
-            known = sorted(axis.name for axis in axes if axis.name not in side.where)
-            if side.best is not None and side.best not in known:
-                hint = nearest_of(side.best, known)
-                raise InputError(f"claims ({claim.statement}).best: {quoted(side.best)} does not vary here{hint}.")
+            if side.best is not None:
+                left = [axis.name for axis in axes if axis.name not in side.where]
+                require_axis(f"claims ({claim.statement}).best", side.best, left)
 
 
 def _sides(claim: Claim) -> list[Side]:

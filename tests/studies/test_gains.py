@@ -130,6 +130,11 @@ def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], word
         check(make(gains=[GAIN | changed]))
 
 
+def test_a_gain_is_of_any_measure(make: Make) -> None:
+    for name in ("rounds_to_test_accuracy_0.9", "network_epsilon_distance_2", "consensus_u"):
+        check(make(gains=[GAIN | {"measure": name}]))
+
+
 def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -> None:
     graphs = [{"kind": "ring", "agents": 3}, {"kind": "complete", "agents": 3}]
     grid = {"privacy.epsilon": [1.0, 8.0], "topology": graphs}

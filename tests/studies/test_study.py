@@ -175,7 +175,7 @@ BAD = {
             {"statement": "s", "left": {"measure": "m", "where": {"topology": "rign"}}, "is": "less", "right": 1.0}
         ],
     },
-    "plots (p).lines: 'agents' does not vary": {"plots": [{"name": "p", "y": "m", "lines": "agents"}]},
+    'plots (p).lines: "agents" does not vary': {"plots": [{"name": "p", "y": "m", "lines": "agents"}]},
     "topology varies too": {"grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]},
     "plots.0.name": {"plots": [{"name": "../p", "y": "m"}]},
     'two are called "a"': {"variants": [{"name": "a"}, {"name": "a"}]},
