@@ -211,12 +211,12 @@ def _bounds(content: Mapping[str, Any], where: str) -> tuple[float, float] | Non
     return float(bounds[0]), float(bounds[1])
 
 
-def _image(given: Any, where: str) -> tuple[int, int, int] | None:
-    if given is None:
+def _image(sizes: Any, where: str) -> tuple[int, int, int] | None:
+    if sizes is None:
         return None
-    if not (isinstance(given, list) and len(given) == 3 and all(type(n) is int and n > 0 for n in given)):
+    if not (isinstance(sizes, list) and len(sizes) == 3 and all(type(n) is int and n > 0 for n in sizes)):
         raise InputError(f"{where}: image is [height, width, channels]; mend it.")
-    return given[0], given[1], given[2]
+    return sizes[0], sizes[1], sizes[2]
 
 
 AGENT = "{agent}"
@@ -301,7 +301,7 @@ class AgentShards:
             InputError: the file cannot be read, or is not what the manifest says.
         """
         path, manifest = self.path(agent), self.manifest
-        found = load(
+        dataset = load(
             str(path.absolute()),
             n_agents=len(manifest.agents),
             seed=0,
@@ -311,9 +311,9 @@ class AgentShards:
             features=len(manifest.names) if is_libsvm(path) else None,
             rules=self.rules,
         )
-        words = _kinds(found, manifest.agents[agent])
-        self._check(agent, path, found, words)
-        labels, final = self._scaled_records(self._with_declared_ranges(found))
+        words = _kinds(dataset, manifest.agents[agent])
+        self._check(agent, path, dataset, words)
+        labels, final = self._scaled_records(self._with_declared_ranges(dataset))
         train, validation, test = (np.flatnonzero(words == role) for role in SPLITS)
         return Shards(
             final.features,
@@ -357,21 +357,21 @@ class AgentShards:
             dataset = scale_labels(dataset, self.label_range)
         return dataset.labels, bound_norms(scale(dataset, self.ranges or "none"), self.normalisation)
 
-    def _check(self, agent: int, path: Path, found: Dataset, words: TextArray) -> None:
+    def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
         """Refuse a file that is not what the manifest says. Counts are public; nothing else of it is told."""
         manifest, where = self.manifest, f"problem.data: agent {agent}: {str(path)!r}"
         mend = "Give the file that the manifest was written for, or write the manifest anew."
-        if found.trajectory is not None:
+        if dataset.trajectory is not None:
             raise InputError(f"{where} holds trajectories, and only records can be with their agents. {mend}")
         names = manifest.features(self.rules)
-        if found.features.shape[1] != len(names):
+        if dataset.features.shape[1] != len(names):
             raise InputError(
-                f"{where} has {found.features.shape[1]} features, and the manifest says {len(names)}. {mend}"
+                f"{where} has {dataset.features.shape[1]} features, and the manifest says {len(names)}. {mend}"
             )
         named = path.suffix.lower() in (".csv", ".parquet") and manifest.names != tuple(
             f"x{k}" for k in range(len(manifest.names))
         )
-        if named and found.feature_names != names:
+        if named and dataset.feature_names != names:
             raise InputError(f"{where} has features of other names, or in another order, than the manifest. {mend}")
         for role in SPLITS:
             there, wanted = int((words == role).sum()), getattr(manifest.agents[agent], role)
@@ -405,11 +405,11 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: Column
     return declared_ranges(with_rules(none, rules), spec, root=root)
 
 
-def _kinds(found: Dataset, entry: ShardEntry) -> TextArray:
+def _kinds(dataset: Dataset, entry: ShardEntry) -> TextArray:
     """What each record is for: as the file says, else by its place, train records first."""
-    if found.split is not None:
-        return found.split
+    if dataset.split is not None:
+        return dataset.split
     counts = [entry.train, entry.validation, entry.test]
     # Of a file of another length the last kind has the difference, and its count is refused.
-    words = np.repeat(np.array(SPLITS), counts)[: found.n]
-    return np.concatenate([words, np.full(found.n - words.size, SPLITS[0])])
+    words = np.repeat(np.array(SPLITS), counts)[: dataset.n]
+    return np.concatenate([words, np.full(dataset.n - words.size, SPLITS[0])])

@@ -117,11 +117,11 @@ def _locate(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tu
             raise InputError(
                 f"problem.files.{key}: {name} takes none, only {', '.join(('folder', *layout.files))}; leave it out."
             )
-    wanted = f"either folder, or {layout.files_hint} is wanted" if layout.files_hint else "folder is wanted"
+    needed = f"either folder, or {layout.files_hint} is wanted" if layout.files_hint else "folder is wanted"
     if not places:
-        raise InputError(f"problem.files: got no file, but {wanted}.")
+        raise InputError(f"problem.files: got no file, but {needed}.")
     if "folder" in places and len(places) > 1:
-        raise InputError(f"problem.files: got {', '.join(places)}, but {wanted}; folder is wanted alone.")
+        raise InputError(f"problem.files: got {', '.join(places)}, but {needed}; folder is wanted alone.")
     if "folder" not in places:
         return None, places
     if is_url(places["folder"]):
@@ -168,16 +168,17 @@ def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None)
 
 
 def _with_checksums(
-    found: Mapping[str, Declared], files: Mapping[str, Any] | None, in_folder: bool
+    declared: Mapping[str, Declared], files: Mapping[str, Any] | None, in_folder: bool
 ) -> dict[str, Declared]:
     """With the checksums of problem.files, by file name where they are of a folder, else by key. Raises InputError."""
     sums = (files or {}).get("sha256") or {}
-    names = {key: Path(file.place).name if in_folder else key for key, file in found.items()}
+    names = {key: Path(file.place).name if in_folder else key for key, file in declared.items()}
     for name in sums:
         if name not in names.values():
             raise InputError(f"problem.files.sha256: no file here is called {name!r}; {nearest(name, names.values())}.")
     return {
-        key: file._replace(sha256=str(sums[names[key]])) if names[key] in sums else file for key, file in found.items()
+        key: file._replace(sha256=str(sums[names[key]])) if names[key] in sums else file
+        for key, file in declared.items()
     }
 
 
@@ -486,10 +487,10 @@ def _celeba_features(declared: Declared, names: tuple[str, ...], root: Path | No
     return features
 
 
-def _require_same(found: list[str], names: tuple[str, ...], where: str) -> None:
-    if tuple(found) == names:
+def _require_same(listed: list[str], names: tuple[str, ...], where: str) -> None:
+    if tuple(listed) == names:
         return
-    row = next((k for k, (a, b) in enumerate(zip(found, names, strict=False)) if a != b), min(len(found), len(names)))
+    row = next((k for k, (a, b) in enumerate(zip(listed, names, strict=False)) if a != b), min(len(listed), len(names)))
     raise InputError(
         f"{where} and the list of attributes have different names for image {row + 1}, or one ends before it; give the "
         "same images in the same order."
@@ -545,16 +546,16 @@ def load_femnist(files: Mapping[str, Any] | None, *, n_agents: int, root: Path |
         )
     listed = {str(path): Declared("problem.files.folder", str(path)) for path in (*train, *test)}
     listed = _with_checksums(listed, files, in_folder=True)
-    found, held_out = (_writers([listed[str(path)] for path in paths]) for paths in (train, test))
-    if len(found) < n_agents:
+    written, held_out = (_writers([listed[str(path)] for path in paths]) for paths in (train, test))
+    if len(written) < n_agents:
         raise InputError(
-            f"topology.agents: got {n_agents}, but these files have {len(found)} writers, and each agent wants one at "
-            "least; use fewer agents."
+            f"topology.agents: got {n_agents}, but these files have {len(written)} writers, and each agent wants one "
+            "at least; use fewer agents."
         )
-    number = {name: k for k, name in enumerate(sorted(found))}
+    number = {name: k for k, name in enumerate(sorted(written))}
     for name in sorted(held_out.keys() - number.keys()):
         number[name] = len(number)
-    parts = [(number[name] % n_agents, *part[name]) for part in (found, held_out) for name in sorted(part)]
+    parts = [(number[name] % n_agents, *part[name]) for part in (written, held_out) for name in sorted(part)]
     return Dataset(
         np.concatenate([pixels for _, pixels, _ in parts]),
         np.concatenate([labels for _, _, labels in parts]),

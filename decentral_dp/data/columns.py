@@ -314,8 +314,8 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
     """(n, k) features of one column, and what is wrong with it."""
     if column in rules.categories:
         return _one_hot(cells, column, rules), []
-    given = rules.fill.get(column)
-    filled = math.nan if given is None else given
+    constant = rules.fill.get(column)
+    filled = math.nan if constant is None else constant
     if column in rules.date:
         first, last = rules.dates(column)
         day = _day_number(filled) if isinstance(filled, str) else None

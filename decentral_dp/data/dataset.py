@@ -235,14 +235,14 @@ def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = No
     values, inverse = np.unique(raw, return_inverse=True)
     keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}
     if agents is None:
-        found = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
+        numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
         said = (
             "is no whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
             '{ kind = "column", name = …, agents = […] }'
         )
     else:
-        found, said = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
-    owner = np.array(found, dtype=np.int64)[inverse]
+        numbers, said = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
+    owner = np.array(numbers, dtype=np.int64)[inverse]
     if (owner < 0).any():
         raise InputError(f"{where}, row {int(np.argmax(owner < 0)) + 1} has an agent that {said}.")
     return owner

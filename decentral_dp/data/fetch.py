@@ -95,9 +95,9 @@ def read_verified(declared: Declared, root: Path | None = None) -> bytes:
         raise InputError(f"{key}: {place!r} cannot be fetched, only http, https and local file URLs can; give a path.")
     cached = cache_folder() / sha256.lower()
     if cached.is_file():
-        kept = _local(key, cached)
-        if _sha256(kept) == sha256.lower():
-            return kept
+        content = _local(key, cached)
+        if _sha256(content) == sha256.lower():
+            return content
     content = _verify(_download(declared), declared)
     _store(content, cached, key)
     return content
@@ -126,12 +126,12 @@ def gunzip(content: bytes, where: str) -> bytes:
         raise InputError(f"{where} is a truncated or damaged gzip file ({error}); get it anew.") from error
 
 
-def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> dict[str, bytes]:
+def members(content: bytes, names: Sequence[str], folder: str, where: str) -> dict[str, bytes]:
     """Read members of a tar archive (gzip or plain), by name.
 
     Args:
         content: bytes of the archive.
-        wanted: names, at the archive's top or in `folder`; others are not read.
+        names: names, at the archive's top or in `folder`; others are not read.
         folder: where else they may be.
         where: begins the messages.
 
@@ -152,7 +152,7 @@ def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> d
                         f"{where} has a member {member.name!r}, whose path leads outside of the archive; get the "
                         "archive anew from its publisher."
                     )
-                if path.name not in wanted or str(path.parent) not in (".", folder):
+                if path.name not in names or str(path.parent) not in (".", folder):
                     continue
                 plain = member.isreg() and not member.issparse() and path.name not in contents
                 file = archive.extractfile(member) if plain else None
@@ -166,7 +166,7 @@ def members(content: bytes, wanted: Sequence[str], folder: str, where: str) -> d
         raise
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         raise InputError(f"{where} is no tar archive, or a damaged one ({error}); get it anew.") from error
-    missing = [name for name in wanted if name not in contents]
+    missing = [name for name in names if name not in contents]
     if missing:
         raise InputError(f"{where} has no member {missing[0]!r}; it is truncated or another archive, so get it anew.")
     return contents

@@ -4,7 +4,7 @@ Everything here depends on the seed and on what is public: counts, the declared 
 by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
 order.
 
-A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `roles.split` then
+A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split` then
 cuts every agent's shard into train and validation records.
 
 A rule that deals by label ("by_class", "dirichlet", a function) is different, and the deal is taken as given: the
@@ -13,17 +13,13 @@ That is what agents have who hold records of their own, which such a rule imitat
 covered: who holds a record says something of its label, and so do the numbers of records that agents hold. For a
 replaced label L → L' the following holds all the same, and is tested:
 
-- Roles (train, validation, test) are cut by place before anything is dealt (`roles.cut_roles`): every record keeps its
+- Roles (train, validation, test) are cut by place before anything is dealt (`cut_roles`): every record keeps its
   role, the replaced one included, and so do the numbers of train, validation and test records of all agents together.
 - Of "by_class" and "dirichlet", at most 2(m − 1) other records change their agent, all of the replaced record's role.
   The rule shares out the records of a class, in a public order of places, at public shares S_1 ≤ … ≤ S_(m−1) of their
   number n. One record less moves the cut ⌊S_j·n + 1/2⌋ by 0 or 1 and later records by 1, so that no more than one
   record crosses it; one record more likewise; and L and L' are two classes of m − 1 cuts each.
 - A function is asked once, and where its answer puts the others is its own affair.
-
-What a record is for: testing, training or validation, by the seed, its place, or a column of the data.
-
-No label is read here, no split is stratified, and the indices of every part are in file order.
 """
 
 from __future__ import annotations

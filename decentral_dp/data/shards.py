@@ -177,8 +177,8 @@ def make_shards(
     thinned, by_label = dealt.size < among.size, deals_by_label(partition_spec)
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
-        kept = Roles(*(role[np.isin(role, dealt)] for role in cut))
-        parts = deal(dataset, n_agents, partition_spec, seed, kept, levels)
+        roles = Roles(*(role[np.isin(role, dealt)] for role in cut))
+        parts = deal(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
         parts = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)

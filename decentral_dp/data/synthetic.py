@@ -213,11 +213,11 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
     """Raises InputError where the records, of which a run has some copies, do not fit into this machine."""
-    wanted = 8.0 * (n_agents * records + test_records) * (d + 3)
-    if wanted * _COPIES > machine_memory():
+    needed = 8.0 * (n_agents * records + test_records) * (d + 3)
+    if needed * _COPIES > machine_memory():
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
-            f"test, take {wanted / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
+            f"test, take {needed / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
             f"{machine_memory() / 1e9:.3g} GB. Use fewer records, features or agents."
         )
 
@@ -275,30 +275,30 @@ def construct(
     Raises:
         InputError: first for what the declared classes already exclude, then for what the records do not have.
     """
-    given = {key: value for key, value in table.items() if value is not None}
+    stated = {key: value for key, value in table.items() if value is not None}
     if not dataset.classes:
         raise InputError(
             f"problem.construction: it goes by classes, and the labels of {dataset.source!r} are numbers. Declare "
             "classes, or leave it out."
         )
-    thinning = [key for key in _THINNING if key in given]
-    if not given or len(thinning) > 1:
+    thinning = [key for key in _THINNING if key in stated]
+    if not stated or len(thinning) > 1:
         raise InputError(
             f"problem.construction: got {' and '.join(thinning) or 'nothing'}, but one of positive, share, keep and "
             "tail is wanted, or positive beside one of the others."
         )
-    positive = _positive(dataset, given["positive"]) if "positive" in given else None
-    kept = train
-    if "keep" in given:
-        kept = _keep_last(dataset, given["keep"], train, certified)
-    elif "tail" in given:
-        kept = _keep_tail(dataset, float(given["tail"]), train, seed, certified)
+    positive = _positive(dataset, stated["positive"]) if "positive" in stated else None
+    chosen = train
+    if "keep" in stated:
+        chosen = _keep_last(dataset, stated["keep"], train, certified)
+    elif "tail" in stated:
+        chosen = _keep_tail(dataset, float(stated["tail"]), train, seed, certified)
     if positive is not None:
         labels = np.isin(dataset.labels, positive).astype(np.int64)
         dataset = replace(dataset, labels=labels, classes=(0, 1))
-    if "share" in given:
-        kept = _keep_share(dataset, float(given["share"]), train, seed, certified)
-    return Constructed(replace(dataset, notes=(*dataset.notes, _note(given, kept.size, train.size))), kept)
+    if "share" in stated:
+        chosen = _keep_share(dataset, float(stated["share"]), train, seed, certified)
+    return Constructed(replace(dataset, notes=(*dataset.notes, _note(stated, chosen.size, train.size))), chosen)
 
 
 def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
@@ -395,16 +395,16 @@ def _choose_members(members: IntArray, count: int, n: int, seed: int, k: int) ->
     return order[np.isin(order, members)][:count]
 
 
-def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
+def _note(stated: Mapping[str, Any], kept: int, among: int) -> str:
     parts = []
-    if "positive" in given:
-        parts.append(f"the classes {', '.join(str(label) for label in given['positive'])} are positive")
-    if "share" in given:
-        parts.append(f"positive train records are kept to a share of {given['share']:g} of all")
-    if "keep" in given:
-        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in given['keep'].items())}")
-    if "tail" in given:
-        parts.append(f"classes are kept to shares that fall from 1 to {given['tail']:g}")
+    if "positive" in stated:
+        parts.append(f"the classes {', '.join(str(label) for label in stated['positive'])} are positive")
+    if "share" in stated:
+        parts.append(f"positive train records are kept to a share of {stated['share']:g} of all")
+    if "keep" in stated:
+        parts.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in stated['keep'].items())}")
+    if "tail" in stated:
+        parts.append(f"classes are kept to shares that fall from 1 to {stated['tail']:g}")
     note = f"A construction made these records: {', and '.join(parts)}."
     if kept == among:
         return note

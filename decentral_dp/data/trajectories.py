@@ -1,4 +1,4 @@
-"""Trajectories: records that are whole logged episodes, read from a file or played (`simulated_trajectories`).
+"""Trajectories: records that are whole logged episodes, read from a file or played.
 
 A record is everything that one person did: observations s_0 … s_T in R^d, rewards r_0 … r_{T−1}, and whether s_T is
 terminal, in which case its value is 0 (else the record was cut off there). T, the length, is from 1 to a public L. A
@@ -8,11 +8,9 @@ trajectory is one row of `Dataset.features`, whose label is T:
 
 with zeros for what comes after T. `Dataset.trajectory` is (L, d).
 
-Trajectories that are played: tasks of gymnasium, each with a fixed public policy.
-
-Every trajectory is drawn from its own key of the public seed: replacing one changes no other. Observations are mapped
-to [−1, 1] by declared constants of the environment, and cut there; nothing is fitted on them. What a record is, stands
-in `trajectories`.
+Tasks of gymnasium are played, each with a fixed public policy. Every played trajectory is drawn from its own key of the
+public seed: replacing one changes no other. Observations are mapped to [−1, 1] by declared constants of the
+environment, and cut there; nothing is fitted on them.
 """
 
 from __future__ import annotations

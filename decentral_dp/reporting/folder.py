@@ -189,7 +189,7 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
     """
     if not path.exists():
         return pd.DataFrame()
-    wanted = pa.array(rounds.astype(np.int64))
+    numbers = pa.array(rounds.astype(np.int64))
     try:
         with ParquetFile(path) as file:
             # A run without any release has a ledger without columns.
@@ -197,7 +197,7 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
                 return pd.DataFrame()
             # A mask: filters that are expressions keep memory from part to part.
             parts = (file.read_row_group(k) for k in range(file.num_row_groups))
-            chosen = (part.filter(pc.is_in(part["round"], value_set=wanted)) for part in parts)
+            chosen = (part.filter(pc.is_in(part["round"], value_set=numbers)) for part in parts)
             read = [part for part in chosen if part.num_rows] or [file.schema_arrow.empty_table()]
         ledger: pd.DataFrame = pa.concat_tables(read).unify_dictionaries().to_pandas()
         return ledger

@@ -120,8 +120,8 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
 
     Args:
         study: with its gains.
-        results: of `study_tables.results`.
-        cells: of `study_tables.cell_table`.
+        results: of `tables.results`.
+        cells: of `tables.cell_table`.
 
     Returns:
         Columns: gain, pair, the axes x and y of its gain, name (the measure), n (pairs that ended ok on both sides),

@@ -1,14 +1,8 @@
-"""The measures of a study's cells: their names, and what they mean.
+"""What the cells of a study measure: which names there are, and their words in tables and pictures.
 
-The names of what cells measure, so that a misspelled one is refused before anything is run.
-
-What every measured name of a study means, as `show measures` and the reference print it.
-
-Words for the axes and the legend of a study's pictures.
-
-Words for numbers called ε: certified, provable or neither, and at which δ.
-
-The cells are a table with the columns guarantee, mechanism and delta (see `table.cell_table`).
+A misspelled name is refused before anything is run. Of an ε the words say whether it is certified, provable or neither,
+and at which δ; the cells that they are told of are a table with the columns guarantee, mechanism and delta
+(`tables.cell_table`).
 """
 
 from __future__ import annotations
@@ -101,11 +95,11 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
             )
 
 
-def _check_round(place: str, at: int | None, kept: Literal["last", "all"] | list[int]) -> None:
+def _check_round(place: str, at: int | None, rounds: Literal["last", "all"] | list[int]) -> None:
     """Refuse a round whose values the study does not keep."""
-    if at is None or kept == "all" or (kept != "last" and at in kept):
+    if at is None or rounds == "all" or (rounds != "last" and at in rounds):
         return
-    words = "the end alone" if kept in ("last", []) else f"rounds {', '.join(map(str, kept))}"
+    words = "the end alone" if rounds in ("last", []) else f"rounds {', '.join(map(str, rounds))}"
     raise InputError(
         f'{place}: got {at}, but of {words} the values are kept. Set rounds = "all", or to a list with {at}; leave '
         "round out for the end."
@@ -212,10 +206,10 @@ def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str
                 '"all".'
             )
             continue
-        wanted = [name for name in (plot.x, *plot.measures) if _is_known(name, study.kind, over_rounds=False)]
-        lost = [name for name in wanted if name not in there]
+        named = [name for name in (plot.x, *plot.measures) if _is_known(name, study.kind, over_rounds=False)]
+        lost = [name for name in named if name not in there]
         if plot.name not in drawn:
-            what = ", ".join(map(quoted, lost or wanted))
+            what = ", ".join(map(quoted, lost or named))
             sentences.append(f"plots ({plot.name}): not drawn, for none of its cells has measured {what}.")
         elif lost:
             sentences.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")

@@ -1,10 +1,8 @@
 """A finished study, its page, and its view in a notebook.
 
-The page is one file with its tables, which can be sorted, its pictures, and what it says of its claims. Its pictures
-are drawn once more as narrow as the screen of a telephone. A notebook shows how many cells failed, the claims, the
-means and two pictures.
-
-The pictures of a study as figures to zoom into and to point at, by plotly; the page carries all that they need.
+The page is one file with the study's tables, which can be sorted, its pictures, and the verdicts on its claims. The
+pictures are drawn once more as narrow as the screen of a telephone, and where the study asks for it by plotly, to zoom
+into and to point at. A notebook shows how many cells failed, the claims, the means and two pictures.
 """
 
 from __future__ import annotations
@@ -123,7 +121,7 @@ _WIDE_RATIO = 1.6
 
 
 def study_page(
-    found: Findings,
+    findings: Findings,
     plots: Path,
     interactive: Sequence[Html] = (),
     notes: Sequence[str] = (),
@@ -133,14 +131,14 @@ def study_page(
     """Write the page of a study; it loads nothing from anywhere.
 
     Args:
-        found: the finished study.
+        findings: the finished study.
         plots: folder of its pictures.
         interactive: pictures with scripts, by `interactive_figures`.
         notes: what is taken on the author's word, cell after cell.
         captions: name of a picture → what has to be said of it.
         narrow: name of a picture → the same for a narrow screen.
     """
-    study, cells, table = found.study, found.cells, study_table(found.measurements)
+    study, cells, table = findings.study, findings.cells, study_table(findings.measurements)
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     pictures = [
         _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
@@ -150,11 +148,11 @@ def study_page(
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
         *failures_note(cells),
-        *(tag("p", warning, class_="note warn") for warning in found.warnings),
+        *(tag("p", warning, class_="note warn") for warning in findings.warnings),
         tag("dl", *_tiles(study, cells), class_="tiles"),
         *_guarantee(study, cells, notes),
-        *_gains(found.gain_sentences),
-        *claims_section(found.verdicts),
+        *_gains(findings.gain_sentences),
+        *claims_section(findings.verdicts),
         *([tag("h2", "Pictures"), tag("div", *pictures, class_="figures")] if pictures else []),
         *interactive,
         tag("h2", "Means at the end"),
@@ -213,7 +211,8 @@ def failures_note(cells: pd.DataFrame) -> list[Html]:
 def _gains(gains: Sequence[tuple[str, Sequence[str]]]) -> list[Html]:
     """Where each pair begins to pay."""
     blocks = [
-        tag("div", tag("p", tag("strong", title)), tag("ul", *(tag("li", s) for s in found))) for title, found in gains
+        tag("div", tag("p", tag("strong", title)), tag("ul", *(tag("li", one) for one in sentences)))
+        for title, sentences in gains
     ]
     return [tag("h2", "Gains"), *blocks] if blocks else []
 
@@ -242,22 +241,22 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
 _MOST_PICTURES = 2
 
 
-def study_view(found: Findings) -> str:
+def study_view(findings: Findings) -> str:
     """Markup of a finished study."""
-    study, cells, table = found.study, found.cells, study_table(found.measurements)
+    study, cells, table = findings.study, findings.cells, study_table(findings.measurements)
     ok = int(cells["status"].isin(GOOD).sum())
     parts = [
         tag("h4", study.title or "Study"),
         tag("p", f"{ok} of {len(cells)} cells ended ok; seeds: {len(study.seed_list)}."),
         *failures_note(cells),
-        *(tag("p", warning) for warning in found.warnings),
-        *claims_section(found.verdicts),
+        *(tag("p", warning) for warning in findings.warnings),
+        *claims_section(findings.verdicts),
         html(table, "sortable", _MARKS),
         tag("p", tag("small", table.note)),
     ]
     few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES]})
     titles = {plot.name: plot.title or plot.name for plot in few.plots}
-    drawn = _pictures(found.measurements._replace(study=few))
+    drawn = _pictures(findings.measurements._replace(study=few))
     pictures = [figure(png, titles[name], captioned=False) for name, png in drawn.items()]
     return tag("div", *parts, *pictures).markup
 
@@ -332,21 +331,22 @@ def require_plotly() -> None:
 
 def _figures(plot: Plot, measured: Measured) -> list[Html]:
     """One figure, or one for each panel."""
-    data, found = plot_data(plot, measured, measured.summary), list[Html]()
+    data, figures = plot_data(plot, measured, measured.summary), list[Html]()
     for panel in data.values(plot.panels)[:_MOST_PANELS]:
         part = data.select({} if plot.panels is None else {plot.panels: panel})
         traces = [trace for line in lines_of(part) for trace in _traces(part, line)]
         if any(trace["y"] for trace in traces):
             title = plot.title or plot.name
             title += "" if plot.panels is None else f" ({own_name(plot.panels)}: {panel})"
-            found.append(_figure(f"{plot.name}-{len(found)}", title, traces, _layout(plot, measured.cells)))
-    return found
+            figures.append(_figure(f"{plot.name}-{len(figures)}", title, traces, _layout(plot, measured.cells)))
+    return figures
 
 
 def _figure(name: str, title: str, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Html:
     # Within a script "<" could end it.
-    given = [json.dumps(value, allow_nan=False).replace("<", "\\u003c") for value in (name, traces, layout, _OPTIONS)]
-    call = Html(f"Plotly.newPlot({', '.join(given)});")
+    values = (name, traces, layout, _OPTIONS)
+    arguments = [json.dumps(value, allow_nan=False).replace("<", "\\u003c") for value in values]
+    call = Html(f"Plotly.newPlot({', '.join(arguments)});")
     return tag("figure", tag("figcaption", title), tag("div", id=name), tag("script", call))
 
 

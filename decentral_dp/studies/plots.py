@@ -1,8 +1,6 @@
 """Pictures of a study: means with their confidence intervals over the values of an axis, a measured name, or rounds.
 
-What the pictures of a study say of cells that failed, and of how many cells their means are over.
-
-Below the pictures of a study: what colours and dashes mean, and what the means are over.
+The legend says what colours and dashes mean. The foot says what the means are over, and how many cells failed.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ def mark_failed(
     colour: str,
     cells: pd.DataFrame,
     axes: Sequence[str],
-    found: pd.DataFrame,
+    means: pd.DataFrame,
     placed: Callable[[pd.DataFrame], Array],
 ) -> list[Labels]:
     """Put a cross at the foot where all cells failed, and "3/5" beside the mean of those that ended ok.
@@ -81,16 +79,16 @@ def mark_failed(
         colour: of the line.
         cells: of the line in this panel.
         axes: names of the axes.
-        found: the line's means here.
+        means: the line's means here.
         placed: labels of combinations → their places along x.
 
     Returns:
         The combinations that failed and have no place, since what x measures is not known of them.
     """
-    means = {tuple(row[a] for a in axes): row for row in found.to_dict("records")}
+    by_labels = {tuple(row[a] for a in axes): row for row in means.to_dict("records")}
     unplaced = []
     for labels, (total, failed) in counts_of(cells, axes).items():
-        row = means.get(labels)
+        row = by_labels.get(labels)
         if row is not None and (row["n"] == total or not math.isfinite(row["mean"])):
             continue
         at = float(placed(pd.DataFrame([labels], columns=list(axes)))[0]) if failed else math.nan
@@ -573,11 +571,11 @@ def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> l
 def _coincidences(alike: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[str]) -> list[str]:
     """Sentences on the lines that coincide, in all panels or in some."""
     where: dict[tuple[str, ...], list[str]] = {}
-    for names, panel in ((n, panel) for found, panel in zip(alike, panels, strict=True) for n in found):
+    for names, panel in ((n, panel) for panels_of, panel in zip(alike, panels, strict=True) for n in panels_of):
         where.setdefault(names, []).append(panel)
     return [
-        f"These coincide: {', '.join(names)}" + ("" if len(found) == len(panels) else f" ({', '.join(found)})")
-        for names, found in where.items()
+        f"These coincide: {', '.join(names)}" + ("" if len(panels_of) == len(panels) else f" ({', '.join(panels_of)})")
+        for names, panels_of in where.items()
     ]
 
 
@@ -586,7 +584,7 @@ def lines_of(data: PlotData, groups: Sequence[Mapping[str, Label]] = ({},)) -> l
 
     Markers tell apart the `groups`, where it is more than one combination.
     """
-    plot, values, coloured, found = data.plot, data.values(data.plot.lines), data.plot.lines is not None, []
+    plot, values, coloured, lines = data.plot, data.values(data.plot.lines), data.plot.lines is not None, []
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values):
             hue, place = (k, m) if coloured else (m, 0)
@@ -599,8 +597,8 @@ def lines_of(data: PlotData, groups: Sequence[Mapping[str, Label]] = ({},)) -> l
             for t, labels in enumerate(groups):
                 also = ", ".join(f"{metric_stem(axis)} {label_text(label)}" for axis, label in labels.items())
                 shape = marker if len(groups) == 1 else MARKERS[t]
-                found.append(Line(name, measure, where | dict(labels), colour, shape, dash, fill, also))
-    return found
+                lines.append(Line(name, measure, where | dict(labels), colour, shape, dash, fill, also))
+    return lines
 
 
 def rows_of(means: pd.DataFrame, line: Line) -> pd.DataFrame:
@@ -619,20 +617,20 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
         # Side by side, so that the bars of one value do not hide each other.
         aside = (k + 0.5) / len(lines) - 0.5
 
-        def x_positions(found: pd.DataFrame, aside: float = aside) -> Array:
-            x = positions(part, found, categories)
+        def x_positions(points: pd.DataFrame, aside: float = aside) -> Array:
+            x = positions(part, points, categories)
             if categories is not None:
                 return x + 0.5 * aside
             if plot.x not in axes or not barred:
                 return x
             return x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * span
 
-        found = rows_of(part.means, line)
-        if len(found):
-            _draw_line(ax, line, found, x_positions(found), data.is_joined, band=data.over_rounds)
+        points = rows_of(part.means, line)
+        if len(points):
+            _draw_line(ax, line, points, x_positions(points), data.is_joined, band=data.over_rounds)
         own = select(part.cells, line.where)
         if not data.over_rounds:
-            unplaced += mark_failed(ax, line.colour, own, list(axes), found, x_positions)
+            unplaced += mark_failed(ax, line.colour, own, list(axes), points, x_positions)
         elif is_lost(own):
             # Over rounds it has no place among them: at the foot, on the right.
             _cross(ax, 0.98 - 0.035 * k, line.colour, ax.transAxes)
@@ -658,25 +656,25 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
     return unplaced
 
 
-def positions(part: PlotData, found: pd.DataFrame, categories: Sequence[Label] | None) -> Array:
+def positions(part: PlotData, rows: pd.DataFrame, categories: Sequence[Label] | None) -> Array:
     """(k,) where a line's points are: rounds, the numbers or places of an axis, or the means of a measured name."""
     x = part.plot.x
     if categories is not None:
-        return np.array([categories.index(v) for v in found[x]], dtype=np.float64)
+        return np.array([categories.index(v) for v in rows[x]], dtype=np.float64)
     if part.over_rounds or x in part.axes:
-        return found[x].to_numpy(dtype=np.float64)
+        return rows[x].to_numpy(dtype=np.float64)
     named = part.means[part.means["name"] == x]
     by = list(part.axes)
     means = {tuple(row[a] for a in by): row["mean"] for row in named.to_dict("records")}
     return np.array(
-        [means.get(tuple(row[a] for a in by), math.nan) for row in found.to_dict("records")], dtype=np.float64
+        [means.get(tuple(row[a] for a in by), math.nan) for row in rows.to_dict("records")], dtype=np.float64
     )
 
 
-def _draw_line(ax: Axes, line: Line, found: pd.DataFrame, x: Array, joined: bool, band: bool) -> None:
+def _draw_line(ax: Axes, line: Line, means: pd.DataFrame, x: Array, joined: bool, band: bool) -> None:
     order = np.argsort(x, kind="stable")
-    x, mean = x[order], found["mean"].to_numpy()[order]
-    low, high = found["low"].to_numpy()[order], found["high"].to_numpy()[order]
+    x, mean = x[order], means["mean"].to_numpy()[order]
+    low, high = means["low"].to_numpy()[order], means["high"].to_numpy()[order]
     finite = np.isfinite(mean)
     marker = "none" if joined and finite.sum() > 25 else line.marker
     dash = line.dash if joined else "none"

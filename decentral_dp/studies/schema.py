@@ -1,7 +1,4 @@
-"""The tables of a study file.
-
-Cells of a study: every combination of the axes, for every seed, as the content of a scenario.
-"""
+"""The tables of a study file, and its cells: every combination of the axes, for every seed, as a scenario's content."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""The tables of a study.
+"""The tables of a study: every measured value, means with intervals over the seeds, and these means in words.
 
-The table of a study in words: one row per combination, with how many of its cells ended ok, and its means.
-
-Printed on the terminal and on the page, and written as Markdown and LaTeX.
-
-The tables of a study: every measured value, and means with confidence intervals over the seeds.
+The table in words has one row per combination: how many of its cells ended ok, and its means. The terminal and the page
+print it, and it is written as Markdown and LaTeX.
 """
 
 from __future__ import annotations
@@ -64,9 +61,9 @@ def results(
         for name in sorted(filter(measures.is_to, asked)):
             add(which, record["round"], True, name, measures.first_reaching(name, record["curves"]))
         for name, (at, values) in record["curves"].items():
-            wanted = set(at if rounds == "all" else cuts_of(rounds, max(at, default=0)))
+            shown = set(at if rounds == "all" else cuts_of(rounds, max(at, default=0)))
             for round_, stored in zip(at, values, strict=True):
-                if round_ in wanted:
+                if round_ in shown:
                     add(which, round_, False, name, stored)
     frame = pd.DataFrame(columns)
     of = frame.pop("which").to_numpy(dtype=np.int64)
@@ -222,9 +219,9 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, in_wor
     rows, keys = [], []
     for labels, part in parts.items():
         values = [known.get((*labels, column)) for column in columns]
-        given = [*map(measures.label_text if in_words else str, labels), *(stated[name][labels] for name in stated)]
-        given += [success_text(part)] if lost else []
-        rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(values, columns, strict=True))])
+        texts = [*map(measures.label_text if in_words else str, labels), *(stated[name][labels] for name in stated)]
+        texts += [success_text(part)] if lost else []
+        rows.append([*texts, *(_mean(row, c, part, c in ends) for row, c in zip(values, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in values]

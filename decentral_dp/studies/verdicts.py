@@ -1,7 +1,7 @@
 """Claims of a study, compared with what was measured.
 
 Every combination of the axes that neither side fixes is decided by itself, by differences over the seeds that both
-sides have (`differences.decide`).
+sides have (`intervals.decide`).
 """
 
 from __future__ import annotations
@@ -147,9 +147,9 @@ def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
         InputError: the message has the nearest one.
     """
     known = {axis.name: axis for axis in axes}
-    for name, wanted in where.items():
+    for name, labels in where.items():
         require_axis(f"{place}.where", name, known)
-        for label in wanted if isinstance(wanted, list) else [wanted]:
+        for label in labels if isinstance(labels, list) else [labels]:
             if label not in known[name].labels:
                 labels = [str(v) for v in known[name].labels]
                 raise InputError(f"{place}.where.{name}: {quoted(label)} is no value{nearest_of(str(label), labels)}.")
@@ -181,8 +181,8 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
         >>> select(table, {"topology": ["ring", "star"]})["topology"].tolist()
         ['ring', 'star']
     """
-    for name, wanted in where.items():
-        frame = frame[frame[name].isin(wanted if isinstance(wanted, list) else [wanted])]
+    for name, labels in where.items():
+        frame = frame[frame[name].isin(labels if isinstance(labels, list) else [labels])]
     return frame
 
 
@@ -232,7 +232,7 @@ def verdict(
         claim: of the study.
         study: its kind, seeds and confidence.
         summary: means with intervals.
-        counted: the values that they are means of, of `study_tables.rows_of_means`.
+        counted: the values that they are means of, of `tables.rows_of_means`.
         axes: what varied.
         fixed: combinations whose prices no seed enters, of `find_seedless`.
     """
@@ -277,8 +277,8 @@ def _missing_words(claim: Claim, left: Sequence[Point]) -> str:
     sides = _sides(claim)
     side = sides[-1] if any(not math.isnan(point.mean) for point in left) else sides[0]
     where = ", ".join(
-        f"{name} {' or '.join(map(str, wanted)) if isinstance(wanted, list) else wanted}"
-        for name, wanted in side.where.items()
+        f"{name} {' or '.join(map(str, labels)) if isinstance(labels, list) else labels}"
+        for name, labels in side.where.items()
     )
     when = "" if side.round is None else f" at round {side.round}"
     return f"nothing was compared: there is no {side.measure}{when}{f' of {where}' if where else ''}"
@@ -319,8 +319,8 @@ def _best(points: Sequence[Point], axis: str) -> list[Point]:
 
 
 def _labels_left(axis: Axis, where: Where) -> Sequence[Label]:
-    wanted = where.get(axis.name, list(axis.labels))
-    return [label for label in axis.labels if label in (wanted if isinstance(wanted, list) else [wanted])]
+    labels = where.get(axis.name, list(axis.labels))
+    return [label for label in axis.labels if label in (labels if isinstance(labels, list) else [labels])]
 
 
 def _margin(claim: Claim, one: Point, other: Point) -> float:

@@ -1,13 +1,8 @@
-"""Whose records are compared in a run: train records, the members, with held-out test records, the others.
+"""Membership inference against runs of one scenario: an AUC with its interval, beside the ceiling that ε sets.
 
-A ceiling of `privacy.auc_bounds.within_run` is about members and others that could have changed places. Where they
-could not, an attack tells their difference as groups, of which a guarantee for records says nothing: that is refused.
-
-Membership inference against runs of one scenario: repetitions, verdicts, and the sentences and file of their result.
-
-What an attack on runs found: its sentences, and the file with all numbers.
-
-Runs of one scenario, as many as an interval needs, and what their AUCs say beside a ceiling.
+The train records of a run, the members, are compared with its held-out test records, the others. A ceiling of
+`privacy.auc_bounds.within_run` is about members and others that could have changed places. Where they could not, an
+attack tells them apart as groups, of which a guarantee for records says nothing: that is refused.
 
 One run's AUC moves with its noise, and with who happened to be held out: pairs of one run share both, and a thousand of
 them are no thousand observations. So the scenario is repeated with fresh noise and another split, and the interval is
@@ -86,8 +81,8 @@ def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
         InputError: as `require_attackable`; or values that are missing, or not of this job.
     """
     require_attackable(job)
-    wanted = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
-    for name, width in wanted.items():
+    widths = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
+    for name, width in widths.items():
         if name not in published:
             raise InputError(
                 f"attack: {job.scenario.algorithm.kind} publishes no {name}, and without it {job.scenario.problem.kind}"
@@ -98,7 +93,7 @@ def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
                 f"attack: the published {name} has shape {published[name].shape}, and the scenario beside it makes "
                 f"{width} numbers of it. Give a run folder as it was written, with the data as they were."
             )
-    model = {name: published[name].mean(axis=0) for name in wanted}
+    model = {name: published[name].mean(axis=0) for name in widths}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
     members = pool(agents)[0]
     others = type(members)(*(job.test or ()))
@@ -420,12 +415,12 @@ def _read_scores(stored: Any) -> AttackScores:
     return AttackScores(int(members), int(others), {str(name): number(value) for name, value in auc.items()})
 
 
-def _attack(given: Sequence[RunFolder], k: int) -> AttackScores:
-    """Attack the run of this number: those given come first, then repetitions."""
-    if k < len(given):
-        with refuse_damaged(given[k].folder, "attack"):
-            return attack_run(given[k].job, given[k].published)
-    done = run_job(build(repetition(given[0].job.scenario, k)))
+def _attack(folders: Sequence[RunFolder], k: int) -> AttackScores:
+    """Attack the run of this number: those of folders come first, then repetitions."""
+    if k < len(folders):
+        with refuse_damaged(folders[k].folder, "attack"):
+            return attack_run(folders[k].job, folders[k].published)
+    done = run_job(build(repetition(folders[0].job.scenario, k)))
     return attack_run(done.simulation(), done.published)
 
 
@@ -481,10 +476,10 @@ def _seed(purpose: str, base: int, number: int) -> int:
     return int.from_bytes(blake2b(f"attack {purpose} {base} {number}".encode(), digest_size=6).digest(), "big")
 
 
-def _require_alike(given: Sequence[RunFolder]) -> None:
+def _require_alike(folders: Sequence[RunFolder]) -> None:
     """Refuse several runs that are no repetitions of one another."""
-    for k, one in enumerate(given):
-        for other in given[:k]:
+    for k, one in enumerate(folders):
+        for other in folders[:k]:
             if _content(one.job.scenario) != _content(other.job.scenario):
                 raise InputError(
                     f"attack: {one.folder} and {other.folder} are runs of different scenarios, and their AUCs have no "
@@ -512,20 +507,20 @@ def _content(s: Scenario) -> dict[str, Any]:
 _CHANCE_LEVEL = 0.05
 
 
-def sentences(found: Inference) -> list[str]:
+def sentences(inference: Inference) -> list[str]:
     """What the numbers say, and do not."""
-    out = [_verdict(found)]
-    scored = found.scores[0]
-    if scored.members + scored.nonmembers < found.eligible:
+    out = [_verdict(inference)]
+    scored = inference.scores[0]
+    if scored.members + scored.nonmembers < inference.eligible:
         out.append(
-            f"Of {found.eligible} records {scored.members + scored.nonmembers} are scored, drawn by a public key: an "
-            "AUC is an estimate of that of all."
+            f"Of {inference.eligible} records {scored.members + scored.nonmembers} are scored, drawn by a public key: "
+            "an AUC is an estimate of that of all."
         )
-    if found.claimed is not None:
-        out.append(_on_the_claim(found))
-    if found.epsilon == float("inf"):
+    if inference.claimed is not None:
+        out.append(_on_the_claim(inference))
+    if inference.epsilon == float("inf"):
         out.append("No finite ε is certified here, so no AUC contradicts the certificate.")
-    if len(found.scores) == 1:
+    if len(inference.scores) == 1:
         out.append(
             "There is no interval of one run: its AUC moves with its noise and with who is held out, which all its "
             "pairs share. Give --runs 10 for fresh noise and another split in each."
@@ -538,31 +533,31 @@ def sentences(found: Inference) -> list[str]:
     return out
 
 
-def _verdict(found: Inference) -> str:
-    budget = f"ε = {epsilon_text(found.epsilon)} at δ = {delta_text(found.delta)}"
-    above = {name: v for name, v in found.verdicts.items() if v.is_above}
+def _verdict(inference: Inference) -> str:
+    budget = f"ε = {epsilon_text(inference.epsilon)} at δ = {delta_text(inference.delta)}"
+    above = {name: v for name, v in inference.verdicts.items() if v.is_above}
     if above:
         return (
             f"Above the ceiling: by {' and by '.join(above)} the lower end of the interval exceeds what {budget} "
-            f"allows. A bug, or a broken guarantee{_caveat(found.verdicts)}."
+            f"allows. A bug, or a broken guarantee{_caveat(inference.verdicts)}."
         )
-    if len(found.scores) == 1:
+    if len(inference.scores) == 1:
         return "No verdict: one run cannot tell."
-    if found.ceiling >= 1.0:
+    if inference.ceiling >= 1.0:
         return f"No verdict: {budget} allows every AUC."
     if all(
-        v.interval is not None and v.interval.high >= 1.0 and v.interval.low <= 0.5 for v in found.verdicts.values()
+        v.interval is not None and v.interval.high >= 1.0 and v.interval.low <= 0.5 for v in inference.verdicts.values()
     ):
         return "No verdict: the intervals are too wide to tell. Take more --runs."
     return f"Within: no attack's interval lies above what {budget} allows."
 
 
-def _on_the_claim(found: Inference) -> str:
-    said, at, _ = found.claimed if found.claimed is not None else (0.0, 0.0, 0.0)
+def _on_the_claim(inference: Inference) -> str:
+    said, at, _ = inference.claimed if inference.claimed is not None else (0.0, 0.0, 0.0)
     claim = f"the claim, ε = {epsilon_text(said)}" + (f" at δ = {delta_text(at)}" if at else "")
-    above = {name: v for name, v in found.against_claim.items() if v.is_above}
+    above = {name: v for name, v in inference.against_claim.items() if v.is_above}
     if above:
-        caveat = _caveat(found.against_claim)
+        caveat = _caveat(inference.against_claim)
         return f"Refuted is {claim}: by {' and by '.join(above)} the lower end lies above what it implies{caveat}."
     return f"Not refuted is {claim}: no attack's interval lies above what it implies."
 
@@ -578,32 +573,32 @@ def _caveat(verdicts: Mapping[str, Verdict]) -> str:
     )
 
 
-def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
+def summary(inference: Inference, folders: Sequence[Path]) -> dict[str, Any]:
     """List what was found, as the file of an attack has it.
 
     Args:
-        found: by `infer`.
+        inference: by `infer`.
         folders: of the runs that were given.
 
     Returns:
         Keys with JSON values; infinite numbers are floats, which `write` turns to "inf".
     """
     claim = None
-    if found.claimed is not None:
-        claim = dict(zip(("epsilon", "delta", "ceiling"), found.claimed, strict=True))
+    if inference.claimed is not None:
+        claim = dict(zip(("epsilon", "delta", "ceiling"), inference.claimed, strict=True))
     return {
-        "title": found.scenario.title,
+        "title": inference.scenario.title,
         "folders": [str(folder) for folder in folders],
-        "guarantee": found.scenario.privacy.guarantee,
+        "guarantee": inference.scenario.privacy.guarantee,
         "game": "within one run, members and others exchangeable, one record replaced",
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "ceiling": found.ceiling,
+        "epsilon": inference.epsilon,
+        "delta": inference.delta,
+        "ceiling": inference.ceiling,
         "claimed": claim,
-        "runs": len(found.scores),
-        "runs_given": found.folders_given,
-        "members": found.scores[0].members,
-        "others": found.scores[0].nonmembers,
+        "runs": len(inference.scores),
+        "runs_given": inference.folders_given,
+        "members": inference.scores[0].members,
+        "others": inference.scores[0].nonmembers,
         "confidence": 0.95,
         "attacks": {
             name: {
@@ -612,25 +607,25 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
                 "high": None if verdict.interval is None else verdict.interval.high,
                 "above_ceiling": verdict.is_above,
                 "chance_at_most": verdict.chance,
-                "above_claim": found.against_claim[name].is_above if found.claimed is not None else None,
-                "each": [one.auc[name] for one in found.scores],
+                "above_claim": inference.against_claim[name].is_above if inference.claimed is not None else None,
+                "each": [one.auc[name] for one in inference.scores],
             }
-            for name, verdict in found.verdicts.items()
+            for name, verdict in inference.verdicts.items()
         },
-        "verdict": "above" if found.broken else "none" if len(found.scores) == 1 else "within",
-        "sentences": sentences(found),
+        "verdict": "above" if inference.broken else "none" if len(inference.scores) == 1 else "within",
+        "sentences": sentences(inference),
     }
 
 
-def write(found: Inference, folders: Sequence[Path], out: Path) -> None:
+def write(inference: Inference, folders: Sequence[Path], out: Path) -> None:
     """Write the file of an attack.
 
     Args:
-        found: by `infer`.
+        inference: by `infer`.
         folders: of the runs that were given.
         out: JSON file, put in place whole.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_json(out, summary(found, folders))
+    write_json(out, summary(inference, folders))

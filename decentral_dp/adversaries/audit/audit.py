@@ -1,10 +1,8 @@
 """Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
 
-`neighbours` finds two data sets that differ in one record, `transcripts` what is seen of a run in either,
-`likelihoods` and `distinguishing_bounds` what that shows. Every audit plays against itself as well: between two equal
-data sets nothing must be shown.
-
-What an audit found, and sentences about it.
+`neighbours` finds two data sets that differ in one record, `transcripts` what is seen of a run in either, and
+`likelihoods` and `bounds` what that shows. Every audit plays against itself as well: between two equal data sets
+nothing must be shown.
 """
 
 from __future__ import annotations
@@ -264,11 +262,11 @@ def resume_audit(out: Path, request: Any, progress: ProgressCallback | None = No
     return shown
 
 
-def write_ends(found: AuditResult, ends: Ends) -> Iterator[Path]:
+def write_ends(audit: AuditResult, ends: Ends) -> Iterator[Path]:
     """Write what a finished audit is written to besides its file.
 
     Args:
-        found: what was shown.
+        audit: what was shown.
         ends: where it goes.
 
     Returns:
@@ -281,12 +279,12 @@ def write_ends(found: AuditResult, ends: Ends) -> Iterator[Path]:
         # matplotlib is slow to import and only drawing needs it.
         from decentral_dp.adversaries.audit.plot import write_curve
 
-        yield write_curve(found, ends.curve)
+        yield write_curve(audit, ends.curve)
     if ends.run is not None:
         from decentral_dp.reporting.page import write_report
 
         result = read_result(ends.run)
-        write_json(ends.run / "result.json", {**result.content, "audit": found.to_dict()})
+        write_json(ends.run / "result.json", {**result.content, "audit": audit.to_dict()})
         with refuse_damaged(ends.run, "audit"):
             page = write_report(ends.run)
         yield page

@@ -1,9 +1,8 @@
-"""Laws of random choices, as probabilities of finitely many points: what an observer who knows all records computes.
+"""Laws of random choices, as probabilities of finitely many points, and ε(δ) from the laws of privacy losses.
 
-ε(δ) from the laws of privacy losses, rounded toward less: what releases show at the least.
-
-The losses of independent releases add up. Each is rounded down to one grid, their sum is found by Fourier transforms,
-and whatever is cut off is taken for nothing, so that δ(ε) is never overstated.
+An observer who knows all records computes both. ε(δ) is rounded toward less: what releases show at the least. The
+losses of independent releases add up. Each is rounded down to one grid, their sum is found by Fourier transforms, and
+whatever is cut off is taken for nothing, so that δ(ε) is never overstated.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Releases on samples: likelihoods over the coin that decides whether the victim's record was drawn.
+"""Laws of the privacy loss of a whole transcript, and likelihoods of releases on samples.
 
-Given the transcript so far and how the others were drawn, the releases of one index are those with the record, with
-probability q, or those without it. So the likelihood of a transcript is
+A coin decides whether the victim's record was drawn. Given the transcript so far and how the others were drawn, the
+releases of one index are those with the record, with probability q, or those without it. So the likelihood of a
+transcript is
 
     Π_t ((1 − q_t)·L_t(without) + q_t·L_t(with)),
 
 if no coin is remembered beyond its index. Whether that is so is tried: coins that differ from index to index must give
 the queries with the record, or those without it, at each of them.
-
-Laws of the loss of a whole transcript, where one transcript is enough to know them.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ In a batch of fixed size somebody else has the place of a record that is not dra
 reached where that one is like the replaced record of one data set: `among_copies` makes all others copies of it. A
 guarantee is for all data sets, so that an audit may choose the other records, too.
 
-`extreme_pairs` searches for something else: floats of every size that break a component's own bound, on made-up data
-sets that are replaced whole. Here a job is given, and both records must be such that its own loading would let through.
+`simulation.probing.pairs` searches for something else: floats of every size that break a component's own bound, on
+made-up data sets that are replaced whole. Here a job is given, and both records must be such that its own loading
+would let through.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def farthest(job: Job, seed_root: bytes) -> Neighbours:
     best: tuple[float, Neighbours] = (-1.0, Neighbours(keyed, keyed, victim, "train"))
     for split in SPLITS:
         if split in job.records and len(job.records[split]) > victim and len(job.records[split][victim][0]):
-            best = max(best, _farthest_of(keyed, victim, split, transcript), key=lambda found: found[0])
+            best = max(best, _farthest_of(keyed, victim, split, transcript), key=lambda one: one[0])
     return best[1]
 
 

@@ -2,15 +2,13 @@
 
 m records are replaced by canaries: invented rows with one of two labels, by a fair coin each. After one run an attacker
 guesses the coins of the r canaries whose two losses are farthest apart. How many may be right follows from what one
-replaced record may cost, for the coins are independent, and any of them alone is one replaced record
-(`one_run_bounds`). Where all releases are Gaussian and read every record, that is a curve G_μ, and the largest μ that
-is refuted is turned to ε at δ. Elsewhere it is (ε, δ) alone.
+replaced record may cost, for the coins are independent, and any of them alone is one replaced record. Where all
+releases are Gaussian and read every record, that is a curve G_μ, and the largest μ that is refuted is turned to ε at δ.
+Elsewhere it is (ε, δ) alone.
 
-Bounds on the number of right guesses in one run, under (ε, δ) and under any trade-off curve.
-
-m fair coins are tossed, and each decides one record. A mechanism runs once. From its output alone an attacker guesses r
-of the coins, of its own choice; V of these guesses are right. How large V may be follows from the guarantee of a single
-record, since the coins are independent.
+The bounds on the number of right guesses are these. m fair coins are tossed, and each decides one record. A mechanism
+runs once. From its output alone an attacker guesses r of the coins, of its own choice; V of these guesses are right.
+How large V may be follows from the guarantee of a single record, since the coins are independent.
 
 Under (ε, δ) (Steinke, Nasr & Jagielski, NeurIPS 2023, Theorem 5.2):
 
@@ -237,12 +235,12 @@ class Shown(NamedTuple):
     plain: float
 
 
-def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> Shown:
+def shown_in_one_run(job: Job, number: int, root: bytes, risk: float) -> Shown:
     """Show an ε by guessing the coins of canaries from one run.
 
     Args:
         job: of a trusted coordinator on a minimax problem.
-        wanted: how many canaries.
+        number: how many canaries.
         root: of their rows, their coins and the noise of the run.
         risk: one less the confidence.
 
@@ -252,7 +250,7 @@ def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> Shown:
     Raises:
         InputError: where a record cannot be asked about, and for too few canaries or too many.
     """
-    job, canaries = plant(job, wanted, root)
+    job, canaries = plant(job, number, root)
     scores = _scores(job, _with_canaries(job, canaries), canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
     other = _coins(root, "null", canaries.coins.size)
@@ -265,12 +263,12 @@ def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> Shown:
     )
 
 
-def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
+def plant(job: Job, number: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Canaries]:
     """Invent canaries for a job, and toss their coins.
 
     Args:
         job: of a trusted coordinator on a minimax problem.
-        wanted: how many canaries.
+        number: how many canaries.
         root: of their rows and their coins.
 
     Returns:
@@ -286,23 +284,23 @@ def plant(job: Job, wanted: int, root: bytes) -> tuple[CoordinatorMinimaxJob, Ca
         )
     shards = job.shards
     counts = np.array([len(records[0]) for records in job.records["train"]])
-    if not FEWEST_CANARIES <= wanted <= counts.sum() // 2:
+    if not FEWEST_CANARIES <= number <= counts.sum() // 2:
         raise InputError(
-            f"audit: got {wanted} canaries; wanted {FEWEST_CANARIES} or more, and at most {counts.sum() // 2}, half of "
+            f"audit: got {number} canaries; wanted {FEWEST_CANARIES} or more, and at most {counts.sum() // 2}, half of "
             "the train records."
         )
     generator = Streams(root, "canaries", [0]).generator(0, 0, tag("rows"))
-    flat = np.sort(generator.choice(int(counts.sum()), wanted, replace=False))
+    flat = np.sort(generator.choice(int(counts.sum()), number, replace=False))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     agents = np.searchsorted(starts, flat, side="right") - 1
     place = np.stack([agents, flat - starts[agents]], axis=1)
     there = np.concatenate([np.asarray(part) for part in shards.train])
     size = float(np.linalg.norm(shards.features[there].reshape(there.size, -1), axis=1).max()) or 1.0
-    rows = generator.normal(size=(wanted, *shards.features.shape[1:]))
-    rows *= size / np.linalg.norm(rows.reshape(wanted, -1), axis=1).reshape(-1, *[1] * (rows.ndim - 1))
+    rows = generator.normal(size=(number, *shards.features.shape[1:]))
+    rows *= size / np.linalg.norm(rows.reshape(number, -1), axis=1).reshape(-1, *[1] * (rows.ndim - 1))
     labels = np.unique(np.asarray(shards.labels, dtype=np.float64)[there])
-    pair = [job.problem.prepare(rows, np.full(wanted, label), job.clip.norm) for label in (labels[0], labels[-1])]
-    return job, Canaries(place, pair[0], pair[1], _coins(root, "coins", wanted))
+    pair = [job.problem.prepare(rows, np.full(number, label), job.clip.norm) for label in (labels[0], labels[-1])]
+    return job, Canaries(place, pair[0], pair[1], _coins(root, "coins", number))
 
 
 def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:

@@ -26,19 +26,19 @@ _MARKS = (
 _TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Certified"}
 
 
-def write_curve(found: AuditResult, path: Path) -> Path:
+def write_curve(result: AuditResult, path: Path) -> Path:
     """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows."""
     alpha = np.linspace(0.0, 1.0, 401)
     with package_style():
         figure = new_figure(4.6, 4.4)
         axes = figure.add_subplot()
         axes.plot(alpha, 1.0 - alpha, ":", color=GREY, label="nothing told")
-        if np.isfinite(found.certified):
-            steep, flat = 1.0 - found.delta - np.exp(found.certified) * alpha, 1.0 - found.delta - alpha
-            bound = np.maximum(0.0, np.maximum(steep, np.exp(-found.certified) * flat))
+        if np.isfinite(result.certified):
+            steep, flat = 1.0 - result.delta - np.exp(result.certified) * alpha, 1.0 - result.delta - alpha
+            bound = np.maximum(0.0, np.maximum(steep, np.exp(-result.certified) * flat))
             axes.plot(alpha, bound, color=VERMILLION, label="certified: at or above")
-        if found.curve:
-            false, missed = np.array(found.curve).T
+        if result.curve:
+            false, missed = np.array(result.curve).T
             axes.plot(false, missed, "o-", color=BLUE, label="shown: at or below")
         axes.set_xlabel("second data set taken for the first, α")
         axes.set_ylabel("first data set taken for the second, β")

@@ -1,12 +1,11 @@
-"""What an audit is going to play: its settings, checked against the job, and what it takes to ask for it again.
+"""The runs of an audit's game: what is asked, how a run is scored, and who makes the runs.
 
-The runs of an audit's game: here, in processes of this machine, or as Ray tasks.
+What is asked is checked against the job, and is kept as what it takes to ask again. A score is larger where the first
+of the two data sets is likelier. Runs are made here, in processes of this machine, or as Ray tasks.
 
 Every run has coins of its own, which follow from the audit's seed and the number of the run, so that it does not matter
 where a run is made, nor in which order. Another process is told the scenario and the settings. It builds the job,
 searches the two data sets and learns the score by itself, from the same seed.
-
-How a run is scored: larger where the first of two data sets is likelier.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Audits of many scenarios: a table, and a figure of claimed, certified and shown ε.
 
-Which systems are audited in one table: every algorithm without noise, as its paper prints it, and certified.
+By default every algorithm is audited without noise, as its paper prints it, and certified.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@
 prescribes what it says: its queries are what it would have released in that data set, had the public seen the same. In
 gossip that participant is one agent, the victim, since all others only react to what it says; else the coordinator.
 Of a random choice, what is replayed is the law that it is drawn from. Where samples are drawn, a replay may prescribe
-whether the victim's record is in them (`memberships`).
-
-Whether one record is in the samples that a run draws, prescribed: what the hidden coin of that record leads to.
+whether the victim's record is in them (`Membership`): what the hidden coin of that record leads to.
 
 A certificate with amplification holds against an observer who knows how the other records were drawn, since a
 divergence of mixtures is at most the mixture of their divergences. Given that, a release is a mixture of two laws:

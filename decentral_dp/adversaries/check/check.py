@@ -7,11 +7,10 @@ graph). A mechanism and a partition from outside have rows of their own.
 
 Limits: a check that passes found nothing, and proves nothing. As many rounds are tried as fit in a few seconds, from
 the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
-and of data from outside nothing is tried. The label says all of this.
+and of data from outside nothing is tried.
 
-The result of a check: a row for each thing that was tried, the label, and the pair that shows a failure.
-
-A label says what was tried and what was not, so that it can be quoted of a file for as long as the file stays.
+A result has a row for each thing that was tried, a label, and the pair that shows a failure. The label says what was
+tried and what was not, so that it can be quoted of a file for as long as the file stays.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def write_pairs(
     return paths
 
 
-def write_attacks(found: NetworkAudit, folder: Path) -> list[Path]:
+def write_attacks(audit: NetworkAudit, folder: Path) -> list[Path]:
     """Write ATTACKS into a folder: a row for each attack, and claimed, shown, certified and everything in μ.
 
     Returns:
@@ -92,21 +92,21 @@ def write_attacks(found: NetworkAudit, folder: Path) -> list[Path]:
         ("certified", "|", style.VERMILLION, "certified"),
         ("shown", ">", style.BLUE, "shown"),
     )
-    heights = -np.arange(len(found.attacks))
+    heights = -np.arange(len(audit.attacks))
     with style.package_style():
-        figure = style.new_figure(7.0, 1.2 + 0.3 * len(found.attacks))
+        figure = style.new_figure(7.0, 1.2 + 0.3 * len(audit.attacks))
         axes = figure.add_subplot()
         for field, marker, colour, label in marks:
-            values = [getattr(attack, field) for attack in found.attacks]
+            values = [getattr(attack, field) for attack in audit.attacks]
             size = 11 if marker == "|" else 5
             axes.plot(values, heights, marker, color=colour, label=label, markersize=size, mew=1.8)
-        axes.set_yticks(heights, [attack.case for attack in found.attacks])
+        axes.set_yticks(heights, [attack.case for attack in audit.attacks])
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
         axes.set_xlabel("μ of one record, noise of standard deviation 1")
         figure.legend(loc="outside upper center", ncols=len(marks))
         figure.savefig(folder / ATTACKS[1], dpi=150)
-    found.to_frame().to_parquet(folder / ATTACKS[0], index=False)
+    audit.to_frame().to_parquet(folder / ATTACKS[0], index=False)
     return [folder / name for name in ATTACKS]
 
 

@@ -1,6 +1,6 @@
-"""The head of a page: what was run, by whom, at which budget, and how it ended.
+"""The head of a page: what was run, by whom, at which budget, and how it ended; and the outcome.
 
-The outcome of a run: metrics and curves, and the network they came from.
+The outcome is metrics and curves, and the network that they came from.
 """
 
 from __future__ import annotations
