@@ -449,10 +449,14 @@ def read_archive(
 
 def matrix(values: NDArray[Any], where: str) -> FloatArray:
     """(n, d) the array 'X' as float64. Raises InputError for another shape, or for what is no real number."""
-    if values.ndim != 2 or values.dtype.kind not in "biuf":
+    return real_numbers(values, 2, f"{where}, array 'X'", "(records, features)")
+
+
+def real_numbers(values: NDArray[Any], axes: int, where: str, shape: str) -> FloatArray:
+    """An array of so many axes as float64. shape: what is wanted, in words. Raises InputError for any other."""
+    if values.ndim != axes or values.dtype.kind not in "biuf":
         raise InputError(
-            f"{where}, array 'X' has the shape {values.shape} and the type {values.dtype}, but (records, features) of "
-            "real numbers is wanted."
+            f"{where} has the shape {values.shape} and the type {values.dtype}, but {shape} of real numbers is wanted."
         )
     return np.ascontiguousarray(values, dtype=np.float64)
 

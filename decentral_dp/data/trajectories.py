@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
-from decentral_dp.data.tables import column, read_archive
+from decentral_dp.data.tables import column, read_archive, real_numbers
 from decentral_dp.errors import InputError
 
 _ARRAYS = ("observations", "rewards", "lengths")
@@ -62,7 +62,7 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     agent, split = (
         given or (name if name in arrays else None) for given, name in zip((agent, split), columns, strict=True)
     )
-    observations = _numbers(arrays["observations"], 3, f"{where}, array 'observations'", "(trajectories, L + 1, d)")
+    observations = real_numbers(arrays["observations"], 3, f"{where}, array 'observations'", "(trajectories, L + 1, d)")
     n, points, d = observations.shape
     if n < 1 or points < 2 or d < 1:
         raise InputError(
@@ -103,16 +103,8 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     )
 
 
-def _numbers(values: NDArray[Any], axes: int, where: str, wanted: str) -> FloatArray:
-    if values.ndim != axes or values.dtype.kind not in "biuf":
-        raise InputError(
-            f"{where} has the shape {values.shape} and the type {values.dtype}, but {wanted} real numbers are wanted."
-        )
-    return np.asarray(values, dtype=np.float64)
-
-
 def _array_of_shape(values: NDArray[Any], shape: tuple[int, ...], where: str) -> FloatArray:
-    numbers = _numbers(values, len(shape), where, str(shape))
+    numbers = real_numbers(values, len(shape), where, str(shape))
     if numbers.shape != shape:
         raise InputError(
             f"{where} has the shape {numbers.shape}, but {shape} is wanted, as 'observations' of (trajectories, L + 1, "

@@ -363,12 +363,11 @@ def cells(study: Study) -> list[Cell]:
     # What every cell has is refused at once; a variant's own mistake fails its own cells.
     for path, _ in leaves(study.set):
         check_key(path, "set", outside)
-    for key in study.unset:
-        check_key(tuple(key_parts(key)), "unset", outside)
     # But what is taken out by a wrong name is missed by nobody, and its cells would run with what was to be left out.
-    for variant in study.variants:
-        for key in variant.unset:
-            check_key(tuple(key_parts(key)), f"variants.{variant.name}.unset", outside)
+    removed = {"unset": study.unset, **{f"variants.{v.name}.unset": v.unset for v in study.variants}}
+    for place, keys in removed.items():
+        for key in keys:
+            check_key(key_parts(key), place, outside)
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {quoted(seeds)}, wanted a number of seeds, or a list without repetition.")

@@ -47,13 +47,12 @@ def results(
         Columns cell, seed, one per axis, round, last, name, value; `last` marks what was measured at the end. A value
         that is missing (a claim that is undefined, say) has no row.
     """
-    columns: dict[str, list[Any]] = {c: [] for c in ("which", "cell", "round", "last", "name", "value")}
+    rows: list[tuple[int, str, int, bool, str, float]] = []
 
     def add(which: int, round_: int, last: bool, name: str, stored: Any) -> None:
         value = number(stored)
         if not math.isnan(value):
-            for column, entry in zip(columns.values(), (which, keys[which], round_, last, name, value), strict=True):
-                column.append(entry)
+            rows.append((which, keys[which], round_, last, name, value))
 
     for which, record in enumerate(records):
         for name, stored in record["finals"].items():
@@ -65,7 +64,7 @@ def results(
             for round_, stored in zip(at, values, strict=True):
                 if round_ in shown:
                     add(which, round_, False, name, stored)
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame(rows, columns=["which", "cell", "round", "last", "name", "value"])
     of = frame.pop("which").to_numpy(dtype=np.int64)
     frame.insert(1, "seed", np.array([c.seed for c in cells], dtype=np.int64)[of])
     for place, axis in enumerate(cells[0].labels, start=2):
@@ -149,10 +148,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
             "seed": cell.seed,
             **cell.labels,
             **_privacy(cell),
-            "status": record["status"],
-            "reason": record["reason"],
-            "round": record["round"],
-            "seconds": record["seconds"],
+            **{name: record[name] for name in ("status", "reason", "round", "seconds")},
         }
         for cell, key, record in zip(cells, keys, records, strict=True)
     ]

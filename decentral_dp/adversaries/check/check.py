@@ -148,13 +148,11 @@ def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckR
         what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         transcript = Transcript(job)
         recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
-    except InputError as error:
-        return CheckRow("conformance", what, 0, "failed", why=str(error)), None, True
     except USER_ERRORS as error:
-        return CheckRow("conformance", what, 0, "failed", why=_not_building(error)), None, True
+        return _tried("conformance", what, _fault(error, "build")), None, True
     chance = _refusal(transcript.repeat)
     why = chance or _refusal(lambda: require_planned(transcript, recorded))
-    return CheckRow("conformance", f"{what}, twice", 0, _verdict(why), why=why), transcript, not chance
+    return _tried("conformance", f"{what}, twice", why), transcript, not chance
 
 
 def _refusal(attempt: Callable[[], None]) -> str:
@@ -165,12 +163,14 @@ def _refusal(attempt: Callable[[], None]) -> str:
     return ""
 
 
-def _verdict(why: str) -> Any:
-    return "failed" if why else "checked"
+def _tried(name: str, what: str, why: str = "", pairs: int = 0) -> CheckRow:
+    """The row of what was tried. why: it failed; "" where it did not."""
+    return CheckRow(name, what, pairs, "failed" if why else "checked", why=why)
 
 
-def _not_building(error: BaseException) -> str:
-    return f"It does not build: {went_wrong(error)}. Mend it."
+def _fault(error: BaseException, verb: str) -> str:
+    """What is wrong with a component, as its row says it. verb: what it does not do, where no sentence is at hand."""
+    return str(error) if isinstance(error, InputError) else f"It does not {verb}: {went_wrong(error)}. Mend it."
 
 
 def _fitting(target: Target, pairs: int) -> int:
@@ -211,11 +211,11 @@ def _row_locality(job: Job) -> CheckRow:
     try:
         parts = check_rows(job)
     except InputError as error:
-        return CheckRow("row locality", what, 0, "failed", why=str(error))
+        return _tried("row locality", what, str(error))
     if not parts:
         why = "No part of the problem gives rows that can be tried apart; what one record moves, the search tries."
         return CheckRow("row locality", what, 0, "not tried", why=why)
-    return CheckRow("row locality", what, 0, "checked")
+    return _tried("row locality", what)
 
 
 def _neighbours(
@@ -239,7 +239,7 @@ def _neighbours(
                 far = shown, change
     what = "the same releases; what leaves without noise is the same to the bit"
     why = "" if free is None else free.refusal_text
-    neighbours = CheckRow("neighbours", what, tried, _verdict(why), why=why)
+    neighbours = _tried("neighbours", what, why, tried)
     guarantee = transcript.job.scenario.privacy.guarantee
     search = CheckRow("search", "pairs that drive moved / sensitivity up; at most 1 + 1e-9", searched, "checked", worst)
     if guarantee != "certified":
@@ -280,7 +280,7 @@ def _mechanism(c: Components) -> list[CheckRow]:
         why = complaint(c.mechanism)
     except (InputError, UserCodeError) as error:
         why = str(error)
-    return [CheckRow("mechanism", what, 0, _verdict(why), why=why)]
+    return [_tried("mechanism", what, why)]
 
 
 def _partition(job: Job, c: Components) -> list[CheckRow]:
@@ -289,7 +289,7 @@ def _partition(job: Job, c: Components) -> list[CheckRow]:
         return []
     trial = deal_trial(c.partition.make(), job.shards)
     what = f"one agent for every record, the same again; {TRIES} replaced labels"
-    return [CheckRow("partition", what, 0, _verdict(trial.complaint), why=trial.complaint or trial.description)]
+    return [replace(_tried("partition", what, trial.complaint), why=trial.complaint or trial.description)]
 
 
 def _limits(target: Target, c: Components) -> list[CheckRow]:
@@ -310,17 +310,17 @@ def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> Chec
         # What is refused in a sentence is no fault.
         return CheckRow(name, what, 0, "not tried", why=str(error))
     except USER_ERRORS as error:
-        return CheckRow(name, what, 0, "failed", why=_not_building(error))
+        return _tried(name, what, _fault(error, "build"))
     try:
         with np.errstate(all="ignore"):
             last = on_records(job, made_up_shards(job.shards, 0), 0).start(LocalEngine()).last_snapshot
     except USER_ERRORS as error:
-        return CheckRow(name, what, 0, "failed", why=f"It does not run: {went_wrong(error)}. Mend it.")
+        return _tried(name, what, f"It does not run: {went_wrong(error)}. Mend it.")
     wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
     if wrong or last.divergence is not None:
         channel = wrong[0] if wrong else getattr(last.divergence, "channel", "")
-        return CheckRow(name, what, 0, "failed", why=f"{channel} is not finite after {job.rounds} rounds. Mend it.")
-    return CheckRow(name, what, 0, "checked")
+        return _tried(name, what, f"{channel} is not finite after {job.rounds} rounds. Mend it.")
+    return _tried(name, what)
 
 
 Verdict = Literal["checked", "failed", "not tried"]

@@ -421,27 +421,28 @@ def _infinite_horizon(privacy: PrivacyStatement) -> list[Html]:
     """What the budget tends to as the number of rounds grows."""
     limit, claim = privacy.at_infinity, privacy.claimed
     finite, endless = (limit.finite_data, limit.endless_stream) if limit else (None, None)
-    rows = []
+    rows: list[tuple[str, Part]] = []
     if finite is not None:
         grows = math.isinf(finite) and math.isfinite(privacy.epsilon_max or math.inf)
         why = (
             " Once all records are in use, the cost of a round falls too slowly, if at all, to add up to a finite sum."
         )
         text = f"ε → {epsilon_text(finite)}." + (why if grows else "")
-        rows.append(join([tag("dt", "With the records there are"), tag("dd", text)]))
+        rows.append(("With the records there are", text))
     elif limit:
-        text = "Unknown: for this protocol no bound is derived, and none is refuted."
-        rows.append(join([tag("dt", "With the records there are"), tag("dd", text)]))
+        rows.append(
+            ("With the records there are", "Unknown: for this protocol no bound is derived, and none is refuted.")
+        )
     if endless is not None:
         pure = privacy.mechanisms == ("laplace",)
         kind = "a pure ε (δ = 0)" if pure else f"an ε at δ = {delta_text(privacy.delta)}"
         text = f"ε → {epsilon_text(endless)}, if new records kept arriving for ever: {kind}, in exact arithmetic."
         if math.isinf(endless):
             text = "ε → ∞, even if new records kept arriving for ever: the cost of a round falls too slowly, if at all."
-        rows.append(join([tag("dt", "With an endless stream"), tag("dd", f"{text} Not a budget of this finite data.")]))
+        rows.append(("With an endless stream", f"{text} Not a budget of this finite data."))
     if claim and (claimed := claim.epsilon_max_at_infinity) is not None:
-        rows.append(join([tag("dt", "Claimed, not certified"), tag("dd", f"ε → {epsilon_text(claimed)}.")]))
-    return [tag("h3", "If the run never ended (T → ∞)"), tag("dl", *rows, class_="facts")] if rows else []
+        rows.append(("Claimed, not certified", f"ε → {epsilon_text(claimed)}."))
+    return [tag("h3", "If the run never ended (T → ∞)"), fact_list(rows)] if rows else []
 
 
 class Column(NamedTuple):
