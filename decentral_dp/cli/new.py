@@ -25,7 +25,7 @@ from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
 from decentral_dp.data.scaling import PUBLIC_RANGES, read_ranges
-from decentral_dp.data.tables import Declared, read_header, select_columns
+from decentral_dp.data.tables import DeclaredColumns, read_header, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.models.build import ModelTable
@@ -371,7 +371,7 @@ def _csv_problem(
         raise InputError(f"--label: a column {quoted(label)} says {meaning}. Name another one, or rename the column.")
     owner, names = next(iter(options.owner.items()), (None, None))
     rules, written, proposed = rules_of(options)
-    features, roles = select_columns(str(csv), columns, Declared(label, owner, rules=rules))
+    features, roles = select_columns(str(csv), columns, DeclaredColumns(label, owner, rules=rules))
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in options.ranges:
         if name not in features:

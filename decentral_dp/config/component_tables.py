@@ -27,7 +27,7 @@ from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
-from decentral_dp.data.tables import Declared
+from decentral_dp.data.tables import DeclaredColumns
 from decentral_dp.errors import quoted
 from decentral_dp.files.tables import (
     Channel,
@@ -354,12 +354,12 @@ SHARED_KEYS = (*CommonProblemTable.model_fields, "model", "losses")
 DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in CommonProblemTable.model_fields)
 
 
-def declared_columns(table: CommonProblemTable) -> Declared:
+def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
     """What a scenario says of the columns of a table of records."""
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation.column if isinstance(table.validation, Column) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return Declared(table.label, name, split, table.columns, agents)
+    return DeclaredColumns(table.label, name, split, table.columns, agents)
 
 
 class Step(Table):

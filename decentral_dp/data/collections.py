@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, encode_labels, nearest
-from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, read_verified
+from decentral_dp.data.fetch import DeclaredFile, check, gunzip, is_url, members, read_verified
 from decentral_dp.data.tables import libsvm_names, matrix, parse_libsvm, read_archive
 from decentral_dp.errors import InputError, quoted, quoted_path
 
@@ -135,7 +135,7 @@ def _locate(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tu
     return folder, {}
 
 
-def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None) -> dict[str, Declared]:
+def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None) -> dict[str, DeclaredFile]:
     """The files of a data set: key, or batch of CIFAR-10, → file; {} where none are declared, and none are there.
 
     Either a folder (the files under their published names), or one by one, each a path or a URL. sha256: table of
@@ -143,14 +143,14 @@ def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None)
     """
     layout = _LAYOUTS[name]
     folder, places = _locate(name, files, root)
-    declared = {key: Declared(f"problem.files.{key}", place) for key, place in places.items()}
+    declared = {key: DeclaredFile(f"problem.files.{key}", place) for key, place in places.items()}
     where = f"{DATA_VARIABLE}/{name}" if files is None else "problem.files.folder"
     if folder is not None:
         paths = _batches(folder, where) if name == "cifar10" else {}
         for key, names in () if paths else layout.files.items():
             if there := [folder / one for one in names if (folder / one).is_file()]:
                 paths[key] = there[0]
-        declared = {key: Declared(where, str(path)) for key, path in paths.items()}
+        declared = {key: DeclaredFile(where, str(path)) for key, path in paths.items()}
         if not declared and files is not None:
             raise InputError(
                 f"{where}: {str(folder)!r} has none of {layout.title}'s files, such as "
@@ -168,8 +168,8 @@ def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None)
 
 
 def _with_checksums(
-    declared: Mapping[str, Declared], files: Mapping[str, Any] | None, in_folder: bool
-) -> dict[str, Declared]:
+    declared: Mapping[str, DeclaredFile], files: Mapping[str, Any] | None, in_folder: bool
+) -> dict[str, DeclaredFile]:
     """With the checksums of problem.files, by file name where they are of a folder, else by key. Raises InputError."""
     sums = (files or {}).get("sha256") or {}
     names = {key: Path(file.place).name if in_folder else key for key, file in declared.items()}
@@ -224,7 +224,7 @@ def load_images(
     if declared := _locate_files(name, None, None):
         return _pictures(name, declared, limit, None)
     address, known = PUBLISHED[name]
-    offered = {key: Declared(f"problem.files.{key}", address + file, sha) for key, (file, sha) in known.items()}
+    offered = {key: DeclaredFile(f"problem.files.{key}", address + file, sha) for key, (file, sha) in known.items()}
     try:
         return _pictures(name, offered, limit, None)
     except InputError as error:
@@ -242,7 +242,7 @@ class _Part(NamedTuple):
     labels: Bytes
 
 
-def _pictures(name: str, declared: Mapping[str, Declared], limit: int | None, root: Path | None) -> Dataset:
+def _pictures(name: str, declared: Mapping[str, DeclaredFile], limit: int | None, root: Path | None) -> Dataset:
     for file in declared.values():
         check(file)
     # All are verified before the first is parsed.
@@ -427,7 +427,7 @@ def load_celeba(files: Mapping[str, Any] | None, label: str | None, *, root: Pat
     )
 
 
-def _lines(declared: Declared, root: Path | None) -> list[list[str]]:
+def _lines(declared: DeclaredFile, root: Path | None) -> list[list[str]]:
     """The words of every line that has some."""
     try:
         text = read_verified(declared, root).decode("utf-8")
@@ -436,7 +436,7 @@ def _lines(declared: Declared, root: Path | None) -> list[list[str]]:
     return [words for line in text.splitlines() if (words := line.split())]
 
 
-def _celeba_attribute(declared: Declared, label: str | None, root: Path | None) -> tuple[tuple[str, ...], IntArray]:
+def _celeba_attribute(declared: DeclaredFile, label: str | None, root: Path | None) -> tuple[tuple[str, ...], IntArray]:
     """Names of the images, and (n,) 1 where an image has the attribute, else 0."""
     where = f"{declared.key}: {declared.place!r}"
     lines = _lines(declared, root)
@@ -462,7 +462,7 @@ def _celeba_attribute(declared: Declared, label: str | None, root: Path | None) 
     return tuple(row[0] for row in rows), np.array([row[place] == "1" for row in rows], dtype=np.int64)
 
 
-def _celeba_split(declared: Declared, names: tuple[str, ...], root: Path | None) -> TextArray:
+def _celeba_split(declared: DeclaredFile, names: tuple[str, ...], root: Path | None) -> TextArray:
     where = f"{declared.key}: {declared.place!r}"
     rows = _lines(declared, root)
     _require_same([row[0] for row in rows], names, where)
@@ -472,7 +472,7 @@ def _celeba_split(declared: Declared, names: tuple[str, ...], root: Path | None)
     return np.array([_CELEBA_PARTS[row[1]] for row in rows], dtype=np.str_)
 
 
-def _celeba_features(declared: Declared, names: tuple[str, ...], root: Path | None) -> FloatArray:
+def _celeba_features(declared: DeclaredFile, names: tuple[str, ...], root: Path | None) -> FloatArray:
     path = (root or Path()) / Path(declared.place).expanduser()
     where = f"{declared.key}: {str(path)!r}"
     arrays = read_archive(path, where, ("X",), ("names",), "X=...")
@@ -544,7 +544,7 @@ def load_femnist(files: Mapping[str, Any] | None, *, n_agents: int, root: Path |
         raise InputError(
             f"problem.files.folder: {quoted_path(folder)} has no JSON file, nor has its folder train. {_FEMNIST_WANTED}"
         )
-    listed = {str(path): Declared("problem.files.folder", str(path)) for path in (*train, *test)}
+    listed = {str(path): DeclaredFile("problem.files.folder", str(path)) for path in (*train, *test)}
     listed = _with_checksums(listed, files, in_folder=True)
     written, held_out = (_writers([listed[str(path)] for path in paths]) for paths in (train, test))
     if len(written) < n_agents:
@@ -568,7 +568,7 @@ def load_femnist(files: Mapping[str, Any] | None, *, n_agents: int, root: Path |
     )
 
 
-def _writers(files: Sequence[Declared]) -> dict[str, Written]:
+def _writers(files: Sequence[DeclaredFile]) -> dict[str, Written]:
     """Name → records, of all files."""
     out: dict[str, Written] = {}
     for file in files:

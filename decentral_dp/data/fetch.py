@@ -36,7 +36,7 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Declared(NamedTuple):
+class DeclaredFile(NamedTuple):
     """A declared file.
 
     Args:
@@ -50,7 +50,7 @@ class Declared(NamedTuple):
     sha256: str | None = None
 
 
-def check(declared: Declared) -> None:
+def check(declared: DeclaredFile) -> None:
     """Refuse, before anything is fetched, what cannot be verified.
 
     Raises:
@@ -70,7 +70,7 @@ def check(declared: Declared) -> None:
         )
 
 
-def read_verified(declared: Declared, root: Path | None = None) -> bytes:
+def read_verified(declared: DeclaredFile, root: Path | None = None) -> bytes:
     """Read the verified bytes of a local file, or of a URL, through the cache.
 
     Args:
@@ -201,7 +201,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _verify(content: bytes, declared: Declared) -> bytes:
+def _verify(content: bytes, declared: DeclaredFile) -> bytes:
     if declared.sha256 is not None and _sha256(content) != declared.sha256.lower():
         raise InputError(
             f"{declared.key}: {declared.place!r} ({len(content)} bytes) has the SHA-256 {_sha256(content)}, but "
@@ -235,7 +235,7 @@ def _read_bounded(stream: Readable, where: str) -> bytes:
     return bytes(content)
 
 
-def _download(declared: Declared) -> bytes:
+def _download(declared: DeclaredFile) -> bytes:
     import http.client
     import urllib.error
     import urllib.request

@@ -33,7 +33,7 @@ _COLUMNS = {**dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split")), "c
 FILED = ("celeba", "femnist")
 _TAKE_FILES = (*COLLECTIONS, *COLLECTED, *FILED)
 # A file's ending → its reader, which gives what the file holds. A new format is a function and a line here.
-FORMATS: Mapping[str, Callable[[Path, tables.Declared], tables.Table]] = {
+FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.Table]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
     ".parquet": tables.read_table,
@@ -149,7 +149,7 @@ def load(
     elif data.startswith(tables.HUGGINGFACE):
         dataset = tables.load_huggingface(data, label, classes, agent, certified)
     else:
-        declared = tables.Declared(label, agent, split, rules, agents)
+        declared = tables.DeclaredColumns(label, agent, split, rules, agents)
         dataset = _encode_table(data, path, declared, classes, features, certified)
     dataset = dataset if limit is None else dataset.head(limit)
     return collections.substitute_digits(data, dataset) if data in COLLECTIONS else dataset
@@ -158,7 +158,7 @@ def load(
 def _encode_table(
     data: str,
     path: Path,
-    declared: tables.Declared,
+    declared: tables.DeclaredColumns,
     classes: Sequence[Label] | None,
     features: int | None,
     certified: bool,

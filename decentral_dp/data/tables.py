@@ -46,7 +46,7 @@ class Table(NamedTuple):
     split: TextArray | None = None
 
 
-class Declared(NamedTuple):
+class DeclaredColumns(NamedTuple):
     """What a scenario says of the columns of a table.
 
     label: name of the label column, which a CSV or Parquet file needs. agent, split: names of the owner and split
@@ -93,7 +93,7 @@ class Roles(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def read_table(path: Path, declared: Declared) -> Table:
+def read_table(path: Path, declared: DeclaredColumns) -> Table:
     """Read a CSV file with one header line, or a Parquet file.
 
     Every column that is not label, agent or split, and that no rule drops, is a feature or several.
@@ -137,7 +137,7 @@ def _header(path: Path, where: str) -> list[str]:
     return header
 
 
-def select_columns(source: str, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
+def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns) -> tuple[tuple[str, ...], Roles]:
     """The columns that features are made of, and the label, owner and split columns; reads names alone.
 
     Args:
@@ -374,7 +374,7 @@ def _parquet_parts(
             yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
 
 
-def read_npz(path: Path, declared: Declared) -> Table:
+def read_npz(path: Path, declared: DeclaredColumns) -> Table:
     """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
     X are records as they are, or features that a public model computed of them. Of `declared` the label is not read,

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -115,7 +114,7 @@ class Findings:
 
 
 # What a cell without a mean looks like.
-_MARKS = MappingProxyType({FAILED: "bad"})
+_MARKS = {FAILED: "bad"}
 # A picture so much wider than high has panels side by side, and the whole width of the page.
 _WIDE_RATIO = 1.6
 
@@ -123,10 +122,10 @@ _WIDE_RATIO = 1.6
 def study_page(
     findings: Findings,
     plots: Path,
-    interactive: Sequence[Html] = (),
-    notes: Sequence[str] = (),
-    captions: Mapping[str, str] = MappingProxyType({}),
-    narrow: Mapping[str, bytes] = MappingProxyType({}),
+    interactive: Sequence[Html],
+    notes: Sequence[str],
+    captions: Mapping[str, str],
+    narrow: Mapping[str, bytes],
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.data import fetch
-from decentral_dp.data.fetch import Declared, cache_folder, gunzip, members, read_verified
+from decentral_dp.data.fetch import DeclaredFile, cache_folder, gunzip, members, read_verified
 from decentral_dp.errors import InputError
 
 CONTENT = bytes(range(256)) * 20
@@ -89,7 +89,7 @@ def listed(folder: Path) -> list[str]:
 
 
 def test_a_download_is_kept_under_its_checksum_and_not_fetched_again(site: Site, cache: Path) -> None:
-    file = Declared("problem.files.images", site.serve(CONTENT), sha256(CONTENT).upper())
+    file = DeclaredFile("problem.files.images", site.serve(CONTENT), sha256(CONTENT).upper())
     assert read_verified(file) == CONTENT
     assert listed(cache) == [sha256(CONTENT)]
     assert read_verified(file) == CONTENT
@@ -97,7 +97,7 @@ def test_a_download_is_kept_under_its_checksum_and_not_fetched_again(site: Site,
 
 
 def test_what_lies_in_the_cache_is_verified_again(site: Site, cache: Path) -> None:
-    file = Declared("problem.files.images", site.serve(CONTENT), sha256(CONTENT))
+    file = DeclaredFile("problem.files.images", site.serve(CONTENT), sha256(CONTENT))
     read_verified(file)
     (cache / sha256(CONTENT)).write_bytes(b"something else")
     assert read_verified(file) == CONTENT
@@ -123,7 +123,7 @@ def test_whatever_goes_wrong_is_one_sentence_and_nothing_is_cached(
 ) -> None:
     site.answers["/file"] = answer
     with pytest.raises(InputError, match=rf"^problem\.files\.images: 'http.*/file' .*{message}") as caught:
-        read_verified(Declared("problem.files.images", f"{site.url}/file", sha256(CONTENT)))
+        read_verified(DeclaredFile("problem.files.images", f"{site.url}/file", sha256(CONTENT)))
     assert "\n" not in str(caught.value)
     assert listed(cache) == []
 
@@ -131,9 +131,9 @@ def test_whatever_goes_wrong_is_one_sentence_and_nothing_is_cached(
 def test_a_redirection_is_followed_and_what_it_leads_to_is_verified(site: Site, cache: Path) -> None:
     site.serve(CONTENT, "/elsewhere")
     site.answers["/file"] = (302, {"Location": "/elsewhere", "Content-Length": "0"}, b"")
-    assert read_verified(Declared("k", f"{site.url}/file", sha256(CONTENT))) == CONTENT
+    assert read_verified(DeclaredFile("k", f"{site.url}/file", sha256(CONTENT))) == CONTENT
     with pytest.raises(InputError, match="SHA-256"):
-        read_verified(Declared("k", f"{site.url}/file", sha256(b"")))
+        read_verified(DeclaredFile("k", f"{site.url}/file", sha256(b"")))
     assert listed(cache) == [sha256(CONTENT)]
 
 
@@ -143,14 +143,14 @@ def test_an_interrupted_write_leaves_nothing(site: Site, cache: Path, monkeypatc
 
     monkeypatch.setattr(fetch.os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        read_verified(Declared("k", site.serve(CONTENT), sha256(CONTENT)))
+        read_verified(DeclaredFile("k", site.serve(CONTENT), sha256(CONTENT)))
     assert listed(cache) == []
 
 
 def test_a_file_that_never_ends_is_given_up(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "MOST_BYTES", 1000)
     monkeypatch.setattr(fetch, "_CHUNK", 100)
-    file = Declared("k", site.serve(CONTENT), sha256(CONTENT))
+    file = DeclaredFile("k", site.serve(CONTENT), sha256(CONTENT))
     with pytest.raises(InputError, match=r"holds more than 1000 bytes"):
         read_verified(file)
     with pytest.raises(InputError, match=r"where holds more than 1000 bytes"):
@@ -161,13 +161,13 @@ def test_a_file_that_never_ends_is_given_up(site: Site, cache: Path, monkeypatch
 def test_a_cache_that_cannot_be_written_is_named(site: Site, cache: Path) -> None:
     cache.write_text("a file in its place")
     with pytest.raises(InputError, match=r"the cache folder '.*cache' cannot be written \(.*set DECENTRAL_DP_CACHE"):
-        read_verified(Declared("k", site.serve(CONTENT), sha256(CONTENT)))
+        read_verified(DeclaredFile("k", site.serve(CONTENT), sha256(CONTENT)))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://example.org/x", "file:///tmp/x", "s3://bucket/x"])
 def test_a_url_without_a_checksum_is_refused_and_shown_how(url: str, cache: Path) -> None:
     with pytest.raises(InputError, match=r"without a checksum.*problem\.files\.sha256 = \{ images = \"<64 hex"):
-        read_verified(Declared("problem.files.images", url))
+        read_verified(DeclaredFile("problem.files.images", url))
     assert listed(cache) == []
 
 
@@ -175,30 +175,30 @@ def test_a_url_without_a_checksum_is_refused_and_shown_how(url: str, cache: Path
 def test_a_malformed_checksum_is_refused(tmp_path: Path, checksum: str) -> None:
     (tmp_path / "x").write_bytes(CONTENT)
     with pytest.raises(InputError, match=r"the 64 hexadecimal digits of a SHA-256 are wanted"):
-        read_verified(Declared("k", str(tmp_path / "x"), checksum))
+        read_verified(DeclaredFile("k", str(tmp_path / "x"), checksum))
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "s3://bucket/x", "file://elsewhere/x", "file:x"])
 def test_other_schemes_and_other_hosts_files_are_refused(url: str, cache: Path) -> None:
     with pytest.raises(InputError, match=r"cannot be fetched, only http, https and local file URLs"):
-        read_verified(Declared("k", url, "0" * 64))
+        read_verified(DeclaredFile("k", url, "0" * 64))
 
 
 def test_nobody_answers(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
     for url in ("http://127.0.0.1:1/x", "http://127.0.0.1:port/x", "http://[/x", "http://", "http://127.0.0.1:1/a b"):
         with pytest.raises(InputError, match=r"could not be fetched"):
-            read_verified(Declared("k", url, "0" * 64))
+            read_verified(DeclaredFile("k", url, "0" * 64))
     assert listed(cache) == []
 
 
 def test_local_files_are_verified_where_they_lie(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "a file").write_bytes(CONTENT)
-    assert read_verified(Declared("k", "a file"), tmp_path) == CONTENT
+    assert read_verified(DeclaredFile("k", "a file"), tmp_path) == CONTENT
     for place in (str(tmp_path / "a file"), (tmp_path / "a file").as_uri(), f"file:{tmp_path}/a%20file"):
-        assert read_verified(Declared("k", place, sha256(CONTENT))) == CONTENT
+        assert read_verified(DeclaredFile("k", place, sha256(CONTENT))) == CONTENT
         with pytest.raises(InputError, match=r"SHA-256 .* is declared"):
-            read_verified(Declared("k", place, sha256(b"")))
+            read_verified(DeclaredFile("k", place, sha256(b"")))
     assert listed(cache) == []
 
 
@@ -206,10 +206,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "."):
         with pytest.raises(InputError, match=r"is no file; give the path"):
-            read_verified(Declared("k", name), tmp_path)
+            read_verified(DeclaredFile("k", name), tmp_path)
     for name in ("absent", "x" * 300, "nul\0"):
         with pytest.raises(InputError, match=r"k: .* cannot be read: "):
-            read_verified(Declared("k", name), tmp_path)
+            read_verified(DeclaredFile("k", name), tmp_path)
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

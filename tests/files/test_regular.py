@@ -15,7 +15,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.data.tables import Declared, read_npz, read_table
+from decentral_dp.data.tables import DeclaredColumns, read_npz, read_table
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
 from decentral_dp.simulation.jobs.build import build
@@ -29,8 +29,8 @@ def _read_scenario(path: Path) -> Any:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "csv": lambda path: read_table(path, Declared("y")),
-    "npz": lambda path: read_npz(path, Declared()),
+    "csv": lambda path: read_table(path, DeclaredColumns("y")),
+    "npz": lambda path: read_npz(path, DeclaredColumns()),
     "graph": lambda path: read_graph(path.with_suffix(".edges")),
     "scenario": _read_scenario,
 }
@@ -106,7 +106,7 @@ def test_headers_that_mislead_are_refused(case: str, tmp_path: Path) -> None:
         archive.writestr("X.npy", HOSTILE[case])
         archive.writestr("y.npy", _stored(np.arange(5)))
     with pytest.raises(InputError, match="is damaged"):
-        read_npz(path, Declared())
+        read_npz(path, DeclaredColumns())
 
 
 def test_a_password_is_no_traceback(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_password_is_no_traceback(tmp_path: Path) -> None:
             content[at + flags] |= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match="is damaged"):
-        read_npz(path, Declared())
+        read_npz(path, DeclaredColumns())
 
 
 def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +129,11 @@ def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(regular, "MOST_BYTES", 10**6)
     monkeypatch.setattr(zipfile.ZipFile, "open", None)
     with pytest.raises(InputError, match=r"unpacks to 4000256 bytes, and at most 1000000 are read.*MOST_BYTES"):
-        read_npz(path, Declared())
+        read_npz(path, DeclaredColumns())
     monkeypatch.undo()
     # What is not asked for does not count.
     monkeypatch.setattr(regular, "MOST_BYTES", 5 * 10**6)
-    assert read_npz(path, Declared()).features.shape == (10**5, 4)
+    assert read_npz(path, DeclaredColumns()).features.shape == (10**5, 4)
 
 
 @pytest.mark.parametrize("cell", ["x" * 200_000, '"' + "x" * 200_000 + '"'])
