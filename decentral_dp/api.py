@@ -185,7 +185,7 @@ class Job:
             from decentral_dp.reporting import page
 
             for one in (*ran.values(), done):
-                page.draw_run(one.folder or done.folder)
+                page.draw_run(one.folder or done.folder, one.drawing)
         return done
 
     def audit(self, **options: Unpack[AuditOptions]) -> AuditResult:

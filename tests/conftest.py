@@ -69,7 +69,7 @@ def scenario() -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run folders of this process have no pictures, which take longer than a short run: for tests of something else."""
-    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
 
 
 @pytest.fixture(scope="module")

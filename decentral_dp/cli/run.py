@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
@@ -24,7 +24,6 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import choose_words
@@ -33,6 +32,9 @@ from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import console, print_items, rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.run import Run
+
+if TYPE_CHECKING:
+    from decentral_dp.reporting.comparison import Comparison
 
 # A name in a folder has at most 255 bytes on the usual file systems; a number may follow, and temporary endings.
 _MOST_BYTES = 160
@@ -218,6 +220,9 @@ _LEAST_WIDTH = 6
 
 def print_and_write_comparison(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
     """Compare, print, and write the page; a folder that is given is new or empty."""
+    # Slow to import, as pandas is, which runs do without.
+    from decentral_dp.reporting.comparison import compare
+
     comparison = compare(*folders)
     if out is not None:
         check_writable(out)
@@ -229,6 +234,8 @@ def print_and_write_comparison(folders: Sequence[Path], out: Path | None, format
 
 def print_comparison(comparison: Comparison) -> None:
     """Tables with a column for each run, then what has to be known beside them."""
+    from decentral_dp.reporting.comparison import comparison_tables
+
     out = console()
     for words in comparison_tables(comparison):
         if words.is_folded:

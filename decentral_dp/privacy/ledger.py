@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
+from decentral_dp.files.parquet import arrow_table
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class ChannelLedger:
         """Keep the releases with index ≤ the given one."""
         return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
 
-    def rows(self, selection: slice) -> ChannelLedger:
-        """Keep some of the releases; the columns are views."""
+    def rows(self, selection: slice | IntArray) -> ChannelLedger:
+        """Keep some of the releases; the columns of a slice are views."""
         return self._map_columns(lambda part: part[selection], rounds=self.rounds[selection])
 
     def columns(self, numbers: IntArray, group: IntArray) -> ChannelLedger:
@@ -246,8 +247,19 @@ class Ledger:
         """
         import pandas as pd
 
-        parts = list(self._frames(None, names))
+        text = dict.fromkeys(_NAMES, "category")
+        parts = [pd.DataFrame(columns).astype(text) for columns in self._parts(None, names)]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+    def columns_at(self, rounds: Array) -> dict[str, NDArray[Any]]:
+        """The columns of `to_frame` at some rounds (k,), without pandas; no column where nothing is released."""
+        of = [np.flatnonzero(np.isin(-(-c.rounds // self.releases_per_round), rounds)) for c in self.channels]
+        chosen = replace(self, channels=tuple(c.rows(at) for c, at in zip(self.channels, of, strict=True)))
+        parts = [*chosen._parts(None)]
+        return {
+            name: np.concatenate([np.broadcast_to(part[name], part["agent"].shape) for part in parts])
+            for name in (parts[0] if parts else ())
+        }
 
     def to_parquet(self, path: Path, rows: int = 2**17, names: Sequence[str] = ()) -> None:
         """Write what `to_frame` converts to, without ever holding more than about so many rows of it.
@@ -257,12 +269,11 @@ class Ledger:
             rows: of a row group, at most.
             names: as of `to_frame`.
         """
-        import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         if not self.channels:
-            pd.DataFrame().to_parquet(path)
+            pq.write_table(arrow_table({}, 0), path)
             return
         # As where frames are put together: what has one value throughout stays a category, the rest are strings.
         splits = {split for c in self.channels for split in (*c.sensitivity, *["none"] * (not c.sensitivity))}
@@ -271,8 +282,8 @@ class Ledger:
             {c.mechanism.name for c in self.channels},
             {*splits},
         )
-        strings = {name: str for name, values in zip(_NAMES, named, strict=True) if len(values) > 1}
-        tables = (pa.Table.from_pandas(f.astype(strings), preserve_index=False) for f in self._frames(rows, names))
+        categories = [name for name, values in zip(_NAMES, named, strict=True) if len(values) == 1]
+        tables = (arrow_table(part, part["agent"].size, categories) for part in self._parts(rows, names))
         first = next(tables)
         # Rounds count up and agents repeat: differences and planes of bytes take a fifth of the room.
         encodings = {
@@ -286,7 +297,8 @@ class Ledger:
             for table in itertools.chain([first], tables):
                 writer.write_table(table)
 
-    def _frames(self, rows: int | None, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+    def _parts(self, rows: int | None, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+        """Columns, (n,) or one text for all n rows."""
         shares = any(c.shared for c in self.channels)
         for c in self.channels:
             # Of few agents whole, or parts of one.
@@ -298,10 +310,10 @@ class Ledger:
                     agents = np.arange(first, min(first + step, c.group.size))
                     for start in range(0, max(1, c.rounds.size), height):
                         part = slice(start, start + height)
-                        frame = _frame(c, self.releases_per_round, split, agents, part, shares)
+                        columns = _columns(c, self.releases_per_round, split, agents, part, shares)
                         if names:
-                            frame["agent_name"] = [names[agent] for agent in frame["agent"]]
-                        yield frame
+                            columns["agent_name"] = np.array([names[agent] for agent in columns["agent"]], dtype=str)
+                        yield columns
 
 
 def _row(c: ChannelLedger) -> dict[str, object]:
@@ -382,12 +394,9 @@ def _costs_within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> 
     return True
 
 
-def _frame(
+def _columns(
     c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray, releases: slice, shares: bool
-) -> pd.DataFrame:
-    # Slow to import, and what is only priced needs no table.
-    import pandas as pd
-
+) -> dict[str, Any]:
     group, n, rounds = c.group[agents], agents.size, c.rounds[releases]
     nothing = np.zeros_like(c.scale[releases])
     columns: dict[str, Any] = {
@@ -401,16 +410,15 @@ def _frame(
         "sensitivity": (c.sensitivity[split][releases] if split else nothing)[:, group].T.reshape(-1),
         "sampling": (c.rate[split][releases] if split else nothing + 1.0)[:, group].T.reshape(-1),
         "sampler": c.sampling,
-        "dimension": c.dimension,
+        "dimension": np.full(n * rounds.size, c.dimension),
         "reason": c.reason,
     }
     if shares:
         for name, otherwise in (("own_scale", c.scale), ("pair_scale", np.zeros_like(c.scale))):
             columns[name] = c.shared.get(name, otherwise)[releases][:, group].T.reshape(-1)
-    frame = pd.DataFrame(columns).astype(dict.fromkeys(_NAMES, "category"))
     sent = np.isfinite(columns["scale"])
     # What an agent does not send is no release.
-    return frame if sent.all() else frame[sent].reset_index(drop=True)
+    return columns if sent.all() else {n: v if isinstance(v, str) else v[sent] for n, v in columns.items()}
 
 
 REASON = "released before an interruption, and once more after it with other noise"

@@ -23,7 +23,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.reporting.facts import facts, sentence
-from decentral_dp.reporting.folder import NOTHING_MEASURED, Curve, broken, curve, read_metrics, read_scenario
+from decentral_dp.reporting.folder import Curve, broken, curve, nothing_measured, read_metrics, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
@@ -395,7 +395,7 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
         except InputError:
             break
     # Rounds that were repeated after an interruption have the same values.
-    return pd.concat([NOTHING_MEASURED, *parts]).drop_duplicates(
+    return pd.concat([nothing_measured(), *parts]).drop_duplicates(
         ["round", "agent", "name"], keep="last", ignore_index=True
     )
 

@@ -6,20 +6,20 @@ import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow.parquet import ParquetFile
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.files.parquet import Columns
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
 from decentral_dp.reporting.words import SettingWords, choose_words
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def scenario_text(folder: Path) -> str:
@@ -66,13 +66,14 @@ DRAWN_ROUNDS = 120
 class Drawing(NamedTuple):
     """What the figures are drawn from.
 
-    limits: ε that the scenario aims at ("target") or must not pass ("cap"). x: (m, p), last published; None where the
-    folder has none. start: the value that every coordinate of x had first, where it is known.
+    metrics: columns round, agent, name, value. ledger: those of `Ledger.to_frame`, at the drawn rounds. limits: ε that
+    the scenario aims at ("target") or must not pass ("cap"). x: (m, p), last published; None where the folder has none.
+    start: the value that every coordinate of x had first, where it is known.
     """
 
     result: RunResult
-    metrics: pd.DataFrame
-    ledger: pd.DataFrame
+    metrics: Columns
+    ledger: Columns
     limits: Mapping[str, float]
     x: Array | None
     start: float | None
@@ -119,15 +120,15 @@ def read_drawing(folder: Path) -> Drawing:
 
 
 def drawing_of(
-    result: RunResult, scenario: Mapping[str, Any], metrics: pd.DataFrame, ledger: pd.DataFrame, x: Array | None
+    result: RunResult, scenario: Mapping[str, Any], metrics: Columns, ledger: Columns, x: Array | None
 ) -> Drawing:
     """What figures are drawn from, of a run that is in memory.
 
     Args:
         result: its numbers.
         scenario: fully resolved.
-        metrics: rows (round, agent, name, value).
-        ledger: at as many rounds as are to be drawn.
+        metrics: columns round, agent, name, value.
+        ledger: columns, at as many rounds as are to be drawn.
         x: (m, p), last published, or None.
     """
     budgets = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
@@ -150,7 +151,14 @@ def drawn_rounds(result: RunResult) -> Array:
 
 # Columns of what was measured.
 _COLUMNS = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
-NOTHING_MEASURED = pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
+
+
+def nothing_measured() -> pd.DataFrame:
+    """Make the table of a run that measured nothing."""
+    # Slow to import, and a run that ends is drawn from what is in memory.
+    import pandas as pd
+
+    return pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
@@ -159,10 +167,12 @@ def read_metrics(path: Path) -> pd.DataFrame:
     Raises:
         InputError: for a file that is broken, or holds something else.
     """
+    import pandas as pd
+
     try:
         frame = pd.read_parquet(regular(path, str(path)))
         if not set(_COLUMNS) <= set(frame):
-            return NOTHING_MEASURED
+            return nothing_measured()
         kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
         if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty") or frame[n].isna().any()]:
             raise ValueError(f"its column {wrong[0]} has other values than text")
@@ -172,7 +182,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
     except InputError:
         raise
     except FileNotFoundError:
-        return NOTHING_MEASURED
+        return nothing_measured()
     except (ValueError, TypeError, RuntimeError, OSError) as error:  # Arrow's errors are among these.
         raise broken(path, error) from None
 
@@ -187,6 +197,11 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
     Raises:
         InputError: for a file that is broken.
     """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile
+
     if not path.exists():
         return pd.DataFrame()
     numbers = pa.array(rounds.astype(np.int64))
@@ -205,24 +220,28 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
         raise broken(path, error) from None
 
 
-def curve(metrics: pd.DataFrame, name: str) -> Curve | None:
+def curve(metrics: Columns, name: str) -> Curve | None:
     """The metric over rounds, its band from `…_min`/`…_max` or else from rows per agent; None if it is missing."""
     stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
-    sides = {side: (f"{name}_{side}", f"{stem}_{side}{last}") for side in ("min", "max")}
-    # Of the many metrics of a run few are drawn together: they are looked for once.
-    near = metrics[metrics["name"].isin([name, *sides["min"], *sides["max"]])]
-    of_all = near["agent"] == "mean"
-    means = {str(n): part.groupby("round")["value"].last() for n, part in near[of_all].groupby("name")}
-    rows = near[~of_all & (near["name"] == name)]
-    by_agent = None if rows.empty else rows.groupby("round")["value"]
-    mean = means.get(name, None if by_agent is None else by_agent.mean())
-    if mean is None:
+    agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
+    every_round, every_value = np.asarray(metrics["round"]), np.asarray(metrics["value"], dtype=np.float64)
+
+    def means(of: str) -> dict[float, float]:
+        rows = np.flatnonzero((names == of) & (agents == "mean"))
+        return dict(zip(every_round[rows].tolist(), every_value[rows].tolist(), strict=True))
+
+    by_agent: dict[float, list[float]] = {}
+    for row in np.flatnonzero((names == name) & (agents != "mean")):
+        by_agent.setdefault(float(every_round[row]), []).append(float(every_value[row]))
+    mean = means(name) or {t: float(np.mean(values)) for t, values in by_agent.items()}
+    if not mean:
         return None
-    band = []
-    for side, names in sides.items():
-        edge = next((means[n] for n in names if n in means), mean if by_agent is None else by_agent.agg(side))
-        band.append(edge.reindex(mean.index).to_numpy(dtype=np.float64))
-    rounds, values = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
-    drawable = [np.where(np.abs(v) < OVERFLOW, v, np.nan) for v in (values, *band)]
+    lines = [mean]
+    for side, extreme in (("min", np.min), ("max", np.max)):
+        found = means(f"{name}_{side}") or means(f"{stem}_{side}{last}")
+        lines.append(found or {t: float(extreme(values)) for t, values in by_agent.items()} or mean)
+    rounds = np.array(sorted(mean), dtype=np.float64)
+    values = np.array([[line.get(t, np.nan) for t in rounds.tolist()] for line in lines])
+    drawable = np.where(np.abs(values) < OVERFLOW, values, np.nan)
     bad = rounds[~np.isfinite(drawable[0])]
     return Curve(rounds, drawable[0], drawable[1], drawable[2], int(bad[0]) if bad.size else None)

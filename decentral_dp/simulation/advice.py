@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.schema import by_channel
 from decentral_dp.engines.protocol import Outcome
+from decentral_dp.files.parquet import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
@@ -39,9 +40,6 @@ from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.plan import baselines
 from decentral_dp.statistics import rate_at_least, rate_at_most
 from decentral_dp.user_code import USER_ERRORS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
 _STILL_FALLING_SHARE = 0.08
@@ -78,7 +76,7 @@ def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
 
 
-def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[str, float]) -> list[str]:
+def learning(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]) -> list[str]:
     """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
     if outcome.last_snapshot.divergence is not None:
         return []
@@ -87,7 +85,7 @@ def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[st
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
     step = "algorithm.y.scale" if job.sends_steps else "the steps"
     if job.components.one_level:
-        metrics = metrics.replace({"name": {"lower_loss": "train_loss"}})
+        metrics = {**metrics, "name": np.where(metrics["name"] == "lower_loss", "train_loss", metrics["name"])}
     falling = loss_sentence(metrics, step)
     is_noisy = job.scenario.privacy.guarantee != "none"
     found = recall_sentence(ends) if is_noisy and not score else ""
@@ -182,11 +180,11 @@ def label_sentence(labels: NDArray[Any], classes: int) -> str:
     )
 
 
-def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
+def loss_sentence(metrics: Columns, steps: str) -> str:
     """Say that a loss still fell in the last fifth of the rounds; "" where it did not.
 
     Args:
-        metrics: rows (round, agent, name, value).
+        metrics: columns round, agent, name, value.
         steps: the key of the step to enlarge.
     """
     name, rounds, values = _loss_curve(metrics, _FEWEST)
@@ -205,11 +203,11 @@ def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
     return ""
 
 
-def rise_sentence(metrics: pd.DataFrame, steps: str) -> str:
+def rise_sentence(metrics: Columns, steps: str) -> str:
     """Say that a loss ended above its start; "" where it did not.
 
     Args:
-        metrics: rows (round, agent, name, value).
+        metrics: columns round, agent, name, value.
         steps: the key of the step to make smaller.
     """
     name, rounds, values = _loss_curve(metrics, _FEWEST_OF_A_RISE)
@@ -257,12 +255,12 @@ def cause_sentence(noisy: bool) -> str:
     )
 
 
-def _loss_curve(metrics: pd.DataFrame, fewest: int) -> tuple[str, Array, Array]:
+def _loss_curve(metrics: Columns, fewest: int) -> tuple[str, Array, Array]:
     """The first loss that was measured often enough: its name in words, the rounds, and its mean at each."""
-    means = metrics[metrics["agent"] == "mean"]
+    agents, names = np.asarray(metrics["agent"]), np.asarray(metrics["name"])
     for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
-        rows = means[means["name"] == name].sort_values("round")
-        rounds, values = rows["round"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
+        rows = np.flatnonzero((agents == "mean") & (names == name))
+        rounds, values = (np.asarray(metrics[column], dtype=np.float64)[rows] for column in ("round", "value"))
         if values.size >= fewest and np.isfinite(values).all():
             return name.replace("_", " ").replace(" unreleased", ""), rounds, values
     return "", np.empty(0), np.empty(0)

@@ -46,20 +46,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
+from decentral_dp.files.parquet import Columns
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Measured, Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 IntArray = NDArray[np.int64]
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
@@ -303,44 +301,39 @@ def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     return concatenate(joined.train), concatenate(joined.validation)
 
 
-def frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Make a table with columns round, agent, name, value.
+def tabulate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Make columns round, agent, name, value; and agent_name, where agents have other names than their numbers.
+
+    Args:
+        rows: what was measured.
+        names: of the agents; means keep theirs.
 
     Example:
-        >>> frame([(1, "mean", "upper_loss", 0.5)]).columns.tolist()
-        ['round', 'agent', 'name', 'value']
+        >>> columns = tabulate([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)], ["Bern", "Zug"])
+        >>> columns["agent_name"].tolist(), columns["value"].tolist()
+        (['mean', 'Zug'], [0.5, 0.3])
     """
-    # Slow to import, and what is only planned measures nothing.
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=["round", "agent", "name", "value"])
-
-
-def name_agents(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Add a column `agent_name`, where agents have other names than their numbers; means keep theirs.
-
-    Example:
-        >>> rows = frame([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)])
-        >>> name_agents(rows, ["Bern", "Zug"])["agent_name"].tolist()
-        ['mean', 'Zug']
-    """
-    if not names:
-        return metrics
-    known = {str(agent): name for agent, name in enumerate(names)}
-    return metrics.assign(agent_name=[known.get(agent, agent) for agent in metrics["agent"]])
+    types = {"round": np.int64, "agent": np.str_, "name": np.str_, "value": np.float64}
+    columns: dict[str, NDArray[Any]] = {
+        name: np.array([row[k] for row in rows], dtype=kind) for k, (name, kind) in enumerate(types.items())
+    }
+    if names:
+        known = {str(agent): name for agent, name in enumerate(names)}
+        columns["agent_name"] = np.array([known.get(agent, agent) for agent in columns["agent"].tolist()], dtype=str)
+    return columns
 
 
-def final(metrics: pd.DataFrame) -> dict[str, float]:
+def final(metrics: Columns) -> dict[str, float]:
     """Return means over agents at the last evaluated round, by name.
 
     Example:
-        >>> final(frame([(1, "mean", "upper_loss", 0.5), (2, "mean", "upper_loss", 0.25), (2, "0", "upper_loss", 0.3)]))
+        >>> rows = [(1, "mean", "upper_loss", 0.5), (2, "mean", "upper_loss", 0.25), (2, "0", "upper_loss", 0.3)]
+        >>> final(tabulate(rows))
         {'upper_loss': 0.25}
     """
-    if metrics.empty:
-        return {}
-    means = metrics[metrics["agent"] == "mean"]
-    return {str(name): float(group["value"].iloc[-1]) for name, group in means.groupby("name", sort=True)}
+    means = np.asarray(metrics["agent"]) == "mean"
+    names, values = (np.asarray(metrics[column])[means].tolist() for column in ("name", "value"))
+    return dict(sorted(dict(zip(names, values, strict=True)).items()))
 
 
 # Sum over held-out records → whether a model of the problem has it.

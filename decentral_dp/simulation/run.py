@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -35,6 +36,7 @@ from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.package import versions
+from decentral_dp.files.parquet import to_parquet
 from decentral_dp.formatting import agent_names, delta_text, duration_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
 from decentral_dp.privacy.ledger import IntArray, Ledger, Window, charge_in_flight
@@ -70,6 +72,7 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from decentral_dp.reporting.folder import Drawing
     from decentral_dp.reporting.plots import RunPlots
 
 
@@ -89,7 +92,7 @@ class Run:
 
     Args:
         simulation: `run.simulation()` is the job, with all records and the root of the noise: the simulator's view.
-        metrics: rows (round, agent, name, value), and agent_name where agents have other names than their numbers.
+        measured: columns of `metrics`.
         records: what was released; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: the average of the last ones (`run.average`).
@@ -107,7 +110,7 @@ class Run:
 
     scenario: Scenario
     simulation: Secret[Job]
-    metrics: pd.DataFrame
+    measured: Mapping[str, NDArray[Any]]
     records: Ledger
     released: Mapping[str, Array]
     published: Mapping[str, Array]
@@ -188,6 +191,14 @@ class Run:
         """
         return self.unnoised()
 
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Rows (round, agent, name, value), and agent_name where agents have other names than their numbers."""
+        # Slow to import, and a folder is written and drawn without it.
+        import pandas as pd
+
+        return pd.DataFrame(dict(self.measured))
+
     @property
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
@@ -247,13 +258,17 @@ class Run:
     @property
     def plot(self) -> RunPlots:
         """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
-        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
         from decentral_dp.reporting.plots import RunPlots
 
-        ledger = self.ledger
-        rows = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
-        scenario = self.scenario.model_dump()
-        return RunPlots(drawing_of(self.result, scenario, self.metrics, rows, self.published.get("x")))
+        return RunPlots(self.drawing)
+
+    @property
+    def drawing(self) -> Drawing:
+        """What its figures are drawn from."""
+        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
+
+        ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
+        return drawing_of(self.result, scenario, self.measured, ledger, self.published.get("x"))
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
@@ -304,13 +319,13 @@ def _spent_with_windows(job: Job, worst: IntArray, t: int) -> float:
     return float(epsilon_of(out, job.scenario.privacy.delta)[0])
 
 
-def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float) -> RunResult:
+def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], seconds: float) -> RunResult:
     """Collect the numbers of a finished run.
 
     Args:
         job: what was run.
         outcome: its last values.
-        metrics: rows (round, agent, name, value) of all evaluations.
+        metrics: columns round, agent, name, value of all evaluations.
         seconds: it took.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
@@ -325,7 +340,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         # A metric reads records, and what a certified run ends with follows from what it released.
         status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
-    evaluated = 0 if metrics.empty else int(metrics["round"].max())
+    evaluated = int(max(metrics["round"], default=0))
     average = min(job.scenario.run.average, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
@@ -378,7 +393,7 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         # Un-noised values are their owner's alone.
         _write_arrays(partial / "state.npz", arrays, OWNERS if done.state else 0o666)
-        done.metrics.to_parquet(partial / "metrics.parquet", index=False)
+        (partial / "metrics.parquet").write_bytes(to_parquet(done.measured))
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
@@ -444,13 +459,13 @@ def _run(
         rows, outcome = _perform(job, callback, journal, interruption)
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
-    metrics = measuring.name_agents(measuring.frame(rows), agent_names(job.topology.labels))
-    result = result_of(job, outcome, metrics, seconds)
+    measured = measuring.tabulate(rows, agent_names(job.topology.labels))
+    result = result_of(job, outcome, measured, seconds)
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
         simulation=Secret("the records and the noise of a run", job),
-        metrics=metrics,
+        measured=measured,
         records=ledger,
         released=last.released,
         published=last.published,

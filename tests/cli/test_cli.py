@@ -642,7 +642,7 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 ) -> None:
     from decentral_dp.reporting import plots
 
-    def full(folder: Path) -> None:
+    def full(folder: Path, drawing: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -739,7 +739,7 @@ def test_declared_scales_without_a_target_draw_and_report(tmp_path: Path, monkey
 
 
 def test_what_cannot_be_drawn_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(folder: Path) -> None:
+    def broken(folder: Path, drawing: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", broken)

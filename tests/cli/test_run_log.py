@@ -22,7 +22,7 @@ ROUNDS = 12
 
 @pytest.fixture
 def given(scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
     path = tmp_path / "given.toml"
     path.write_text(tomli_w.dumps(scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 3})))
     return path

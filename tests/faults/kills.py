@@ -103,7 +103,7 @@ def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
 def _watched(folder: Path, log: Path) -> None:
     run_in_progress._INTERVAL, run_in_progress._SHARE, run_in_progress._LEASE = 0.02, 1e9, 0.02
     # What is drawn is none of this; a page takes longer than the run.
-    page.draw_run = lambda folder: None
+    page.draw_run = lambda *_: None
     release = ScheduledReleaser.release
     out = log.open("ab", buffering=0)
 

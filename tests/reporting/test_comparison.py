@@ -45,7 +45,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other["algorithm"]["rounds"] = 4
     other["privacy"]["epsilon"] = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
         decentral_dp.run(BASE, out=place / "a")
         decentral_dp.run(other, out=place / "b")
         decentral_dp.run(load("dp_bilevel", COORDINATOR), out=place / "trusted")
@@ -275,7 +275,7 @@ def test_the_range_of_a_feature_is_one_setting(tmp_path: Path, undrawn: None) ->
 def test_graphs_that_were_given_as_objects_are_told_apart_by_their_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
     scenario = load("quadratic", ["algorithm.rounds=2"])
     for name, graph in (("ring", nx.cycle_graph(7)), ("star", nx.star_graph(5)), ("again", nx.cycle_graph(7))):
         decentral_dp.run(scenario, topology=graph, out=tmp_path / name)
@@ -297,7 +297,7 @@ def test_graphs_that_were_given_as_objects_are_told_apart_by_their_facts(
 def test_of_other_objects_the_classes_are_named_and_that_no_more_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
     scenario = load("ring_breast_cancer", ["algorithm.rounds=2"])
     for name, scale in (("a", 0.1), ("b", 0.2)):
         decentral_dp.run(scenario, algorithm=Descent(StepSize(scale)), out=tmp_path / name)

@@ -50,7 +50,7 @@ MORE: Mapping[str, Any] = {
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     out = tmp_path_factory.mktemp("facts")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+        patch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
         for name, (scenario, overrides) in SCENARIOS.items():
             decentral_dp.run(load(scenario, overrides), out=out / name)
     return {name: out / name for name in SCENARIOS}
@@ -84,7 +84,7 @@ def test_whatever_a_result_may_hold_is_told(
     names = {fact.name for fact in facts(result)}
     assert {"Data", "Privacy", "Noise", "Note", "What to change"} <= names
     (tmp_path / "result.json").write_text(result.to_json(), encoding="utf-8")
-    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
     everywhere(result, read_page(write_report(tmp_path)).text, monkeypatch)
 
 

@@ -51,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make
 
 
-def _dot(folder: Path) -> list[Path]:
+def _dot(folder: Path, drawing: Any) -> list[Path]:
     (folder / "plots").mkdir(exist_ok=True)
     (folder / "plots" / "losses.png").write_bytes(DOT)
     return []

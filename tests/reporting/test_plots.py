@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.folder import Curve, curve, read_drawing
 from decentral_dp.reporting.page import write_report
@@ -291,6 +292,15 @@ def test_drawing_changes_no_setting_and_is_reproducible(certified: Path) -> None
     finally:
         matplotlib.rcParams["lines.linewidth"] = matplotlib.rcParamsDefault["lines.linewidth"]
     assert again == first
+
+
+def test_a_run_in_memory_is_drawn_as_its_folder_is(tmp_path: Path) -> None:
+    """Bit for bit: agents whose noise differs, a coordinator, and a run of which no release is charged."""
+    for number, name in enumerate(("ring_breast_cancer", "dp_bilevel", "quadratic")):
+        folder = tmp_path / str(number)
+        decentral_dp.run(name, set={"algorithm.rounds": 3}, out=folder)
+        first = {p.name: p.read_bytes() for p in (folder / "plots").iterdir()}
+        assert first == {p.name: p.read_bytes() for p in write_plots(folder)}
 
 
 def test_matplotlib_is_imported_only_to_draw_and_pyplot_never(tmp_path: Path) -> None:

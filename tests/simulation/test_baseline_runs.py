@@ -147,7 +147,7 @@ def test_who_has_no_neighbour_shares_no_noise() -> None:
 
 def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of made-up records, too, which are drawn agent by agent; and its folder says so."""
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
     few = {"algorithm.rounds": 2, "run.measures": ["test_loss"]}
     run = decentral_dp.run("dsbo_jhip", set=few, baselines=True, out=tmp_path / "run")
     mine, server = run.simulation(), run.baselines["central"].simulation()

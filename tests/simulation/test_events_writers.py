@@ -21,7 +21,7 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
 
 
 @pytest.fixture

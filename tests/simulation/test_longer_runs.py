@@ -34,7 +34,7 @@ DECLARED = {"epsilon": None, "x": {"scale": 0.5}, "y": {"scale": 0.5, "decay": 0
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     monkeypatch.setattr(journal, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
 
 
 def _given(scenario: Make, **privacy: Any) -> dict[str, Any]:

@@ -15,6 +15,6 @@ def short_run(out: Path) -> Path:
     """Run ten agents for two rounds into this folder, without its pictures."""
     scenario = load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(page, "draw_run", lambda folder: None)
+        here.setattr(page, "draw_run", lambda *_: None)
         decentral_dp.run(scenario, out=out)
     return out

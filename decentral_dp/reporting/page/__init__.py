@@ -15,7 +15,7 @@ from decentral_dp.errors import Stopped
 from decentral_dp.formatting import agent_names, graph_text
 from decentral_dp.reporting.baselines import baselines_in
 from decentral_dp.reporting.facts import facts
-from decentral_dp.reporting.folder import read_scenario, scenario_text
+from decentral_dp.reporting.folder import Drawing, read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page import guarantee, run
 from decentral_dp.reporting.words import Json, capitalise, choose_words, topology_name
@@ -55,8 +55,12 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def draw_run(folder: Path) -> None:
+def draw_run(folder: Path, drawing: Drawing | None = None) -> None:
     """Draw the pictures and the page of a complete run; what cannot be drawn now can be drawn later.
+
+    Args:
+        folder: of the run.
+        drawing: what its pictures are drawn from; by default it is read from the folder.
 
     Raises:
         Stopped: interrupted.
@@ -66,7 +70,7 @@ def draw_run(folder: Path) -> None:
 
     later = f'The run is complete and in {folder}; "decentral-dp report {folder}" draws its plots and its page.'
     try:
-        write_plots(folder)
+        write_plots(folder, drawing=drawing)
         write_report(folder)
     except KeyboardInterrupt:
         raise Stopped(f"Interrupted. {later}") from None

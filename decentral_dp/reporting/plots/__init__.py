@@ -46,13 +46,20 @@ FIGURES: Mapping[str, Draw] = {
 }
 
 
-def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",)) -> list[Path]:
+def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), drawing: Drawing | None = None) -> list[Path]:
     """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
 
-    A figure of an earlier run that this run has no numbers for is removed. formats: the page shows "png". Raises
-    InputError where `folder` holds no readable result.json.
+    A figure of an earlier run that this run has no numbers for is removed.
+
+    Args:
+        folder: of the run.
+        formats: the page shows "png".
+        drawing: the numbers; by default they are read from the folder.
+
+    Raises:
+        InputError: `folder` holds no readable result.json.
     """
-    drawing = read_drawing(folder)
+    drawing = read_drawing(folder) if drawing is None else drawing
     (folder / "plots").mkdir(exist_ok=True)
     paths = []
     with style.package_style():

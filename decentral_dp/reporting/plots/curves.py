@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
@@ -332,28 +333,33 @@ def noise(figure: Figure, d: Drawing) -> bool:
     """Noise scale of every channel, and how far one replaced record can move the release that it hides."""
     if "scale" not in d.ledger:
         return False
-    rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
+    kept = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
+    rows = {name: np.asarray(d.ledger[name]) for name in kept}
+    rows = _select(rows, (rows["scale"] > 0) & (rows["mechanism"] != "free") & (rows["mechanism"] != "none"))
     # What one release carries is said in words.
-    if rows.empty or (not d.setting_words.has_local_models and rows["release"].nunique() == 1):
+    if not rows["scale"].size or (not d.setting_words.has_local_models and np.unique(rows["release"]).size == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
-    unbounded = [str(c) for c in rows.loc[~np.isfinite(rows["sensitivity"]), "channel"].unique()]
+    is_bounded = np.isfinite(rows["sensitivity"])
+    unbounded = [*dict.fromkeys(rows["channel"][~is_bounded].tolist())]
     laplace = bool((rows["mechanism"] == "laplace").any())
-    channels = [str(c) for c in rows["channel"].unique()]
+    channels = [*dict.fromkeys(rows["channel"].tolist())]
     others = [c for c in channels if c not in CHANNEL_COLOURS]
     colours = {**CHANNEL_COLOURS, **{c: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, c in enumerate(others)}}
-    scales = {(str(c), ""): part.groupby("round")["scale"] for c, part in rows.groupby("channel", observed=True)}
-    bounded = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
+    scales = {(c, ""): _over(_select(rows, rows["channel"] == c), "round", "scale") for c in channels}
+    bounded = _select(rows, (rows["sensitivity"] > 0) & is_bounded)
     moves = {
-        (str(c), str(kind)): part.groupby("round")["sensitivity"]
-        for (c, kind), part in bounded.groupby(["channel", "records"], observed=True)
+        (c, kind): _over(part, "round", "sensitivity")
+        for c in channels
+        for kind in np.unique(bounded["records"]).tolist()
+        if (part := _select(bounded, (bounded["channel"] == c) & (bounded["records"] == kind)))["round"].size
     }
     _ledger_lines(left, scales, channels, colours)
     _ledger_lines(right, moves, channels, colours)
-    log_axis(left, "x", rows["round"].to_numpy(dtype=np.float64))
-    log_axis(left, "y", rows["scale"].to_numpy())
-    log_axis(right, "y", rows["sensitivity"].to_numpy())
-    drawn = set(rows["mechanism"].unique()) - {"laplace", "gaussian"}
+    log_axis(left, "x", rows["round"])
+    log_axis(left, "y", rows["scale"])
+    log_axis(right, "y", rows["sensitivity"])
+    drawn = set(np.unique(rows["mechanism"]).tolist()) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
     one = "what is protected" if d.result.privacy.protected else "one record"
     right.set_ylabel(f"sensitivity to {one} ({'ℓ1' if laplace else 'ℓ2'})")
@@ -366,14 +372,17 @@ def noise(figure: Figure, d: Drawing) -> bool:
             ax.tick_params(axis="y", which="both", left=False, labelleft=False)
             ax.text(0.5, 0.5, "∞", transform=ax.transAxes, ha="center", va="center", fontsize=28, color=GREY)
     _legends(figure, (left, right))
-    ratio = (rows["scale"] / rows["sensitivity"])[rows["sensitivity"] > 0]
+    moving = _select(rows, rows["sensitivity"] > 0)
+    moving["ratio"] = moving["scale"] / moving["sensitivity"]
     if unbounded:
         message = f"Nothing bounds what {one} can do to {_list_names(unbounded)}: no noise can be enough"
     elif "uncertified" in drawn:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
+        ratio = moving["ratio"]
         if not d.setting_words.has_local_models:  # One number for all kinds of records, by the one that can do most.
-            ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
+            by_channel = (_select(moving, moving["channel"] == c) for c in np.unique(moving["channel"]))
+            ratio = np.concatenate([_over(of, "release", "ratio").low for of in by_channel])
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"
         replaced = one if d.result.privacy.protected else "one replaced record"
@@ -398,25 +407,37 @@ def _legends(figure: Figure, axes: Sequence[Axes]) -> None:
             ax.legend(loc="best")
 
 
+def _select(rows: Mapping[str, NDArray[Any]], of: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    return {name: values[of] for name, values in rows.items()}
+
+
+def _over(rows: Mapping[str, NDArray[Any]], index: str, name: str) -> Curve:
+    """A column over another one: its median, least and largest."""
+    order = np.argsort(rows[index], kind="stable")
+    places, first = np.unique(rows[index][order], return_index=True)
+    parts = np.split(rows[name][order], first[1:])
+    middle, low, high = (np.array([of(part) for part in parts]) for of in (np.median, np.min, np.max))
+    return Curve(places, middle, low, high, None)
+
+
 def _ledger_lines(
-    ax: Axes, series: Mapping[tuple[str, str], Any], channels: Sequence[str], colours: Mapping[str, str]
+    ax: Axes, curves: Mapping[tuple[str, str], Curve], channels: Sequence[str], colours: Mapping[str, str]
 ) -> None:
     """Lines by (channel, record kind), each named; those that coincide are one line with all their names."""
-    lines: list[tuple[list[tuple[str, str]], tuple[Any, Any, Any]]] = []
-    curves = {key: (of.median(), of.min(), of.max()) for key, of in series.items()}
+    lines: list[tuple[list[tuple[str, str]], Curve]] = []
     # The longest first: a shorter one that runs along it is a part of it.
-    for key in sorted(curves, key=lambda key: (-curves[key][0].size, channels.index(key[0]), key[1])):
+    for key in sorted(curves, key=lambda key: (-curves[key].rounds.size, channels.index(key[0]), key[1])):
         curve = curves[key]
         same = next((keys for keys, c in lines if _coincide(c, curve)), None)
         if same is None:
             lines.append(([key], curve))
         else:
             same.append(key)
-    for keys, (middle, low, high) in lines:
+    for keys, c in lines:
         colour, style = colours[keys[0][0]], "--" if all(kind == "validation" for _, kind in keys) else "-"
-        ax.fill_between(middle.index, low, high, color=colour, alpha=0.16, linewidth=0)
-        marker = "o" if middle.size <= 25 else None
-        ax.plot(middle.index, middle, style, color=colour, marker=marker, label=_channel_names(keys))
+        ax.fill_between(c.rounds, c.low, c.high, color=colour, alpha=0.16, linewidth=0)
+        marker = "o" if c.rounds.size <= 25 else None
+        ax.plot(c.rounds, c.mean, style, color=colour, marker=marker, label=_channel_names(keys))
 
 
 def _channel_names(keys: Sequence[tuple[str, str]]) -> str:
@@ -435,8 +456,9 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(spans(names, least=3))
 
 
-def _coincide(longer: tuple[Any, Any, Any], shorter: tuple[Any, Any, Any]) -> bool:
-    """Whether two curves, (median, lowest, highest) by round, cannot be told apart where the shorter is."""
-    if not shorter[0].index.isin(longer[0].index).all():
-        return False
-    return all(np.allclose(a[b.index], b, rtol=0.01, atol=0.0) for a, b in zip(longer, shorter, strict=True))
+def _coincide(longer: Curve, shorter: Curve) -> bool:
+    """Whether two curves cannot be told apart where the shorter is."""
+    at = np.flatnonzero(np.isin(longer.rounds, shorter.rounds))
+    return at.size == shorter.rounds.size and all(
+        np.allclose(a[at], b, rtol=0.01, atol=0.0) for a, b in zip(longer[1:4], shorter[1:4], strict=True)
+    )

@@ -131,7 +131,7 @@ def _png(pixels: Array, dpi: float) -> bytes:
     chunks = {
         b"IHDR": struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0),
         b"pHYs": struct.pack(">2IB", per_metre, per_metre, 1),
-        b"IDAT": zlib.compress(rows, _COMPRESSION),
+        b"IDAT": zlib.compress(rows.data, _COMPRESSION),
         b"IEND": b"",
     }
     return b"\x89PNG\r\n\x1a\n" + b"".join(

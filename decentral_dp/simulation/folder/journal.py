@@ -45,19 +45,19 @@ from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
+from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import refuse_unreadable, regular
 from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
-from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.metrics import Row
+from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import IN_PROGRESS, is_complete, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
@@ -468,7 +468,7 @@ class RunInProgress:
             self._write(unkept=str(error))
             self._next_save = math.inf
             return
-        measured = measuring.frame(rows[self._written :]).to_parquet(index=False)
+        measured = to_parquet(tabulate(rows[self._written :]))
         write_synced(self._place / f"metrics-{number}.parquet", measured, OWNERS)
         write_synced(self._place / f"saved-{number}.npz", content, OWNERS)
         digests = {"digest": digest(content), "metrics": digest(measured)}

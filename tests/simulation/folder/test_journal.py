@@ -45,7 +45,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """States are kept whenever the run is observed, and pictures, which say nothing here, are not drawn."""
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_secret_noise_of_an_older_version_is_gone_on_with(
     whole = decentral_dp.run(small)
     _cut_off(small, tmp_path / "run", 6)
     monkeypatch.undo()
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
     _generator_recorded(tmp_path / "run", None)
     done = decentral_dp.resume(tmp_path / "run")
     assert done.simulation().root == root

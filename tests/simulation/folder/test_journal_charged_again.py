@@ -38,7 +38,7 @@ class _KilledError(BaseException):
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
 
 
 def _given(scenario: Make, **changes: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(60)
     yield

@@ -35,7 +35,7 @@ ROUNDS = 12
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
     # Parts and row groups of a few releases.
     monkeypatch.setattr(kept_releases, "_HELD", 9000)
     monkeypatch.setattr(kept_releases, "_GROUP", 200)

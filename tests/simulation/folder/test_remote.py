@@ -29,7 +29,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     from fsspec.implementations.memory import MemoryFileSystem
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
     monkeypatch.setattr(MemoryFileSystem, "store", {})
     monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
     return MemoryFileSystem()
