@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
 
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.folder import Curve, curve, read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, write_plots
-from decentral_dp.reporting.plots.network import layout
+from decentral_dp.reporting.plots.network import _hop_counts, layout
 from decentral_dp.reporting.plots.style import change, draw_curves, new_figure, package_style, save_picture, title
 from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
 
@@ -301,6 +303,15 @@ def test_a_run_in_memory_is_drawn_as_its_folder_is(tmp_path: Path) -> None:
         decentral_dp.run(name, set={"algorithm.rounds": 3}, out=folder)
         first = {p.name: p.read_bytes() for p in (folder / "plots").iterdir()}
         assert first == {p.name: p.read_bytes() for p in write_plots(folder)}
+
+
+def test_hop_counts_are_shortest_paths() -> None:
+    rng = np.random.default_rng(0)
+    for m in (4, 9, 60):
+        edges = np.array([(i, j) for i in range(m) for j in range(i) if rng.random() < 1.5 / m]).reshape(-1, 2)
+        wanted = shortest_path(csr_array((np.ones(len(edges)), edges.T.astype(np.int32)), (m, m)), directed=False)
+        wanted[np.isinf(wanted)] = wanted[np.isfinite(wanted)].max() + 1.0
+        np.testing.assert_array_equal(_hop_counts(m, edges), wanted)
 
 
 def test_matplotlib_is_imported_only_to_draw_and_pyplot_never(tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse import csr_array, eye_array
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
@@ -127,12 +125,7 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     circle = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     if m < 4 or len(edges) >= m * (m - 1) // 2:
         return circle
-    ones = np.ones(len(edges))
-    # Early versions of scipy find paths only where links are numbered in 32 bits.
-    near = edges.astype(np.int32)
-    graph = csr_array((ones, (near[:, 0], near[:, 1])), shape=(m, m))
-    hops = shortest_path(graph, directed=False, unweighted=True)
-    hops = np.where(np.isfinite(hops), hops, hops[np.isfinite(hops)].max() + 1)
+    hops = _hop_counts(m, edges)
     square = hops**2
     centred = -0.5 * (square - square.mean(0) - square.mean(1)[:, None] + square.mean())
     values, vectors = np.linalg.eigh(centred)
@@ -145,9 +138,27 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     if values[-2] > 0.99 * values[-1]:  # No direction is longer than another, so put agent 0 on top.
         u, v = at[0] / max(float(np.linalg.norm(at[0])), 1e-9)
         at = at @ np.array([[v, u], [-u, v]])
-    factor = cho_factor(laplacian + 1.0 / m)
+    inverse = np.linalg.inv(laplacian + 1.0 / m)
     for _ in range(max(20, 60 - m // 10)):
         gaps = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
         pull = weight * hops / np.maximum(gaps, 1e-9)
-        at = cho_solve(factor, pull.sum(1)[:, None] * at - pull @ at)
+        at = inverse @ (pull.sum(1)[:, None] * at - pull @ at)
     return at
+
+
+def _hop_counts(m: int, edges: NDArray[np.int64]) -> Array:
+    """(m, m) edges between two agents, one more than the most where no path is.
+
+    Without scipy.sparse.csgraph: its import takes longer than the picture of a small graph.
+    """
+    ends = np.concatenate([edges, edges[:, ::-1]]).T
+    graph = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(m, m))
+    hops, reached, steps = np.full((m, m), np.inf), eye_array(m, format="csr"), 0
+    while reached.nnz:
+        at = reached.nonzero()
+        hops[at] = np.minimum(hops[at], steps)
+        # Paths go on from those that were reached just now.
+        reached.data = (hops[at] == steps).astype(np.float64)
+        reached.eliminate_zeros()
+        reached, steps = reached @ graph, steps + 1
+    return np.where(np.isinf(hops), hops[np.isfinite(hops)].max() + 1.0, hops)
