@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.exchange import ClippedSum, Value
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import (
@@ -177,8 +179,9 @@ class LocalDataset:
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
+        noise: Mapping[str, NoiseSchedule] = MappingProxyType({}),
     ) -> None:
-        self.agents = agents
+        self.agents, self._noise = agents, noise
         # Of agents that stand alone: nobody is their neighbour.
         self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
         self.p, self.q = problem.p, problem.q
@@ -240,6 +243,17 @@ class LocalDataset:
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
         weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
         return start if weights is None else start + weights
+
+    def noise_variance(self, channel: str, t: int) -> Array:
+        """(m,) variance, which is public, of the noise on every coordinate of what each of all agents releases; or 0.
+
+        Args:
+            channel: of the releases.
+            t: their round.
+        """
+        schedule = self._noise.get(channel)
+        deviation = 0.0 if schedule is None else schedule.scale * (t + 1.0) ** -schedule.decay
+        return np.broadcast_to(np.square(deviation), (self.network.n_agents,))
 
     def within_steps(self, x: Value, step: float) -> Value:
         """Keep a free x where steps of this size are stable: step·‖∇²_yy R‖ ≤ 1, coordinate by coordinate.

@@ -32,6 +32,7 @@ _APART = (
     "test_parts_that_are_clipped_apart_are_together_as_long_as_the_clip_and_no_longer"
 )
 _CENTRED = "tests/problems/training/test_problem.py::test_one_replaced_record_moves"
+_ADAPTIVELY = "tests/algorithms/gossip/test_single_level.py::TestDpDsgdAdaptively"
 _CENTRING = "tests/algorithms/gossip/test_centring.py"
 
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
@@ -1415,10 +1416,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     Mutation(
+        "adaptive steps by a step before noise",
+        "algorithms/gossip/single_level.py",
+        "self._correction(dataset, t, 0, s.ahead - released.y, second)",
+        "self._correction(dataset, t, 0, s.ahead - getattr(s.y, 'private', s.y), second)",
+        (f"{_ADAPTIVELY}::test_released_values_are_used_with_their_noise",),
+    ),
+    Mutation(
+        "a second moment with the noise in it",
+        "algorithms/gossip/single_level.py",
+        "(np.square(moved) - variance)",
+        "np.square(moved)",
+        ("tests/algorithms/gossip/test_single_level.py::test_where_noise_is_all_there_is_weights_have_equal_steps",),
+    ),
+    Mutation(
+        "the noise of one agent, where a server takes the mean of all",
+        "algorithms/gossip/federated.py",
+        "float(noise.sum()) / noise.size**2",
+        "float(noise.mean())",
+        (
+            "tests/algorithms/gossip/test_federated.py::TestFederatedAdaptively::"
+            "test_released_values_are_used_with_their_noise",
+        ),
+    ),
+    Mutation(
         "a server that goes on from one agent's answer",
         "algorithms/gossip/federated.py",
-        "Served(s.x, s.y + moved, s.y)",
-        "Served(s.x, own, s.y)",
+        "Served(s.x, s.y + moved, s.y, second)",
+        "Served(s.x, own, s.y, second)",
         ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
     ),
     Mutation(

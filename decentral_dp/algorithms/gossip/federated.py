@@ -17,10 +17,12 @@ An answer depends on the records through a clipped mean alone, at a public point
 by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
 
 The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
-of released values, and costs nothing.
+of released values, and costs nothing. With `adaptive` the server multiplies the mean d of the answers by √(mean(s)/s),
+s of `dp_dsgd` for this d, with the variance of the mean of all agents' noise: FedAdam's server, at no cost.
 
-Reference: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
-ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round).
+References: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
+ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round); S. Reddi et al., "Adaptive Federated Optimization",
+ICLR 2021 (FedAdam).
 """
 
 from __future__ import annotations
@@ -32,15 +34,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, adapted_share
 
 
 class Served(NamedTuple):
-    """x: (b, p), constant. y, last_y: (b, q), the server's point of this round and of the one before, in every row."""
+    """x: (b, p), constant. y, last_y: (b, q), the server's point of this round and of the one before, in every row.
+
+    second: (b, q), v, public; of no width without adaptive steps.
+    """
 
     x: dp.Array
     y: dp.Array
     last_y: dp.Array
+    second: dp.Array
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Federated(DpDsgd):
 
     def init(self, dataset: dp.LocalDataset) -> Any:
         y = dataset.start("y", self.start)
-        return Served(dataset.start("x", self.start), y, y)
+        return Served(dataset.start("x", self.start), y, y, dataset.public(0.0, dataset.q if self.adaptive else 0))
 
     @property
     def releases_per_round(self) -> int:
@@ -75,15 +81,21 @@ class Federated(DpDsgd):
     ) -> Generator[dp.Ask, dp.Answer, Served]:
         # What the server says, before it asks anything.
         yield dp.Ask(x=s.x, y=s.y)
-        own, moved = s.y, self.heavy_ball * (s.y - s.last_y)
-        for k in range(1 if self.block else self.steps):
+        own, second, asked = s.y, s.second, 1 if self.block else self.steps
+        moved = momentum = self.heavy_ball * (s.y - s.last_y)
+        for k in range(asked):
             if self.block:
                 u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
             else:
                 u = -self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
             answer = yield dp.Ask(u=u)
             own, moved = own + answer.released.u, moved + answer.mean.u
-        return Served(s.x, s.y + moved, s.y)
+        if self.adaptive:
+            noise = dataset.noise_variance("u", t)
+            variance = asked * float(noise.sum()) / noise.size**2
+            second, share = adapted_share(second, moved - momentum, variance, self.adaptive, t + 1)
+            moved = momentum + share * (moved - momentum)
+        return Served(s.x, s.y + moved, s.y, second)
 
 
 ENTRY = dp.Entry(

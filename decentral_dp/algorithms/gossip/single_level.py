@@ -9,6 +9,16 @@ With ỹ what an agent released, and a_i = 1 − |w_ii|:
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
     β, `heavy_ball`, is 0 by default. Its difference is one of released values, and so it costs no privacy; in effect it
     makes steps 1/(1 − β) times as long.
+    With a decay γ in `adaptive` each weight has a step of its own, by what the agent itself released: y set out from
+    a_t = c_t + β (c_t − c_{t−1}), so that d = a_{t−1} − ỹ_t is the step with noise, of a public variance σ², and
+        v_t = γ v_{t−1} + (1 − γ) (d² − σ²),      s_k = max(v_{t,k}/(1 − γᵗ), e_t),      v_0 = 0,
+        c_t is c_t as above and (1 − √(mean(s)/s_k)) d_k,      e_t² = 2σ⁴ (1 − γ)(1 + γᵗ)/((1 + γ)(1 − γᵗ)).
+    As E[d²] is the square of the step without noise and σ², v/(1 − γᵗ) estimates that square; e is its standard error
+    where d is noise alone, so that weights of which no more is known have equal steps. It is Adam's second moment, with
+    the noise subtracted as in DP-AdamBC; the mean is there for λ to stay the step of a usual weight. Neighbours hear of
+    the correction a round later: over the network mean(c) moves by the mean of √(mean(s)/s) d. All of it is a function
+    of released values and costs no privacy. Agents whose records differ settle where the sum of their adapted steps is
+    0, which is another point than the minimiser. t counts released steps.
     Where the problem reads features from a centre x (`problems.training`), x_{i,1} is the clipped mean of agent i's
     features, released with noise of its own once, and x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring`
     − 1 rounds, then once multiplied by max(0, 1 − ν²/‖x‖²), ν² what is expected of its noise (James & Stein 1961), and
@@ -25,7 +35,9 @@ differ. One agent runs gradient descent.
 
 References: Chen & Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed
 Convergence Accuracy", ICML 2024, Appendix G.3; X. Lian et al., "Can Decentralized Algorithms Outperform Centralized
-Algorithms?", NeurIPS 2017 (decentralised SGD).
+Algorithms?", NeurIPS 2017 (decentralised SGD); Q. Tang, F. Shpilevskiy, M. Lécuyer, "DP-AdamBC: Your DP-Adam Is
+Actually DP-SGD (Unless You Apply Bias Correction)", AAAI 2024; X. Chen, B. Karimi, W. Zhao, P. Li, "On the Convergence
+of Decentralized Adaptive Gradient Methods", ACML 2022 (second moments of each agent's own, and where they settle).
 """
 
 from __future__ import annotations
@@ -37,6 +49,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
+
+# Instead of a mean of squares of 0.
+_TINY = 1e-300
 
 
 class State(NamedTuple):
@@ -77,12 +92,44 @@ class LdpSingleLevel(OneLevel):
 class Moving(NamedTuple):
     """x: (b, p), public but for round 1 of centring, where it is before noise. y: (b, q): before noise.
 
-    last_mixed: (b, q), c of the round before, public.
+    last_mixed: (b, q), c of the round before, public. ahead, second: (b, q), a and v, public; of no width without
+    adaptive steps.
     """
 
     x: dp.Value
     y: dp.Value
     last_mixed: dp.Array
+    ahead: dp.Array
+    second: dp.Array
+
+
+def adapted_share(
+    second: dp.Array, moved: dp.Array, variance: dp.Array | float, decay: float, count: int
+) -> tuple[dp.Array, dp.Array]:
+    """Weigh released steps by their second moments.
+
+    Args:
+        second: (b, q) v before them.
+        moved: (b, q) d, with noise.
+        variance: (b, 1) σ² of this noise.
+        decay: γ.
+        count: how many steps were released with these.
+
+    Returns:
+        v, and what each step is to be multiplied by, √(mean(s)/s), both (b, q).
+
+    Example:
+        >>> _, share = adapted_share(np.zeros((1, 2)), np.array([[0.1, 0.7]]), 0.0, 0.9, 1)
+        >>> share.round(3).tolist()
+        [[5.0, 0.714]]
+    """
+    second = decay * second + (1.0 - decay) * (np.square(moved) - variance)
+    left = decay**count
+    error = variance * np.sqrt(2.0 * (1.0 - decay) * (1.0 + left) / ((1.0 + decay) * (1.0 - left)))
+    square = np.maximum(second / (1.0 - left), error)
+    mean = square.mean(axis=1, keepdims=True)
+    # Without noise a weight that never moved has a square of 0.
+    return second, np.sqrt(mean / np.where(square > 0.0, square, np.maximum(mean, _TINY)))
 
 
 @dataclass(frozen=True)
@@ -97,6 +144,13 @@ class DpDsgd(OneLevel):
         unit="steps",
         example="5",
         at_least=1,
+    )
+    adaptive: float = dp.option(
+        "γ, decay of the second moment of released steps, by whose root the step of each weight is divided; 0: none",
+        default=0.0,
+        example="0.999",
+        at_least=0.0,
+        below=1.0,
     )
     # Whether a round's steps are one release.
     block: bool = dp.internal(default=False)
@@ -136,7 +190,8 @@ class DpDsgd(OneLevel):
 
     def init(self, dataset: dp.LocalDataset) -> Moving:
         start = dataset.start("y", self.start)
-        return Moving(dataset.start("x", self.start), start, start)
+        second = dataset.public(0.0, dataset.q if self.adaptive else 0)
+        return Moving(dataset.start("x", self.start), start, start, start if self.adaptive else second, second)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Moving) -> dp.GossipSteps[Moving]:
         x = s.x
@@ -154,21 +209,41 @@ class DpDsgd(OneLevel):
         # In place: of a network every further array of all agents' weights takes as long as a product.
         combined = (1.0 - dataset.neighbour_weight) * released.y
         combined += neighbour_sum.y
+        second = s.second
+        if self.adaptive and t:
+            change, second = self._correction(dataset, t, 0, s.ahead - released.y, second)
+            combined += change
         ahead = combined
         if self.heavy_ball:
             ahead = combined - s.last_mixed
             ahead *= self.heavy_ball
             ahead += combined
+        kept = ahead if self.adaptive else s.ahead
         if self.block:
-            return Moving(x, ahead + dataset.local_steps(t, x, combined, self.steps, self.y(t)), combined)
+            moved = dataset.local_steps(t, x, combined, self.steps, self.y(t))
+            return Moving(x, ahead + moved, combined, kept, second)
         y = ahead + -self.y(t) * dataset.batch(t).lower_grad_y(x, combined)
         for k in range(1, self.steps):
             # A release to itself: neighbours go on from the last one of a round alone.
             own = (yield dp.Gossip(y=y)).released.y
+            if self.adaptive:
+                change, second = self._correction(dataset, t, k, kept - own, second)
+                kept = own = own + change
             y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
         if self.centring and t == 0:
             x = dataset.batch(t).feature_mean()
-        return Moving(x, y, combined)
+        return Moving(x, y, combined, kept, second)
+
+    def _correction(
+        self, dataset: dp.LocalDataset, t: int, k: int, moved: dp.Array, second: dp.Array
+    ) -> tuple[dp.Array, dp.Array]:
+        """What is added to a released value for its step to be an adapted one, and v; k: steps of the round before."""
+        variance = dataset.noise_variance("y", t)[dataset.agents, None]
+        if (online := dataset.network.online(t)) is not None:
+            # Who was away released no step.
+            moved, variance = (np.where(online[dataset.agents, None], part, 0.0) for part in (moved, variance))
+        second, share = adapted_share(second, moved, variance, self.adaptive, t * self.releases_per_round + k)
+        return (1.0 - share) * moved, second
 
 
 ENTRIES = (

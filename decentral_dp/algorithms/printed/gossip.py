@@ -383,10 +383,11 @@ class PrintedDpDsgd(single_level.OneLevel):
 
     heavy_ball: float = 0.0
     local_steps: int | None = None
+    adaptive: float = 0.0
 
     def __post_init__(self) -> None:
-        for key, given in (("heavy_ball", self.heavy_ball), ("local_steps", self.local_steps)):
-            if given:
+        for key in ("heavy_ball", "local_steps", "adaptive"):
+            if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 
     def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:

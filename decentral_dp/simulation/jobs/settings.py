@@ -338,6 +338,8 @@ def settings_note(
     note = (
         f"Settings: {rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
     )
+    if algorithm.adaptive:
+        note += f" and adaptive steps by a decay of {algorithm.adaptive:g}"
     if not noise or not math.isfinite(clip):
         return f"{note}, without a clip."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
@@ -348,7 +350,8 @@ def settings_note(
     note += f"; {what} is clipped to {clip:g}"
     if algorithm.centring:
         note += ", with features less their mean, which agents release first with noise"
-    note += f". All noise together moves every weight by about {change:.2g}."
+    note += f". All noise together moves every weight by about {change:.2g}"
+    note += ", before steps are adapted." if algorithm.adaptive else "."
     if unit.records is None:
         # What clipped means of all rounds move the weights by, if all records of all agents agree.
         together = clip * (1.0 if algorithm.block else algorithm.y.scale) * noised
