@@ -31,6 +31,11 @@ from decentral_dp.privacy.clipping import clip_factors
 _LEAST_SLOPE = 1e-300
 
 
+def rest_of_clip(share: float, norm: Norm) -> float:
+    """What is left of a clip of which some coordinates have the share s: √(1 − s²) in ℓ2, 1 − s in ℓ1."""
+    return 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
+
+
 @dataclass(frozen=True)
 class DenseLayers:
     """Dense layers with ReLU between them; without hidden layers a linear model.
@@ -122,7 +127,7 @@ class DenseLayers:
             share: s, of a linear model of one output whose gradients by A and b are clipped apart; 0 clips both as one.
         """
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
-        rest = 1.0 - share if norm == "l1" else math.sqrt(1.0 - share * share)
+        rest = rest_of_clip(share, norm)
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])

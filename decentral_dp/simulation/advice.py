@@ -35,6 +35,7 @@ from decentral_dp.files.parquet import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
+from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.plan import baselines
@@ -316,7 +317,10 @@ def clipped_shares(
 def _lengths(
     problem: Problem, values: Mapping[str, Array], records: Mapping[Split, Any], norm: Norm, names: Sequence[str]
 ) -> dict[str, float]:
-    """Channel → norm of the longest unclipped term that feeds it. records: one of each kind."""
+    """Channel → norm of the longest unclipped term that feeds it; of parts with a share of the clip, over this share.
+
+    records: one of each kind.
+    """
     x, y = values["x"], values["y"]
     z = values.get("z", np.zeros_like(y))
     longest: dict[str, float] = {}
@@ -324,7 +328,9 @@ def _lengths(
         terms = problem.terms(x, y, z, records["train"], records["validation"], Clip(norm), names)
         for term in names:
             channel, value = CLIP_OF_TERM[term], np.ravel(getattr(terms, term))
-            longest[channel] = max(longest.get(channel, 0.0), float(row_norms(value[None], norm)[0]))
+            parts = problem.parts_of_clip if isinstance(problem, Training) else [(slice(None), 1.0)]
+            lengths = [float(row_norms(value[None, part], norm)[0]) / share for part, share in parts]
+            longest[channel] = max(longest.get(channel, 0.0), *lengths)
     return longest
 
 

@@ -41,7 +41,7 @@ from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Key, NonNegative, Share
 from decentral_dp.models.build import ModelTable, image_of
-from decentral_dp.models.dense import DenseLayers
+from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.learner import Learner, OneByOne
 from decentral_dp.models.linear_terms import blocks, checked_features, class_index
 from decentral_dp.models.stacked_convolution import ConvolutionLayers
@@ -196,6 +196,13 @@ class Training(StackedProblem):
             total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
         total /= max(records.label.shape[1], 1)
         return Terms(lower_grad_y=total)
+
+    @property
+    def parts_of_clip(self) -> list[tuple[slice, float]]:
+        """Coordinates of a record's gradient that are clipped by themselves, and their share of the clip."""
+        if not (share := self._bias_share):
+            return [(slice(None), 1.0)]
+        return [(slice(-1), rest_of_clip(share, self.clip.norm)), (slice(-1, None), share)]
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
         """The mean of features, (g, n, d) → (g, d), each record's clipped to clip.x."""
