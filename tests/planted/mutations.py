@@ -1348,8 +1348,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "parts of a clip that add up to more than one",
         "models/dense.py",
-        'rest = 1.0 - share if norm == "l1" else',
-        'rest = 1.0 if norm == "l1" else',
+        'return 1.0 - share if norm == "l1" else',
+        'return 1.0 if norm == "l1" else',
         (_APART,),
     ),
     Mutation(
