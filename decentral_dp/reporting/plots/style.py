@@ -251,7 +251,10 @@ def title(ax: Axes, text: str) -> None:
     """Set the title, and wrap the label of the y axis, which is set before; both to the size of the figure."""
     figure = ax.get_figure(root=True)
     if figure is not None:
-        ax.set_title(textwrap.fill(text, int(figure.get_figwidth() * TITLE_LETTERS_PER_INCH)), loc="left")
+        words = textwrap.fill(text, int(figure.get_figwidth() * TITLE_LETTERS_PER_INCH))
+        # Beyond these a power of ten may stand above the axis; to look for one takes longer than to draw the ticks.
+        is_plain = 1e-4 < max(map(abs, ax.get_ylim())) < 1e5
+        ax.set_title(words, loc="left", y=1.0 if is_plain else None)
         ax.set_ylabel(side_label(ax.get_ylabel(), figure, 0.0 if ax.get_legend() is None else _LEGEND))
 
 
