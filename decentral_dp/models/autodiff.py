@@ -400,6 +400,7 @@ class Captured:
     Args:
         function: branches on no value and draws nothing, as `vmap` makes sure of; whole numbers among its arguments
             are labels, of which 0 and 1 exist.
+        device: where its arguments are; default "cpu".
 
     Example:
         >>> import torch
@@ -408,19 +409,29 @@ class Captured:
         [3.0, 12.0]
     """
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    def __init__(self, function: Function, device: str = "cpu") -> None:
+        def quietly(*arguments: Tensor) -> Outputs:
+            with losses_on(device):
+                return function(*arguments)
+
+        self._function, self._device = quietly, device
         # Shapes → what to call, or how often the function itself has been called.
         self._kept: dict[Any, Function | int] = {}
 
     def __call__(self, *arguments: Tensor) -> Outputs:
         """The function's value at these arguments."""
-        shapes = tuple((a.shape, a.dtype, a.device) for a in arguments)
+        import torch
+
+        shapes = tuple([(a.shape, a.dtype, a.device) for a in arguments])
         kept = self._kept.get(shapes, 0)
         if not isinstance(kept, int):
-            return kept(*arguments)
+            if self._device == "cpu" and torch.get_num_threads() == 1:
+                return kept(*arguments)
+            with one_thread(), repeatable(self._device):
+                return kept(*arguments)
         if kept >= PATIENCE:
-            self._kept[shapes] = capture(self._function, arguments) or self._function
+            with one_thread():
+                self._kept[shapes] = capture(self._function, arguments) or self._function
         elif kept or len(self._kept) < _MOST_GRAPHS:
             self._kept[shapes] = kept + 1
         return self._function(*arguments)
@@ -447,10 +458,14 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
         wanted = [function(*some) for some in tried]
         graph = make_fx(function)(*mild)
         replayed = _compile(_prune(graph, mild), mild)
-        equal = [_equal(replayed(*some), out) for some, out in zip(tried, wanted, strict=True)]
+        found = [replayed(*some) for some in tried]
+        if not all(_equal(*pair) for pair in zip(found, wanted, strict=True)):
+            return None
     except USER_ERRORS:
         return None
-    return replayed if all(equal) else None
+    # What reads of no argument may be one tensor at all calls, and whoever is handed it may write into it.
+    one = any(a.data_ptr() == b.data_ptr() for a, b in zip(found[-1].values(), found[-2].values(), strict=True))
+    return (lambda *some: {name: out.clone() for name, out in replayed(*some).items()}) if one else replayed
 
 
 def _draw_inputs(like: Tensor, draw: np.random.Generator, wide: bool) -> Tensor:
@@ -475,6 +490,10 @@ def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     from torch.fx.passes.shape_prop import ShapeProp
 
     ShapeProp(graph).propagate(*arguments)
+    # Constants of a graph have no gradient tape, whatever is around its calls.
+    for name, parameter in list(graph.named_parameters()):
+        delattr(graph, name)
+        graph.register_buffer(name, parameter.detach())
     operations = torch.ops.aten
     same_numbers = {operations.alias.default, operations.detach.default, operations._to_copy.default}
     same_numbers |= {operations.expand.default, operations.view.default, operations._unsafe_view.default}
@@ -489,11 +508,13 @@ def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     if not _has_effects(graph):
         processor = torch.device("cpu")
         asked = [a.device for a in arguments] + [node.kwargs.get("device") or processor for node in graph.graph.nodes]
-        constants = _store_constants(graph) if all(device == processor for device in asked) else None
+        on_processor = all(device == processor for device in asked)
         for node in list(graph.graph.nodes):
-            source = node.args[0] if node.target in same_numbers else _other_factor(node, constants or {})
+            if on_processor:
+                _make_of_nothing(node)
+            source = node.args[0] if node.target in same_numbers else _other_factor(node)
             # A copy to another device has the same numbers, and is not the same.
-            if source is not None and _is_like(source, node) and not (constants is None and node.kwargs.get("device")):
+            if source is not None and _is_like(source, node) and (on_processor or not node.kwargs.get("device")):
                 node.replace_all_uses_with(source)
                 graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code(_has_effect)
@@ -501,42 +522,19 @@ def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     return graph
 
 
-def _store_constants(graph: GraphModule) -> dict[Node, Tensor]:
-    """Compute, on the processor, what reads of arguments at most shapes; whoever reads it finds it in the graph."""
+def _make_of_nothing(node: Node) -> None:
+    """Let what is 1 whatever it is taken of read nothing, which would be computed for its shape alone."""
     import torch
-    from torch.fx.node import map_arg
 
-    operations, found = torch.ops.aten, dict[Any, Any]()
-    for node in list(graph.graph.nodes):
-        if node.op != "call_function":
-            continue
-        meta = node.meta.get("tensor_meta")
-        ones = node.target == operations.ones_like.default or (
-            node.target == operations.pow.Tensor_Scalar and node.args[1] == 0
-        )
-        if ones and meta is not None:
-            value = torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype).fill_(1)
-        elif all(read in found for read in node.all_input_nodes):
-            value = node.target(*map_arg(node.args, found.get), **map_arg(node.kwargs, found.get))
-        else:
-            continue
-        if isinstance(value, torch.Tensor):
-            name = f"_constant{len(found)}"
-            graph.register_buffer(name, value)
-            with graph.graph.inserting_before(node):
-                stored = graph.graph.get_attr(name)
-                # What is handed out may be written into.
-                handed_out = any(user.op == "output" for user in node.users)
-                new = graph.graph.call_function(operations.clone.default, (stored,)) if handed_out else stored
-            stored.meta |= node.meta
-            new.meta |= node.meta
-            node.replace_all_uses_with(new)
-            graph.graph.erase_node(node)
-            found[stored] = value
-    return found
+    operations, made = torch.ops.aten, node.meta.get("tensor_meta")
+    no_power = node.target == operations.pow.Tensor_Scalar and node.args[1] == 0
+    ones = no_power or node.target == operations.ones_like.default
+    if ones and made is not None and made.memory_format == torch.contiguous_format:
+        node.target, node.args = operations.ones.default, (list(made.shape),)
+        node.kwargs = {"dtype": made.dtype}
 
 
-def _other_factor(node: Node, constants: Mapping[Node, Tensor]) -> Any:
+def _other_factor(node: Node) -> Any:
     """What is multiplied by 1, or raised to it; None of other operations."""
     import torch
 
@@ -544,10 +542,8 @@ def _other_factor(node: Node, constants: Mapping[Node, Tensor]) -> Any:
     if node.target == operations.pow.Tensor_Scalar:
         return node.args[0] if node.args[1] == 1 else None
     if node.target in (operations.mul.Tensor, operations.mul.Scalar):
-        factors: Any = node.args
-        for factor, other in (factors, factors[::-1]):
-            value = constants.get(factor) if hasattr(factor, "meta") else factor
-            if value is not None and bool(torch.all(torch.as_tensor(value) == 1)):
+        for factor, other in (node.args, node.args[::-1]):
+            if factor == 1 or getattr(factor, "target", None) == operations.ones.default:
                 return other
     return None
 
@@ -564,8 +560,8 @@ def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
         return graph.forward
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.trace", category=DeprecationWarning)
-        # Not strict: the outputs are a dictionary.
-        return torch.jit.trace(graph, arguments, check_trace=False, strict=False)  # type: ignore[no-any-return, no-untyped-call]
+        # A function, for a module looks for hooks at every call. Not strict: the outputs are a dictionary.
+        return torch.jit.trace(lambda *a: graph(*a), arguments, check_trace=False, strict=False)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _is_like(source: Any, node: Node) -> bool:

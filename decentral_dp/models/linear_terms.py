@@ -162,6 +162,27 @@ def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -
     return out
 
 
+def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
+    """Add up every agent's rows, each clipped: Σ_k a_k·min(1, C/‖a_k‖), (g, d), in the order of `clipped_sums`.
+
+    Args:
+        rows: (g, n, d); one that is not finite counts as zero.
+        bound: as of `clip_coefficients`.
+        norm: of the rows.
+
+    Limits:
+        As of `clip_coefficients`.
+    """
+    g, n, d = rows.shape
+    # Of a gradient that is the same along an axis, there may be one number in memory.
+    rows = np.ascontiguousarray(rows)
+    norms = row_norms(rows.reshape(-1, d), norm).reshape(g, n)
+    if not math.isfinite(norms.sum()):
+        # Zero times infinity is NaN: such rows have to go before the product.
+        rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
+    return clipped_sums(np.ones((g, n)), norms, bound, rows)
+
+
 def _is_small_block(rows: Array) -> bool:
     _, records, features = rows.shape
     return bool(0 < records <= _FEW_RECORDS and 0 < features <= _FEW_FEATURES)

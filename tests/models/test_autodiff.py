@@ -168,12 +168,41 @@ def test_a_copy_to_another_device_is_not_taken_for_its_source() -> None:
     assert graph(*here)["out"].device.type == "meta"
 
 
+def test_a_graph_keeps_no_tape_of_a_module_that_its_function_holds() -> None:
+    """A graph is called outside of `no_grad`; the module itself stays as it was."""
+    layer = torch.nn.Linear(D, 1, dtype=torch.float64)
+    given = (tensor(np.ones((N, D))),)
+    captured = Captured(lambda features: {"out": layer(features)})
+    for _ in range(PATIENCE + 1):
+        captured(*given)
+    (graph,) = captured._kept.values()
+    assert isinstance(graph, torch.jit.ScriptFunction)
+    found = captured(*given)["out"]
+    assert not found.requires_grad
+    np.testing.assert_array_equal(found.numpy(), layer(*given).detach().numpy())
+    assert layer.weight.requires_grad
+
+
+def test_a_value_that_is_read_for_its_shape_alone_is_not_computed() -> None:
+    """Derivatives begin with ones of the shape of the value, whose own numbers they do not need."""
+
+    def slope(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"slope": torch.func.grad(lambda v: torch.expm1(v**2).sum())(x), "one": x**0}
+
+    given = (tensor(np.array([0.5, np.nan])),)
+    graph = autodiff._prune(make_fx(slope)(*given), given)
+    called = {str(node.target) for node in graph.graph.nodes if node.op == "call_function"}
+    assert not called & {"aten.sum.default", "aten.ones_like.default"}
+    assert graph(*given)["one"].tolist() == [1.0, 1.0]
+    same(graph(*given), slope(*given))
+
+
 def test_graphs_of_a_device_are_called_as_they_are() -> None:
     """TorchScript fuses operations there, which rounds otherwise."""
     for device, compiled in (("cpu", True), ("meta", False)):
         some = (tensor(np.ones(3), device),)
         graph = make_fx(lambda x: {"out": 2.0 * x + 1.0})(*some)
-        assert isinstance(autodiff._compile(graph, some), torch.jit.ScriptModule) == compiled
+        assert isinstance(autodiff._compile(graph, some), torch.jit.ScriptFunction) == compiled
 
 
 def problem(loss: Any = network) -> LossProblem:

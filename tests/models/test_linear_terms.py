@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.models import linear_terms
-from decentral_dp.models.linear_terms import clip_coefficients, clipped_sums, forward, step
+from decentral_dp.models.linear_terms import clip_coefficients, clipped_row_sums, clipped_sums, forward, step
 
 # Agents, records, features: small shards, odd ones, the largest that are small, and one more of each.
 SHAPES = [(1, 1, 1), (3, 5, 7), (4, 20, 10), (2, 64, 32), (2, 65, 3), (2, 3, 33), (3, 0, 4), (2, 4, 0), (0, 4, 3)]
@@ -163,3 +163,30 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         module.clip(frozen, c, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("shape", [(g, n, d) for g, n, d in SHAPES if d], ids=str)
+def test_rows_are_clipped_one_by_one_and_what_is_not_finite_is_nothing(
+    shape: tuple[int, int, int], norm: Any, way: str
+) -> None:
+    """Against a loop over records."""
+    g, n, d = shape
+    rows = np.random.default_rng(5).normal(size=shape)
+    for k, end in enumerate((np.inf, -np.inf, np.nan, 1e200)):
+        if g and n > k:
+            rows[g - 1, k, d - 1] = end
+    wanted = np.zeros((g, d))
+    for agent, row in np.ndindex(g, n):
+        values = [float(v) for v in rows[agent, row]]
+        with np.errstate(over="ignore"):
+            length = sum(map(abs, values)) if norm == "l1" else float(np.sqrt(np.sum(np.square(values))))
+        if np.isfinite(length):
+            wanted[agent] += np.array(values) * min(1.0, 0.3 / length)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(clipped_row_sums(rows, 0.3, norm), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_that_share_their_numbers_are_clipped_too(way: str) -> None:
+    rows = np.broadcast_to(np.array([3.0, 4.0])[:, None, None], (2, 5, 4))
+    np.testing.assert_allclose(clipped_row_sums(rows, 1.0, "l2"), np.full((2, 4), 2.5), rtol=1e-15)

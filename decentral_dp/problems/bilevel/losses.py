@@ -22,7 +22,6 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,17 +43,15 @@ from decentral_dp.models.autodiff import (
     columns,
     directions,
     losses_on,
-    one_thread,
     over_grid,
-    quiet_torch,
     rows_or_nan,
     stand_ins,
     trace,
 )
 from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
-from decentral_dp.models.linear_terms import checked_features, class_index
+from decentral_dp.models.linear_terms import checked_features, class_index, clipped_row_sums
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
-from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
+from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
 from decentral_dp.user_code import NEAR, USER_ERRORS, blame, run_file
@@ -136,34 +133,31 @@ class LossProblem:
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
             raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
-        with self._calls():
-            for split, records in (("train", train), ("validation", validation)):
-                names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
-                means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
+        for split, records in (("train", train), ("validation", validation)):
+            names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
+            means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
         return Terms(**means)
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
         """As of `Stacked`. How many agents are in a call follows from their records; the last one is repeated."""
-        names, (g, n) = tuple(t for t in self.reads_records if t in wanted), records.labels.shape
-        out = {name: np.empty((g, *sizes(self.p, self.q)[name])) for name in names}
-        with self._calls():
-            together = self._stack_size(names, n)
-            for first in range(0, g, together):
-                rows = slice(first, min(first + together, g))
-                if together == 1:
-                    alone = LossRecords(records.features[first], records.labels[first])
-                    oracle = self._rows_of(names, x[first], y[first], z[first])
-                    for name, mean in self._means(names, oracle, alone, clip, self._width).items():
-                        out[name][first] = mean
-                    continue
-                some = np.minimum(np.arange(first, first + together), g - 1)
-                found = self._rows_of_stack(names, *self._tensors(*(a[some] for a in (x, y, z, *records))))
-                for name, whole in found.items():
-                    bound = clip.bound(CLIP_OF_TERM[name])
-                    out[name][rows] = clipped_sums(whole[: rows.stop - first], bound, clip.norm) / max(n, 1)
-        return Terms(**out)
+        names, (g, n) = tuple([t for t in self.reads_records if t in wanted]), records.labels.shape
+        found: dict[str, list[Array]] = {name: [] for name in names}
+        together = self._stack_size(names, n)
+        for first in range(0, g, together):
+            if together == 1:
+                alone = LossRecords(records.features[first], records.labels[first])
+                oracle = self._rows_of(names, x[first], y[first], z[first])
+                for name, mean in self._means(names, oracle, alone, clip, self._width).items():
+                    found[name].append(mean[None])
+                continue
+            some = np.minimum(np.arange(first, first + together), g - 1)
+            given = self._tensors(*[a.take(some, 0) for a in (x, y, z, *records)])
+            for name, rows in self._rows_of_stack(names, *given).items():
+                sums = clipped_row_sums(rows[: g - first], clip.bound(CLIP_OF_TERM[name]), clip.norm)
+                found[name].append(sums / max(n, 1))
+        return Terms(**{name: np.concatenate(parts) for name, parts in found.items()})
 
     def _stack_size(self, names: tuple[str, ...], n: int) -> int:
         """How many agents with n records are in a call: one where these are so many that calling takes little."""
@@ -221,9 +215,13 @@ class LossProblem:
 
     def _stack_oracle(self, names: tuple[str, ...]) -> Captured:
         """As `_row_terms`, of several agents."""
-        from torch.func import vmap
 
-        return self._capture(("stack", *names), lambda: vmap(vmap(self._per_record(names), in_dims=_RECORDS)))
+        def make() -> Callable[..., Mapping[str, Tensor]]:
+            from torch.func import vmap
+
+            return vmap(vmap(self._per_record(names), in_dims=_RECORDS))
+
+        return self._capture(("stack", *names), make)
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Features and labels of records → their rows of these terms, not clipped."""
@@ -254,18 +252,8 @@ class LossProblem:
     def _capture(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
         """What `make` makes under this key, made once."""
         if key not in self._captures:
-            function = make()
-
-            def quietly(*arguments: Tensor) -> Mapping[str, Tensor]:
-                with quiet_torch(self.device):
-                    return function(*arguments)
-
-            self._captures[key] = Captured(quietly)
+            self._captures[key] = Captured(make(), self.device)
         return self._captures[key]
-
-    def _calls(self) -> AbstractContextManager[None]:
-        """Where captured functions are called: what a graph does not need, `_capture` puts around the function."""
-        return one_thread() if self.device == "cpu" else losses_on(self.device)
 
     def _means(
         self,
@@ -347,8 +335,7 @@ class LossProblem:
         if not names:
             return {}
         width = self.n_features + (self.q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + self.q)
-        with self._calls():
-            return self._means(names, self._matrices_of(names, x, y, matrix), train, clip, width)
+        return self._means(names, self._matrices_of(names, x, y, matrix), train, clip, width)
 
     def _matrices_of(
         self, names: Collection[str], x: Array, y: Array, matrix: Array | None
@@ -389,8 +376,7 @@ class LossProblem:
             rows = self._capture(
                 ("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict())
             )
-            with self._calls():
-                _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
+            _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
         return out
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
@@ -401,8 +387,7 @@ class LossProblem:
 
             penalty = self.penalty
             rows = self._capture(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
-            with self._calls():
-                _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
+            _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
         return out
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
@@ -453,17 +438,16 @@ class LossProblem:
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
         width, done = self.n_features + self.p + self.q, 0
-        with self._calls():
-            for chunk in self._chunks(records, width):
-                weight = weights[done : done + len(chunk[0])]
-                done += len(weight)
+        for chunk in self._chunks(records, width):
+            weight = weights[done : done + len(chunk[0])]
+            done += len(weight)
 
-                def weighted_sums(
-                    *some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight
-                ) -> list[Array]:
-                    return [v @ weight for v in _numbers(grid(*some, *chunk))]
+            def weighted_sums(
+                *some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight
+            ) -> list[Array]:
+                return [v @ weight for v in _numbers(grid(*some, *chunk))]
 
-                _add_rows(out, weighted_sums, rows, width * len(weight), self.device)
+            _add_rows(out, weighted_sums, rows, width * len(weight), self.device)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
