@@ -95,7 +95,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         part = counted[counted["last"] == last]
         by = [*axes, "name"] if last else [*axes, "name", "round"]
         for named, group in part.groupby(by, sort=False):
-            at: dict[str, Any] = dict(zip(by, named if isinstance(named, tuple) else (named,), strict=True))
+            at: dict[str, Any] = dict(zip(by, named, strict=True))
             total, failed = counts[tuple(at[a] for a in axes)]
             mean, low, high, kind = cell_mean(at["name"], group["value"].to_numpy(), confidence)
             entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
@@ -131,13 +131,8 @@ def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...],
         >>> counts_of(cells, ["graph"])
         {('ring',): (2, 1), ('star',): (1, 1)}
     """
-    failed = (~cells["status"].isin(GOOD)).tolist()
-    counts: dict[tuple[Any, ...], tuple[int, int]] = {}
-    labels = list(zip(*(cells[a] for a in axes), strict=True)) if axes else [()] * len(cells)
-    for at, bad in zip(labels, failed, strict=True):
-        total, lost = counts.get(at, (0, 0))
-        counts[at] = total + 1, lost + bad
-    return counts
+    parts = _combinations(cells, axes).items()
+    return {labels: (len(part), int((~part["status"].isin(GOOD)).sum())) for labels, part in parts}
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
@@ -324,10 +319,7 @@ def _list_statuses(lost: Counter[str]) -> str:
 
 def _combinations(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, ...], pd.DataFrame]:
     """The cells of every combination, in the order of the study."""
-    if not names:
-        return {(): cells}
-    parts = cells.groupby(list(names), sort=False)
-    return {named if isinstance(named, tuple) else (named,): part for named, part in parts}
+    return dict(iter(cells.groupby(list(names), sort=False))) if names else {(): cells}
 
 
 def _guarantee_columns(
