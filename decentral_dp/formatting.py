@@ -259,6 +259,16 @@ def _from_to(ends: Sequence[str]) -> str:
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
+def join_words(words: Sequence[str]) -> str:
+    """Join words by commas and "and".
+
+    Example:
+        >>> join_words(["a", "b", "c"]), join_words(["a"])
+        ('a, b and c', 'a')
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def least_text(value: float) -> str:
     """Print a number above 0 with three digits, rounded up.
 

@@ -45,6 +45,7 @@ from decentral_dp.files.tables import (
     optional,
     require_keys,
 )
+from decentral_dp.formatting import join_words
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.bilevel.losses import StartTable
@@ -318,15 +319,11 @@ class CommonProblemTable(Table):
         return table
 
 
-def _join_names(kinds: Sequence[str]) -> str:
-    return " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
-
-
 def _readers(by_text: Mapping[str, Sequence[str]]) -> str:
     """Each description with the problems that it is true of."""
     if len(by_text) == 1:
-        return "".join(f"{text} Read by {_join_names(kinds)}." for text, kinds in by_text.items())
-    return " ".join(f"Of {_join_names(kinds)}: {text[0].lower()}{text[1:]}" for text, kinds in by_text.items())
+        return "".join(f"{text} Read by {join_words(kinds)}." for text, kinds in by_text.items())
+    return " ".join(f"Of {join_words(kinds)}: {text[0].lower()}{text[1:]}" for text, kinds in by_text.items())
 
 
 if TYPE_CHECKING:

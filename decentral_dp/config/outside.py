@@ -335,12 +335,16 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
     if isinstance(graph, Topology):
         return graph
     agents, weights, directed = table.agents, table.weights, bool(table.directed)
-    if _is_graph(graph):
-        if agents is not None and graph.number_of_nodes() != agents:
+
+    def require_agents(gives: str, number: int) -> None:
+        if agents is not None and number != agents:
             raise InputError(
-                f"topology.kind: {name} gives {graph.number_of_nodes()} agents, and {agents} were asked for. Mend the "
-                "function, or set topology.agents."
+                f"topology.kind: {name} gives {gives}{number} agents, and {agents} were asked for. Mend the function, "
+                "or set topology.agents."
             )
+
+    if _is_graph(graph):
+        require_agents("", graph.number_of_nodes())
         return from_networkx(graph, weights, name, connected, directed)
     wanted = "a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal"
     kind = type(graph).__name__
@@ -351,11 +355,7 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
     except USER_ERRORS as error:
         raise InputError(refused) from error
     if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
-        if agents is not None and len(numbers) != agents:
-            raise InputError(
-                f"topology.kind: {name} gives a matrix of {len(numbers)} agents, and {agents} were asked for. Mend the "
-                "function, or set topology.agents."
-            )
+        require_agents("a matrix of ", len(numbers))
         return from_matrix(numbers, weights, name, "topology.kind", connected, directed)
     if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
         raise InputError(refused)

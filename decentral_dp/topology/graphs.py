@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import join_words
 from decentral_dp.topology.spectrum import laplacian_ends
 
 Array: TypeAlias = NDArray[np.float64]
@@ -202,7 +203,7 @@ def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
     plural = f"{noun}{'s' if len(names) > 1 else ''} " if noun else ""
     if len(names) > limit:
         return f"{plural}{', '.join(names[:limit])} and {len(names) - limit} more"
-    return plural + (" and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0])
+    return plural + join_words(names)
 
 
 def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:

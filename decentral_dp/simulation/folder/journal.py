@@ -113,7 +113,8 @@ class Interruption:
                 f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
                 "decentral_dp and of the algorithm's file that the run was begun with."
             ) from error
-        blocks = job.state_parts
+        # A coordinator's state is one.
+        blocks = 1 if job.plans_ahead else len(job.sizes())
         if len(parts) != blocks:
             raise InputError(
                 f"resume: agents were hosted in {len(parts)} blocks, and are in {blocks} now. Put run.blocks, "

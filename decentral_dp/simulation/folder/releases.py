@@ -62,7 +62,8 @@ class KeptReleases:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * job.releasers * self._per_round
+        rows = self._per_round * (1 if job.plans_ahead else job.n_agents)
+        size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * rows
         self._stride = max(1, _HELD // max(1, size))
         self._collected = after
 

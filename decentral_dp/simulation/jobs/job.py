@@ -142,11 +142,6 @@ class Job(Protocol):
         return unit_of(self.scenario.privacy.unit, self.scenario.privacy.neighbours)
 
     @property
-    def state_parts(self) -> int:
-        """Parts of what a run goes on from: one of a coordinator, one of every block of agents."""
-        return 1
-
-    @property
     def states_are_elsewhere(self) -> bool:
         """Whether what a run goes on from lies with its agents; of a trusted coordinator it lies with the driver.
 
@@ -162,11 +157,6 @@ class Job(Protocol):
     def uninterrupted_ledger(self) -> Ledger:
         """What is planned to be released from the first round to the last, every round once."""
         return self.ledger if self.planned_uninterrupted is None else self.planned_uninterrupted
-
-    @property
-    def releasers(self) -> int:
-        """How many participants release."""
-        return 1 if self.plans_ahead else self.n_agents
 
     def first_release(self, after: int) -> int:
         """The first release of a run that goes on after a round; agents send once more what that round ended with."""
@@ -282,10 +272,6 @@ class GossipJob(Job):
     def unmeasured(self) -> str:
         measured = self.tunes_x and not self.shards.is_elsewhere and not isinstance(self.problem, Saddle)
         return _unmeasured_reason(self.problem, self.counts) if measured else ""
-
-    @property
-    def state_parts(self) -> int:
-        return len(self.sizes())
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q

@@ -11,7 +11,7 @@ from decentral_dp.algorithms.coordinator_minimax.released_class_prior import Cla
 from decentral_dp.algorithms.declared import DeclaredCoordinator
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
@@ -99,7 +99,7 @@ def observers(job: CoordinatorJob) -> list[str]:
     if queried:
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {_join_words(queried)}, without noise; "
+            f"The coordinator receives from every agent {clipped} of {join_words(queried)}, without noise; "
             f"{WORDS[job.setting].letters}. To the agents go published values alone."
         )
     out.append(f"Everybody sees what the coordinator publishes: {_releases_text(job)}; and whatever follows from it.")
@@ -122,10 +122,6 @@ def _channel_text(c: ChannelLedger) -> str:
     return f"{c.channel}, {times}, {c.dimension} {'number' if c.dimension == 1 else 'numbers'}" + (
         "" if c.rounds.size == 1 else " each"
     )
-
-
-def _join_words(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def clip(job: CoordinatorJob) -> dict[str, Any] | None:
