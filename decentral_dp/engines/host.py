@@ -38,12 +38,13 @@ from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import USER_ERRORS, error_of_round, wrong_exchanges
 
 try:
-    # What scipy's product of a matrix with rows calls, without the layers around it: of a small block they take longer.
-    from scipy.sparse._sparsetools import csr_matvecs
+    from decentral_dp.models import _linear_terms as _compiled
 except ImportError:
-    csr_matvecs = None
+    _compiled = None  # type: ignore[assignment]  # it is compiled where there is a compiler
 
 
+# Ends of the rows, columns and weights of a sparse matrix.
+_ByRow = tuple[NDArray[np.int64], NDArray[np.int64], Array]
 # Numbers of messages from which on they are not laid side by side: new pages of the system each time take longer than
 # to call once for each of them.
 _MOST_STACKED = 2**18
@@ -113,7 +114,7 @@ class Host:
         )
         # Of the round, of the block and of all, where they change.
         self._weights, self._of_all = node.mixing, None
-        self._by_message: tuple[sp.csr_array | None, list[sp.csr_array]] = None, []
+        self._by_message: tuple[sp.csr_array | None, list[_ByRow]] = None, []
         # Row of the block and number of the neighbour, for each weight.
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
@@ -168,16 +169,14 @@ class Host:
                 self._divergence = protocol.Divergence(-(-self._index // self._per_round), bad)
         if self._kept is not None:
             self._kept.append(protocol.ReleasedValues(self._index, dict(self._own)))
-        for channel, value in self._own.items():
-            if channel in self._latest:
-                self._latest[channel] = value
+        self._latest = self._latest | {c: v for c, v in self._own.items() if c in self._latest}
         if self._index % self._per_round == 0:
             self._recent.append(self._with_solution(self._latest))
         self._index += 1
         return message
 
-    def _with_solution(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        return dict(values) if self._solution is None else {**values, **self._solution(values)}
+    def _with_solution(self, values: dict[str, Array]) -> dict[str, Array]:
+        return values if self._solution is None else {**values, **self._solution(values)}
 
     def _release(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
         """What the agents have released with these values, and their message, zeros where an agent does not send."""
@@ -246,8 +245,7 @@ class Host:
         if released is None or running is None:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         each = isinstance(self._open, Gossip) and self._open.each
-        numbers = sum(m.size for m in messages)
-        if len(messages) > 1 and (numbers < _MOST_STACKED or each or self._late is not None):
+        if len(messages) > 1 and (sum(m.size for m in messages) < _MOST_STACKED or each or self._late is not None):
             messages = (np.concatenate(messages),)
         if self._late is not None:
             messages = (self._delayed_messages(messages[0], self._late),)
@@ -308,26 +306,30 @@ class Host:
 
     def _mix(self, messages: tuple[Array, ...]) -> Array:
         """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        weights, (rows, columns), width = self._weights, self._weights.shape, messages[0].shape[1]
+        weights, agents = self._weights, self._node.agents.size
         # Added up message by message, terms of a row keep their order where it is that of columns.
-        in_order = len(messages) == 1 or bool(weights.has_sorted_indices)
-        if csr_matvecs is None or columns != sum(map(len, messages)) or not in_order:
+        if _compiled is None or (len(messages) > 1 and not weights.has_sorted_indices):
             mixed = np.asarray(weights @ np.concatenate(messages))
         else:
-            mixed = np.zeros((rows, width))
-            for part, message in zip(self._weights_of(messages), messages, strict=True):
-                by_row = part.indptr, part.indices, part.data
-                csr_matvecs(rows, len(message), width, *by_row, message.reshape(-1), mixed.reshape(-1))
-        return np.broadcast_to(mixed, (self._node.agents.size, width)) if rows == 1 else mixed
+            by_message = self._weights_of(messages)
+            mixed = np.zeros((len(by_message[0][0]) - 1, messages[0].shape[1]))
+            for by_row, message in zip(by_message, messages, strict=True):
+                _compiled.mix(*by_row, np.ascontiguousarray(message, np.float64), mixed)
+        return mixed if len(mixed) == agents else np.broadcast_to(mixed, (agents, mixed.shape[1]))
 
-    def _weights_of(self, messages: tuple[Array, ...]) -> list[sp.csr_array]:
+    def _weights_of(self, messages: tuple[Array, ...]) -> list[_ByRow]:
         """The weights of each message, kept while they stay."""
-        if len(messages) == 1:
-            return [self._weights]
-        if self._by_message[0] is not self._weights:
+        known, by_message = self._by_message
+        if known is self._weights and len(by_message) == len(messages):
+            return by_message
+        parts = [self._weights]
+        if len(messages) > 1:
             ends = np.cumsum([len(m) for m in messages])
-            parts = [self._weights[:, end - len(m) : end] for m, end in zip(messages, ends, strict=True)]
-            self._by_message = self._weights, [sp.csr_array(part) for part in parts]
+            parts = [sp.csr_array(self._weights[:, end - len(m) : end]) for m, end in zip(messages, ends, strict=True)]
+        self._by_message = (
+            self._weights,
+            [(p.indptr.astype(np.int64), p.indices.astype(np.int64), p.data.astype(np.float64)) for p in parts],
+        )
         return self._by_message[1]
 
     @property

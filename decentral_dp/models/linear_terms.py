@@ -62,53 +62,73 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
             yield slice(start, min(start + together, n_agents)), part
 
 
-def means_by_tile(
-    of_tile: Callable[..., list[Array]], points: Sequence[Array | None], rows: Array, *others: Array
+def clipped_means(
+    coefficients: Callable[..., list[Array]],
+    points: Sequence[Array | None],
+    rows: Array,
+    norms: Array,
+    bounds: Sequence[float],
+    *others: Array,
 ) -> list[Array]:
-    """Average over records, tile by tile of `tiles`.
+    """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile of `tiles`.
 
     Args:
-        of_tile: points, rows and others of some agents and records → sums of these agents over these records, (g, ·).
+        coefficients: points, rows and others of some agents and records → (g, n) for each mean, which is overwritten.
         points: (g, ·) each, or None.
         rows: (g, n, d) records.
+        norms: (g, n) of the records.
+        bounds: of each mean, as of `clip_coefficients`.
         others: (g, n, …) each.
 
     Returns:
-        The means (g, ·); where there are no records, zeros.
+        The means (g, d); where there are no records, zeros.
+
+    Limits:
+        As of `clip_coefficients`.
     """
     n_agents, n_records, width = rows.shape
     if rows.size <= BLOCK:
-        total = of_tile(*points, rows, *others)
-    else:
-        total = []
-        for agents, part in tiles(n_agents, n_records, width):
-            at = [None if point is None else point[agents] for point in points]
-            means = of_tile(*at, rows[agents, part], *(other[agents, part] for other in others))
-            total = total or [np.zeros((n_agents, some.shape[1])) for some in means]
-            for whole, some in zip(total, means, strict=True):
-                whole[agents] += some
-    for some in total:
-        some /= float(max(n_records, 1))
-    return total
+        return clipped_sums(coefficients(*points, rows, *others), norms, bounds, rows, float(max(n_records, 1)))
+    means = [np.zeros((n_agents, width)) for _ in bounds]
+    for agents, part in tiles(n_agents, n_records, width):
+        at = [None if point is None else point[agents] for point in points]
+        tile = rows[agents, part]
+        some = coefficients(*at, tile, *(other[agents, part] for other in others))
+        for mean, total in zip(means, clipped_sums(some, norms[agents, part], bounds, tile), strict=True):
+            mean[agents] += total
+    for mean in means:
+        mean /= float(max(n_records, 1))
+    return means
 
 
-def forward(rows: Array, vectors: Array) -> Array:
-    """Multiply every record with the vector of its agent, a·v; of small shards from the first feature to the last.
+def forward(rows: Array, *vectors: Array) -> list[Array]:
+    """Multiply every record with vectors of its agent, a·v; of small shards from the first feature to the last.
 
     Args:
         rows: (g, n, d).
-        vectors: (g, d).
+        vectors: (g, d) each.
 
     Returns:
-        (g, n), one agent at a time: its bits do not depend on the others.
+        (g, n) for each, one agent at a time: its bits do not depend on the others.
     """
     if not _is_small_block(rows):
-        return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])
-    out = np.empty(rows.shape[:2])
-    if _compiled is not None:
-        _compiled.forward(rows, vectors if vectors.strides[1] == 8 else vectors.copy(), out)
-        return out
-    np.multiply(rows[:, :, 0], vectors[:, :1], out=out)
+        return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
+    if _compiled is None:
+        return [_products(rows, v) for v in vectors]
+    shape = rows.shape[:2]
+    products: list[Array] = []
+    filled: list[Array] = []
+    for v in vectors:
+        out = np.empty(shape)
+        products.append(out)
+        filled += (v if v.strides[1] == 8 else v.copy(), out)
+    _compiled.forward(rows, *filled)
+    return products
+
+
+def _products(rows: Array, vectors: Array) -> Array:
+    """As of `forward`, of one vector for each agent."""
+    out = rows[:, :, 0] * vectors[:, :1]
     for j in range(1, rows.shape[2]):
         out += rows[:, :, j] * vectors[:, j : j + 1]
     return out
@@ -131,35 +151,87 @@ def step(kept: Array, own: Array, near: Array, size: float, direction: Array) ->
     return out
 
 
-def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -> Array:
-    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
+def logistic_coefficients(margins: Array, along: Array | None = None) -> list[Array]:
+    """Compute −σ(−t) of the logistic loss, and σ(t)σ(−t)·along where that is given.
 
     Args:
-        coefficients: (g, n), overwritten.
-        norms: (g, n) of the records.
-        bound: as of `clip_coefficients`.
-        rows: (g, n, d).
+        margins: t, (g, n), overwritten.
+        along: (g, n); default None.
 
     Returns:
-        (g, d), one agent at a time: its bits do not depend on the others.
+        (g, n) each; the second is of no use without `along`.
 
     Limits:
         As of `clip_coefficients`.
     """
-    if not _is_small_block(rows):
-        c = clip_coefficients(coefficients, norms, bound)
-        return np.asarray(np.matmul(c[:, None, :], rows)[:, 0])
-    out = np.empty((len(rows), rows.shape[2]))
+    # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which a clip turns into its limit 0.
+    exp_t = np.exp(margins, margins)
     if _compiled is not None:
-        # As `_usable_clip`, which is a call more.
-        passed = bound if bound >= SMALLEST_CLIP else 0.0
-        _compiled.clipped_sums(coefficients, norms, passed, LEAST_FACTOR, rows, out)
-        return out
+        slope = np.empty(exp_t.shape)
+        _compiled.logistic(exp_t, along, slope)
+        return [slope, exp_t]
+    slope = -1.0 / (exp_t + 1.0)
+    if along is not None:
+        exp_t *= slope
+        exp_t *= slope
+        exp_t *= along
+    return [slope, exp_t]
+
+
+def strength_products(e: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
+    """(e·y, e·z, e·y·z) entry by entry, all (b, d); the last as a sum of one term begins, with 0.0."""
+    alike = e.shape == y.shape == z.shape and e.dtype == y.dtype == z.dtype
+    if _compiled is not None and alike and e.strides[1] == y.strides[1] == z.strides[1] == 8:
+        products = np.empty(e.shape), np.empty(e.shape), np.empty(e.shape)
+        _compiled.strengths(e, y, z, *products)
+        return products
+    # Columns of a message: numpy takes three times as long for each product of short rows that lie apart.
+    y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
+    by_y = e * y
+    return by_y, e * z, by_y * z + 0.0
+
+
+def clipped_sums(
+    coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Array, divisor: float = 1.0
+) -> list[Array]:
+    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
+
+    Args:
+        coefficients: (g, n) for each sum, overwritten.
+        norms: (g, n) of the records.
+        bounds: for each sum, as of `clip_coefficients`.
+        rows: (g, n, d).
+        divisor: of the sums.
+
+    Returns:
+        (g, d) each, one agent at a time: its bits do not depend on the others.
+
+    Limits:
+        As of `clip_coefficients`.
+    """
+    if _compiled is not None and _is_small_block(rows):
+        g, _, d = rows.shape
+        sums: list[Array] = []
+        filled: list[Array | float] = []
+        for each, bound in zip(coefficients, bounds, strict=True):
+            total = np.empty((g, d))
+            sums.append(total)
+            # As `_usable_clip`, which is a call more.
+            filled += (each, bound if bound >= SMALLEST_CLIP else 0.0, total)
+        _compiled.clipped_sums(rows, norms, LEAST_FACTOR, divisor, *filled)
+        return sums
+    return [_clipped_sum(each, norms, bound, rows, divisor) for each, bound in zip(coefficients, bounds, strict=True)]
+
+
+def _clipped_sum(coefficients: Array, norms: Array, bound: float, rows: Array, divisor: float) -> Array:
+    """As of `clipped_sums`."""
     c = clip_coefficients(coefficients, norms, bound)
-    np.multiply(c[:, :1], rows[:, 0], out=out)
+    if not _is_small_block(rows):
+        return np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor
+    out = c[:, :1] * rows[:, 0]
     for k in range(1, rows.shape[1]):
         out += c[:, k : k + 1] * rows[:, k]
-    return out
+    return out / divisor
 
 
 def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
@@ -180,7 +252,7 @@ def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
     if not math.isfinite(norms.sum()):
         # Zero times infinity is NaN: such rows have to go before the product.
         rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
-    return clipped_sums(np.ones((g, n)), norms, bound, rows)
+    return clipped_sums([np.ones((g, n))], norms, [bound], rows)[0]
 
 
 def _is_small_block(rows: Array) -> bool:

@@ -370,8 +370,9 @@ class LocalDataset:
         """
         if self._stream.kind == "poisson":
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
-        hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
-        at = self._project_to_box([v.value if isinstance(v, Bounded) else v for v in (x, y, z)])
+        points = (x, y, z)
+        hidden = {c: v for c, v in zip(CHANNELS, points, strict=True) if isinstance(v, Bounded)}
+        at = self._project_to_box([_plain_value(v) for v in points] if hidden else points)
         # As in `TERMS`: of the lower level, then of the upper one.
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
@@ -382,24 +383,17 @@ class LocalDataset:
             mean = means.get(term)
             if hidden:
                 out.append(self._at_private(term, self._reads.get(term), mean, public, used, hidden))
-            elif mean is None:
-                out.append(shared_zeros((self.agents.size, self._width(term))) if public is None else public)
-            else:
-                out.append(
-                    Bounded(
-                        shared_zeros(mean.shape) if public is None else public,
-                        mean,
-                        sensitivities[term],
-                        self._clip.norm,
-                    )
-                )
+                continue
+            if public is None:
+                public = shared_zeros((self.agents.size, self._width(term)))
+            out.append(public if mean is None else Bounded(public, mean, sensitivities[term], self._clip.norm))
         return Directions(*out)
 
     def _width(self, term: str) -> int:
         """Coordinates of a term."""
         return self.p if CLIP_OF_TERM[term] == "x" else self.q
 
-    def _project_to_box(self, points: list[Array]) -> list[Array]:
+    def _project_to_box(self, points: Sequence[Any]) -> Sequence[Array]:
         if not self._box:
             return points
         x, y, z = points
@@ -421,7 +415,8 @@ class LocalDataset:
                         rates[split][rows] = some
                 if len(groups) == 1:
                     by_term = self._stackable.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
-                    means |= {term: getattr(by_term, term) for term in wanted}
+                    for term in wanted:
+                        means[term] = getattr(by_term, term)
                     continue
                 means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
                 for rows, stack, _ in groups:

@@ -84,7 +84,8 @@ def turned(kernel: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         rows[:, -1] = -rows[:, :-1].sum(axis=1)
         rows = rows[rows[:, -1] * SIGNS[-1] > 0.0]
         first, last = (
-            np.array([forward(np.tile(a, (1, B, 1)), np.ones((1, D)))[0, place] for a in rows]) for place in (0, B - 1)
+            np.array([forward(np.tile(a, (1, B, 1)), np.ones((1, D)))[0][0, place] for a in rows])
+            for place in (0, B - 1)
         )
         found += [(a, 0.5 * (f + g)) for a, f, g in zip(rows, first, last, strict=True) if f > g]
         if len(found) >= count:

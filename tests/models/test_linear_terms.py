@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from decentral_dp.models import linear_terms
-from decentral_dp.models.linear_terms import clip_coefficients, clipped_row_sums, clipped_sums, forward, step
+from decentral_dp.models.linear_terms import (
+    clip_coefficients,
+    clipped_row_sums,
+    clipped_sums,
+    forward,
+    logistic_coefficients,
+    step,
+    strength_products,
+)
 
 # Agents, records, features: small shards, odd ones, the largest that are small, and one more of each.
 SHAPES = [(1, 1, 1), (3, 5, 7), (4, 20, 10), (2, 64, 32), (2, 65, 3), (2, 3, 33), (3, 0, 4), (2, 4, 0), (0, 4, 3)]
@@ -75,8 +84,8 @@ def test_small_shards_are_added_up_in_the_stated_order(shape: tuple[int, int, in
                 sums[agent, j] = c[0] * rows[agent, 0, j]
                 for k in range(1, n):
                     sums[agent, j] += c[k] * rows[agent, k, j]
-        _same_bits(forward(rows, vectors), products)
-        _same_bits(clipped_sums(coefficients.copy(), norms, 0.7, rows), sums)
+        _same_bits(*forward(rows, vectors), products)
+        _same_bits(*clipped_sums([coefficients.copy()], norms, [0.7], rows), sums)
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
@@ -90,10 +99,14 @@ def test_the_compiled_part_makes_the_bits_of_numpy(
     rows, vectors, coefficients, norms = _shards(shape, ends)
 
     def found() -> list[np.ndarray]:
+        exponents = np.clip(coefficients, -800.0, 800.0)
         return [
-            forward(rows, vectors),
-            clipped_sums(coefficients.copy(), norms, bound, rows),
+            *forward(rows, vectors, vectors[::-1]),
+            *clipped_sums([coefficients.copy(), 2.0 * coefficients], norms, [bound, 0.3], rows, 7.0),
             clip_coefficients(coefficients.copy(), norms, bound),
+            logistic_coefficients(exponents.copy())[0],
+            *logistic_coefficients(exponents.copy(), norms),
+            *strength_products(vectors.copy(), vectors, vectors[::-1]),
         ]
 
     with np.errstate(all="ignore"):
@@ -122,11 +135,11 @@ def test_a_step_is_rounded_after_each_operation_from_the_left(size: float, ends:
 @pytest.mark.parametrize("shape", [s for s in SHAPES if all(s)], ids=str)
 def test_an_agent_alone_has_the_bits_that_it_has_among_others(shape: tuple[int, int, int], way: str) -> None:
     rows, vectors, coefficients, norms = _shards(shape, ends=False)
-    together = forward(rows, vectors), clipped_sums(coefficients.copy(), norms, 0.7, rows)
+    together = *forward(rows, vectors), *clipped_sums([coefficients.copy()], norms, [0.7], rows)
     for agent in range(shape[0]):
         one = slice(agent, agent + 1)
-        _same_bits(forward(rows[one], vectors[one]), together[0][one])
-        _same_bits(clipped_sums(coefficients[one].copy(), norms[one], 0.7, rows[one]), together[1][one])
+        _same_bits(*forward(rows[one], vectors[one]), together[0][one])
+        _same_bits(*clipped_sums([coefficients[one].copy()], norms[one], [0.7], rows[one]), together[1][one])
 
 
 def test_arrays_that_are_views_of_others_are_read_where_they_are(way: str) -> None:
@@ -134,10 +147,40 @@ def test_arrays_that_are_views_of_others_are_read_where_they_are(way: str) -> No
     wide, mirrored = np.zeros((4, 30, 12)), np.ascontiguousarray(vectors[:, ::-1])[:, ::-1]
     wide[:, 5:25, 1:11] = rows
     some = wide[:, 5:25, 1:11]
-    _same_bits(forward(some, mirrored), forward(rows, vectors))
-    _same_bits(clipped_sums(coefficients.copy(), norms, 0.7, some), clipped_sums(coefficients.copy(), norms, 0.7, rows))
+    _same_bits(*forward(some, mirrored), *forward(rows, vectors))
+    apart, together = (clipped_sums([coefficients.copy()], norms, [0.7], some_or_all) for some_or_all in (some, rows))
+    _same_bits(*apart, *together)
     one = np.broadcast_to(vectors[:1], (4, 10))
-    _same_bits(forward(rows, one), forward(rows, one.copy()))
+    _same_bits(*forward(rows, one), *forward(rows, one.copy()))
+    for found, wanted in zip(
+        strength_products(mirrored, one, mirrored), strength_products(vectors, one.copy(), vectors), strict=True
+    ):
+        _same_bits(found, wanted)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
+@pytest.mark.parametrize("width", [1, 3, 30])
+def test_messages_are_mixed_as_by_scipy(width: int, ends: bool) -> None:
+    """Rows that hear nobody, somebody twice, and columns in any order."""
+    module: Any = linear_terms._compiled
+    if module is None:
+        pytest.skip("installed without a C compiler")
+    counts, columns = np.array([0, 0, 3, 5, 6]), np.array([3, 0, 2, 1, 1, 4])
+    weights, messages = _numbers((6,), 2, ends=False), _numbers((5, 2 * width), 1, ends)[:, :width]
+    found = np.zeros((4, width))
+    module.mix(counts, columns, weights, messages, found)
+    _same_bits(found, sp.csr_array((weights, columns, counts), shape=(4, 5)) @ np.ascontiguousarray(messages))
+
+
+def test_hyperparameters_of_logistic_records_have_the_stated_coefficients(way: str) -> None:
+    t, along = np.array([[-800.0, -3.0, 0.0, 2.0, 800.0]]), np.array([[1.0, -2.0, 3.0, 4.0, 0.0]])
+    with np.errstate(all="ignore"):
+        slope, curvature = logistic_coefficients(t.copy(), along)
+        sigma = 1.0 / (1.0 + np.exp(t))
+    np.testing.assert_allclose(slope, -sigma, rtol=1e-15)
+    np.testing.assert_allclose(curvature[:, 1:4], (sigma * (1.0 - sigma) * along)[:, 1:4], rtol=1e-14)
+    # inf·0, which a clip turns into 0.
+    assert np.isnan(curvature[0, 4])
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
@@ -152,12 +195,26 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         lambda: module.forward(rows, np.ones((2, 4)), c.copy()),
         lambda: module.forward(rows, np.ones((3, 8))[:, ::2], c.copy()),
         lambda: module.forward(rows.astype(np.float32), np.ones((3, 4)), c.copy()),
-        lambda: module.clipped_sums(c.copy(), c, 1.0, 0.0, rows, np.ones((3, 5))),
-        lambda: module.clipped_sums(np.ones((3, 4)), c, 1.0, 0.0, rows, np.ones((3, 4))),
-        lambda: module.clipped_sums(c.copy(), c, 1.0, 0.0, np.ones((3, 5, 0)), np.ones((3, 0))),
+        lambda: module.forward(rows, np.ones((3, 4)), c.copy(), np.ones((3, 4)), np.ones((3, 4))),
+        lambda: module.clipped_sums(rows, c, 0.0, 1.0, c.copy(), 1.0, np.ones((3, 5))),
+        lambda: module.clipped_sums(rows, c, 0.0, 1.0, np.ones((3, 4)), 1.0, np.ones((3, 4))),
+        lambda: module.clipped_sums(rows, c, 0.0, 1.0, c.copy(), 1.0, np.ones((3, 4)), c.copy(), 1.0, np.ones((2, 4))),
+        lambda: module.clipped_sums(np.ones((3, 5, 0)), c, 0.0, 1.0, c.copy(), 1.0, np.ones((3, 0))),
+        lambda: module.forward(rows, np.ones((3, 4), np.int64), c.copy()),
+        lambda: module.logistic(c.copy(), np.ones((3, 4)), c.copy()),
+        lambda: module.mix(np.array([0.0, 1.0]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
+        lambda: module.strengths(*[c.copy() for _ in range(5)], np.ones((3, 4))),
+        lambda: module.mix(np.array([0, 1]), np.array([2]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
+        lambda: module.mix(np.array([0, 1]), np.array([-1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
+        lambda: module.mix(np.array([0, 2]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
+        lambda: module.mix(np.array([0, 1]), np.array([1]), np.ones(2), np.ones((2, 3)), np.ones((1, 3))),
+        lambda: module.mix(np.array([0, 1]), np.array([1]), np.ones(1), np.ones((2, 4)), np.ones((1, 3))),
     ]
     for call in bad:
         with pytest.raises(ValueError, match="wanted float64 arrays"):
+            call()
+    for call in (lambda: module.forward(rows, c), lambda: module.clipped_sums(rows, c, 0.0, 1.0, c)):
+        with pytest.raises(TypeError, match="wanted rows"):
             call()
     frozen = c.copy()
     frozen.flags.writeable = False

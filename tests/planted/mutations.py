@@ -485,6 +485,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
     ),
     Mutation(
+        "sums of coefficients as they come",
+        "models/linear_terms.py",
+        "    c = clip_coefficients(coefficients, norms, bound)\n    if not",
+        "    c = coefficients\n    if not",
+        (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
+    ),
+    Mutation(
         "squares that vanish in a norm",
         "models/linear_terms.py",
         '        l2 = row_norms(features / scale[:, None], "l2") * scale\n',
@@ -551,9 +558,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features in units of the largest in a batch",
         "models/linear_terms.py",
-        "    if not _is_small_block(rows):\n        return np.asarray(np.matmul(rows",
-        "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, vectors * unit\n"
-        "    if not _is_small_block(rows):\n        return np.asarray(np.matmul(rows",
+        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, [v * unit for v in vectors]\n"
+        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(

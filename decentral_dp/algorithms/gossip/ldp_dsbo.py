@@ -87,8 +87,8 @@ class LdpDsbo(dp.Algorithm):
             kept = State(*(dataset.remembered_state(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
         steps = (self.x(t), self.y(t), self.z(t))
-        following = step_along(steps, 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
-        return following._replace(x=dataset.within_steps(following.x, max(steps[1:])))
+        x, y, z = step_along(steps, 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
+        return State(dataset.within_steps(x, max(steps[1:])), y, z)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}

@@ -152,10 +152,12 @@ class LogisticHyperparameter(LinearClassifier):
     ) -> Terms:
         norms = records.l1 if clip.norm == "l1" else records.l2
         if "upper_grad_y" in wanted:
-            return Terms(upper_grad_y=_means(y, None, records.signed, norms, clip.z, clip.z)[0])
-        curved, sloped = "lower_hvp" in wanted, "lower_grad_y" in wanted
-        found = _means(y, z if curved else None, records.signed, norms, clip.y, clip.z, sloped)
-        return Terms(found[0] if sloped else None, found[-1] if curved else None)
+            return Terms(upper_grad_y=linear.clipped_means(_slopes, (y,), records.signed, norms, (clip.z,))[0])
+        if "lower_hvp" not in wanted:
+            return Terms(*linear.clipped_means(_slopes, (y,), records.signed, norms, (clip.y,)))
+        if "lower_grad_y" not in wanted:
+            return Terms(None, *linear.clipped_means(_curvatures, (y, z), records.signed, norms, (clip.z,)))
+        return Terms(*linear.clipped_means(_both, (y, z), records.signed, norms, (clip.y, clip.z)))
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -202,26 +204,19 @@ class LogisticHyperparameter(LinearClassifier):
             return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
 
-def _means(
-    y: Array, z: Array | None, signed: Array, norms: Array, bound: float, curved_bound: float, sloped: bool = True
-) -> list[Array]:
-    """Means of the clipped ∇_y l, if `sloped`, and ∇²_yy l·z, if there is a z, (g, d); one pass over the records."""
+def _slopes(y: Array, a: Array) -> list[Array]:
+    """−σ(−t), (g, n). Here and below y and z are (g, d), a is (g, n, d)."""
+    return linear.logistic_coefficients(*linear.forward(a, y))[:1]
 
-    def of_tile(y: Array, z: Array | None, a: Array, n: Array) -> list[Array]:
-        # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which the clip turns into its limit 0.
-        exp_t, sums = linear.forward(a, y), []
-        np.exp(exp_t, out=exp_t)
-        slope = np.reciprocal(exp_t + 1.0)
-        if z is not None:
-            curvature = np.multiply(exp_t, slope, out=exp_t)
-            curvature *= slope
-            curvature *= linear.forward(a, z)
-            sums.append(linear.clipped_sums(curvature, n, curved_bound, a))
-        if sloped:
-            sums.insert(0, linear.clipped_sums(np.negative(slope, out=slope), n, bound, a))
-        return sums
 
-    return linear.means_by_tile(of_tile, (y, z), signed, norms)
+def _curvatures(y: Array, z: Array, a: Array) -> list[Array]:
+    """σ(t)σ(−t) (aᵀz), (g, n)."""
+    return _both(y, z, a)[1:]
+
+
+def _both(y: Array, z: Array, a: Array) -> list[Array]:
+    """Slopes, and curvatures along z."""
+    return linear.logistic_coefficients(*linear.forward(a, y, z))
 
 
 def _curvature(margins: Array) -> Array:

@@ -14,11 +14,10 @@ from decentral_dp.models.linear_terms import (
     blocks,
     check_n_features,
     checked_features,
-    clipped_sums,
+    clipped_means,
     curved_sums,
     feature_norms,
     forward,
-    means_by_tile,
     named_rows,
     with_intercept,
 )
@@ -94,13 +93,13 @@ class Quadratic(Penalised, StackedProblem):
     ) -> Terms:
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
 
-        def of_tile(y: Array, z: Array, a: Array, size: Array, target: Array) -> list[Array]:
-            residual = forward(a, y) - target
-            sums = [clipped_sums(residual, size, clip.z if upper else clip.y, a)]
-            return [*sums, clipped_sums(forward(a, z), size, clip.z, a)] if curved else sums
+        def coefficients(y: Array, z: Array, a: Array, target: Array) -> list[Array]:
+            margins, *along = forward(a, y, z) if curved else forward(a, y)
+            return [margins - target, *along]
 
-        grad, *hvp = means_by_tile(of_tile, (y, z), records.features, _norms(records, clip), records.target)
-        return Terms(upper_grad_y=grad) if upper else Terms(grad, *hvp)
+        bounds = (clip.z if upper else clip.y, clip.z)[: 1 + curved]
+        means = clipped_means(coefficients, (y, z), records.features, _norms(records, clip), bounds, records.target)
+        return Terms(upper_grad_y=means[0]) if upper else Terms(*means)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]
