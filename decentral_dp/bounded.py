@@ -194,7 +194,9 @@ def shared_zeros(shape: tuple[int, ...]) -> Array:
 
 def _is_zero(public: Array) -> bool:
     """Whether it is a single 0 in all places."""
-    return bool(public.size and not any(public.strides) and public.flat[0] == 0.0)
+    return public is shared_zeros(public.shape) or bool(
+        public.size and not any(public.strides) and public.flat[0] == 0.0
+    )
 
 
 def _multiple(public: Array, factor: float | Array) -> Array:
@@ -236,7 +238,8 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
 
 
 def _scale_sensitivities(of: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
-    if isinstance(factor, float) and factor != 0.0 and not isinstance(of, ScaledSensitivities):
+    # `isinstance` of a mapping takes as long as all else here.
+    if isinstance(factor, float) and factor != 0.0 and type(of) is not ScaledSensitivities:
         return ScaledSensitivities(of, factor)
     return {k: _scale_sensitivity(s, factor) for k, s in of.items()}
 

@@ -110,7 +110,32 @@ static PyObject *wide_gaussian(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 static PyObject *released(PyObject *Py_UNUSED(module), PyObject *args) { return over_rows(released_pass, args, 4); }
 
+/* arguments: out, first, and arrays whose rows `first` and following are copied there side by side. */
+static PyObject *columns(PyObject *Py_UNUSED(module), PyObject *args) {
+    Py_buffer out, from;
+    if (PyTuple_Size(args) < 2) return PyErr_Format(PyExc_TypeError, "wanted out, the first row, and arrays");
+    Py_ssize_t first = PyLong_AsSsize_t(PyTuple_GetItem(args, 1)), column = 0;
+    if (PyErr_Occurred() || get(PyTuple_GetItem(args, 0), &out, PyBUF_WRITABLE, NULL) < 0) return NULL;
+    for (Py_ssize_t k = 2; k < PyTuple_Size(args) && !PyErr_Occurred(); k++) {
+        if (PyObject_GetBuffer(PyTuple_GetItem(args, k), &from, PyBUF_STRIDES) < 0) break;
+        if (from.ndim == 2 && from.itemsize == 8 && first >= 0 && from.shape[0] - first >= out.shape[0] &&
+            out.shape[1] - column >= from.shape[1]) {
+            for (Py_ssize_t r = 0; r < out.shape[0]; r++) {
+                double *to = (double *)((char *)out.buf + r * out.strides[0]) + column;
+                const char *row = (const char *)from.buf + (first + r) * from.strides[0];
+                for (Py_ssize_t i = 0; i < from.shape[1]; i++) to[i] = *(const double *)(row + i * from.strides[1]);
+            }
+            column += from.shape[1];
+        } else PyErr_SetString(PyExc_ValueError, "wanted float64 arrays of these rows, as wide together as what is filled");
+        PyBuffer_Release(&from);
+    }
+    if (!PyErr_Occurred() && column != out.shape[1]) PyErr_SetString(PyExc_ValueError, "what is filled is wider");
+    PyBuffer_Release(&out);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
+    {"columns", columns, METH_VARARGS, "columns(out, first, *arrays)\n--\n"},
     {"laplace", laplace, METH_VARARGS, "laplace(query, grid, ratio, out, exponentials, others, uniforms)\n--\n"},
     {"gaussian", gaussian, METH_VARARGS, "gaussian(query, grid, ratio, out, normals)\n--\n"},
     {"wide_gaussian", wide_gaussian, METH_VARARGS, "wide_gaussian(query, grid, ratio, out, normals, uniforms)\n--\n"},

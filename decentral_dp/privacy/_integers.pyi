@@ -1,5 +1,6 @@
 from decentral_dp.bounded import Array
 
+def columns(out: Array, first: int, /, *arrays: Array) -> None: ...
 def laplace(
     query: Array, grid: Array, ratio: Array, out: Array, exponentials: Array, others: Array, uniforms: Array, /
 ) -> None: ...

@@ -22,7 +22,7 @@ from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_o
 # One number for all agents of a block, or one for each, (b,).
 Entry = Array | float
 # So many numbers of a row are compared with their neighbours at once.
-_COMPARED_AT_ONCE = 2**13
+_COMPARED_AT_ONCE = 2**15
 # Of a release that reads no record.
 _FREE_SCALE = np.zeros(1)
 
@@ -226,9 +226,11 @@ class _Column:
         if self.mechanism.charged:
             self.scale.extend(_rows(scales))
         times, once = np.abs(factors), np.ones(len(factors))
+        # Mostly the same of all of them.
+        moved = sensitivities[:1] if len(set(map(id, sensitivities))) == 1 else sensitivities
         for split in self.sensitivity:
-            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in sensitivities], times))
-            self.rate[split].extend(_multiply_rows([m[split].rate for m in sensitivities], once))
+            self.sensitivity[split].extend(_multiply_rows([m[split].sensitivity for m in moved], times))
+            self.rate[split].extend(_multiply_rows([m[split].rate for m in moved], once))
 
     def indices(self) -> IntArray:
         """(n,), ascending."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,24 @@ def in_one_pass(name: str, query: Array, grid: Array, ratio: Array, *added: Arra
         return None
     out = np.empty(query.shape)
     getattr(_integers, name)(np.ascontiguousarray(query), grid, ratio, out, *added)
+    return out
+
+
+def columns(arrays: Sequence[Array], first: int, out: Array) -> Array:
+    """Copy rows of arrays side by side.
+
+    Args:
+        arrays: (b, ·) each.
+        first: row that is copied.
+        out: (c, Σ ·) for c rows from there on, overwritten.
+
+    Returns:
+        `out`.
+    """
+    if _integers is not None:
+        _integers.columns(out, first, *arrays)
+    else:
+        np.concatenate([array[first : first + len(out)] for array in arrays], axis=1, out=out)
     return out
 
 

@@ -30,7 +30,7 @@ from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
-from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
+from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public, columns
 from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
 from decentral_dp.privacy.mechanisms.time_factors import (
     Past,
@@ -128,7 +128,12 @@ class ScheduledReleaser:
             values: channel → (b, d).
             sends: (b,) whose values leave; by default everybody's. In the rows of the others there are zeros.
         """
-        bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        bounded, free = {}, {}
+        for channel, value in values.items():
+            if isinstance(value, Bounded):
+                bounded[channel] = value
+            else:
+                free[channel] = value
         if self.mechanism.adds_noise and bounded:
             widths = tuple([v.private.shape[1] for v in bounded.values()])
             noise = self._noise(index, tuple(bounded), widths)
@@ -142,10 +147,11 @@ class ScheduledReleaser:
                 noised = self._in_time(index, noised, scale)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
         out = cast(dict[str, Array], {**values, **released})
-        if len(bounded) < len(values):
-            whole = None
-            for channel in [c for c in out if c not in bounded]:
-                self.recorder.free(index, channel, out[channel].shape[1], FREE)
+        if free:
+            for channel, value in free.items():
+                self.recorder.free(index, channel, value.shape[1], FREE)
+            each = list(out.values())
+            whole = columns(each, 0, np.empty((len(each[0]), sum([v.shape[1] for v in each]))))
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
@@ -216,17 +222,19 @@ class ScheduledReleaser:
         """The released values by channel, and the array whose columns they are."""
         channels = list(bounded)
         names = ",".join(channels)
-        mechanism = noise_of(self.mechanism, names)
+        mechanism, queries, publics = noise_of(self.mechanism, names), [], []
         for channel, value in bounded.items():
             if value.norm != mechanism.norm:
                 raise ValueError(
                     f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
                 )
+            queries.append(value.private)
+            publics.append(value.public)
         # All channels side by side, (b, Σ widths): few calls where the block is small.
-        queries = [v.private for v in bounded.values()]
-        released = np.empty((len(queries[0]), sum(widths)))
+        agents, width = len(queries[0]), sum(widths)
+        released = np.empty((agents, width))
         # A few agents at a time, so that their variates are still in cache when they are used.
-        rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(names)
+        rows, tagged = max(1, _CACHED_VARIATES // width), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         shared, factor = None, self.factor if index else None
         if factor is not None:
@@ -235,11 +243,12 @@ class ScheduledReleaser:
         if pairs is not None:
             shared = pairs.sums(index, t, tagged, ratio)
             ratio = ratio if pairs.noise.own_deviation is None else ratio * pairs.own_deviation[:, None]
-        for first in range(0, len(released), rows):
+        for first in range(0, agents, rows):
             part = slice(first, first + rows)
             g_part = noise.grid if len(noise.grid) == 1 else noise.grid[part]
             ratio_part = ratio if len(ratio) == 1 else ratio[part]
-            query = _concatenate([q[part] for q in queries])
+            out = released[part]
+            query = columns(queries, first, np.empty(out.shape))
             if factor is not None:
                 query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tagged, part)
@@ -249,8 +258,7 @@ class ScheduledReleaser:
                 integers += shared[part]
             if factor is not None:
                 drawn[part] = integers - np.rint(query / g_part)
-            np.concatenate([v.public[part] for v in bounded.values()], axis=1, out=released[part])
-            add_public(integers, g_part, released[part])
+            add_public(integers, g_part, columns(publics, first, out))
         if factor is not None:
             self._past = index + 1, next_past(factor, past, drawn)
             self.past_noise = _columns(channels, widths, noise.grid * carry)
@@ -283,10 +291,6 @@ def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> di
         columns[channel] = whole[:, end : end + width]
         end += width
     return columns
-
-
-def _concatenate(parts: Sequence[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 # Room for the float64 arithmetic of a scale.

@@ -9,7 +9,7 @@ import pytest
 
 from decentral_dp.privacy.mechanisms import grid_arithmetic
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
-from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
+from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public, columns
 from decentral_dp.privacy.mechanisms.laplace import laplace_integers
 
 ENDS = [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1e-320, 5e-324, 2.0**51 + 0.5, 2.0**52 + 1, -(2.0**53), 1e308, -1e308]
@@ -70,6 +70,22 @@ def test_what_leaves_has_the_bits_of_numpy(kind: str, monkeypatch: pytest.Monkey
         add_public(integers, grid, expected)
     _same_bits(sent, expected)
     assert not whole[:, [0, 1, -2, -1]].any()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_columns_are_rows_side_by_side(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of arrays whose columns are apart, or that hold one number in all places."""
+    if not compiled:
+        monkeypatch.setattr(grid_arithmetic, "_integers", None)
+    wide = np.random.default_rng(5).normal(size=(7, 9))
+    parts, whole = [wide[:, ::3], np.broadcast_to(0.5, (7, 2)), wide[:, :1], np.empty((7, 0))], np.zeros((3, 8))
+    out = columns(parts, 2, whole[:, 1:7])
+    np.testing.assert_array_equal(out, np.concatenate([part[2:5] for part in parts], axis=1))
+    assert out.base is whole
+    assert not whole[:, [0, 7]].any()
+    for first, some in ((5, parts), (-1, parts), (0, parts[1:]), (0, [*parts, wide])):
+        with pytest.raises(ValueError, match=r"wanted|wider|dimension|shape"):
+            columns(some, first, whole[:, 1:7])
 
 
 def test_a_query_whose_columns_are_apart_is_taken_too(monkeypatch: pytest.MonkeyPatch) -> None:
