@@ -77,7 +77,8 @@ def find_resumable(path: Path) -> Resumable:
         return Resumable(Kind.RUN, path)
     if (path / "result.json").is_file():
         audit = path / "audit.json"
-        return Resumable(Kind.FILE, audit) if _is_interrupted(audit) else Resumable(Kind.RUN, path)
+        is_interrupted = read_json(audit, "resume").get("status") == INTERRUPTED
+        return Resumable(Kind.FILE, audit) if is_interrupted else Resumable(Kind.RUN, path)
     if _is_study(path):
         return Resumable(Kind.STUDY, path)
     if (path / TABLE).is_file():
@@ -100,10 +101,6 @@ def _cell(path: Path) -> InputError:
         f"resume: {path} has finished cells of a study, and one that is not finished is computed from its start; give "
         f"the folder of the study, {folder}."
     )
-
-
-def _is_interrupted(audit: Path) -> bool:
-    return bool(read_json(audit, "resume").get("status") == INTERRUPTED)
 
 
 def resume(

@@ -253,17 +253,9 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     if choose_words(plan.privacy, graph).network or plan.n_agents == 1:
         return []
     summary = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
-    changing = [("", f"{text}.") for text in (over_time_text(graph), compression_text(graph)) if text]
-    return [
-        ("Graph", summary),
-        *changing,
-        *(("", f"{note}.") for note in graph["notes"]),
-        *_sent_rows(plan.communication),
-    ]
-
-
-def _sent_rows(sent: Communication | None) -> list[tuple[str, str]]:
-    return [] if sent is None else [("Sent", communication_text(sent))]
+    beside = [text for text in (over_time_text(graph), compression_text(graph)) if text] + list(graph["notes"])
+    sent = [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
+    return [("Graph", summary), *(("", f"{text}.") for text in beside), *sent]
 
 
 def _seen_rows(privacy: PrivacyStatement) -> list[tuple[str, str]]:
