@@ -224,8 +224,12 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         content = assign(content, keys if own else ["set", *keys], value)
     try:
         loaded = Study.model_validate(content)
+        tomli_w.dumps(loaded.model_dump(exclude_none=True, by_alias=True))
     except ValidationError as error:
         raise InputError(explain(error, Study)) from None
+    except TypeError as error:
+        # Its folder keeps it as a file.
+        raise InputError(f"study: {error}; wanted numbers, text, lists and tables, as a TOML file has them.") from None
     loaded._folder = folder
     return loaded
 
