@@ -131,7 +131,7 @@ def members(content: bytes, names: Sequence[str], folder: str, where: str) -> di
 
     Args:
         content: bytes of the archive.
-        names: names, at the archive's top or in `folder`; others are not read.
+        names: of members, at the archive's top or in `folder`; others are not read.
         folder: where else they may be.
         where: begins the messages.
 
