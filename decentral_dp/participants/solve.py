@@ -121,7 +121,7 @@ class LowerLevel(NamedTuple):
         return total
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
-        """(∇²_yy g)⁻¹ target, (q,): by Cholesky's method where the Hessian is small, in closed form, else by gradients.
+        """(∇²_yy g)⁻¹ target, (q,): by elimination where the Hessian is small, in closed form, else by gradients.
 
         These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
         """
@@ -129,9 +129,12 @@ class LowerLevel(NamedTuple):
         if not np.isfinite(target).all():
             return np.full(q, np.nan)
         if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
+            hessian = self.hessian(y)
             try:
-                return np.asarray(scipy.linalg.cho_solve(scipy.linalg.cho_factor(self.hessian(y)), target))
-            except (np.linalg.LinAlgError, ValueError):
+                # Refuses what is not positive definite. scipy's own solver takes longer to import than a run's solutions.
+                np.linalg.cholesky(hessian)
+                return np.linalg.solve(hessian, target)
+            except np.linalg.LinAlgError:
                 # Singular to the last digit, or not finite: products may still do.
                 pass
         diagonal = self.regulariser(y, np.ones(q)).hvp[0]
