@@ -75,6 +75,13 @@ class Public(NamedTuple):
     unit: Unit = RECORD
     sampling: str = "fixed"
 
+    def unsampled(self) -> Public:
+        """What is known where a round reads all records, and not a batch of them."""
+        counts = self.averaged_counts
+        if self.sampling == "fixed":
+            counts = {k: np.rint(n / self.rate[k]) for k, n in counts.items()}
+        return self._replace(averaged_counts=counts, rate=dict.fromkeys(counts, np.ones(1)), sampling="fixed")
+
 
 class Channel(NamedTuple):
     """A channel before anything is known of the problem's records.

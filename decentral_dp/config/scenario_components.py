@@ -37,7 +37,9 @@ from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
 # Algorithms that read features from their mean, which agents release.
-CENTRING = ("dp_dsgd", "alone", "central")
+CENTRING = ("dp_dsgd", "alone", "federated", "central")
+# Streams of records of which an agent has all from the start, in no public order.
+CENTRED_STREAMS = ("all", "minibatch", "poisson")
 # More agents than this, and their records are dealt before their graph is built.
 _MANY_AGENTS = 100_000
 _ABSENT = (
@@ -386,11 +388,11 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one.
 
-    A clip of x, by which features are centred, is for algorithms that do so, on all records: batches have other means.
+    A clip of x, by which features are centred, is for algorithms that do so, on records that are there from the start.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee == "certified"
-    if s.algorithm.kind not in CENTRING or stream_of(s).kind != "all":
+    if s.algorithm.kind not in CENTRING or stream_of(s).kind not in CENTRED_STREAMS:
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip) if knows else problem
 

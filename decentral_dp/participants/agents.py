@@ -355,6 +355,21 @@ class LocalDataset:
         alone = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
         return Batch(self._problem, clip, records_of, used, drawn, groups, self._unit, alone)
 
+    def feature_mean(self) -> Bounded:
+        """The mean of the features, (b, p), of a problem that is `Centred`: of all train records, not of a round's.
+
+        Sensitivity:
+            2Cκ/N, without amplification, with N the number of records.
+        """
+        problem: Any = self._problem
+        mean = np.zeros((self.agents.size, self.p))
+        stacks = self._stacks.get("train") or stacked_by_count(self._records["train"], self.counts["train"])
+        for rows, records in stacks:
+            mean[rows] = problem.feature_mean(records, self._clip)
+        ones, bound = np.ones(self.agents.size), self._clip.bound("x")
+        moved = mean_sensitivity(bound, self.counts["train"], self.p, ones, None, self._unit)
+        return Bounded(np.zeros_like(mean), mean, {"train": moved}, self._clip.norm)
+
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
 
@@ -639,14 +654,6 @@ class Batch:
     def upper_grad_x(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
         """∇_x f, (b, p)."""
         return self._term("upper_grad_x", x, y, None, times)
-
-    def feature_mean(self) -> Value:
-        """The mean of the features, (b, p), of a problem that is `Centred`."""
-        problem: Any = self._problem
-        mean = np.zeros((self._rows, problem.p))
-        for rows, stack, clip in self._equally_clipped("train", 1.0):
-            mean[rows] = problem.feature_mean(stack, clip)
-        return self._bounded("feature_mean", "train", np.zeros_like(mean), mean, False, 1.0)
 
     def lower_hessian(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
         """∇²_yy g, (b, q·q), row by row."""

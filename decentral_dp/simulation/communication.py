@@ -255,7 +255,7 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     # What a server says follows from answers that the agents have.
     channels = [c for c in two.channels if c.sensitivity or not job.central]
     if job.algorithm.centring:
-        channels = [c for c in channels if c.channel != "x"]
+        channels = [c for c in channels if c.channel not in ("x", "m")]
     return [(c.channel, c.dimension, e) for c in channels for e in set((c.rounds[c.rounds < 2 * each] % each).tolist())]
 
 

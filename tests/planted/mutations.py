@@ -1409,6 +1409,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_CENTRING}::test_the_plan_is_the_hand_made_one_and_what_is_recorded",),
     ),
     Mutation(
+        "a mean of all features that costs as little as one of a batch",
+        "algorithms/protocol.py",
+        "rate=dict.fromkeys(counts, np.ones(1))",
+        "rate=self.rate",
+        (f"{_CENTRING}::test_of_batches_the_mean_is_of_all_records_and_priced_without_amplification",),
+    ),
+    Mutation(
         "a centre before noise",
         "algorithms/gossip/single_level.py",
         "            x = released.x\n",
@@ -1449,8 +1456,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a server that goes on from one agent's answer",
         "algorithms/gossip/federated.py",
-        "Served(s.x, s.y + moved, s.y, second)",
-        "Served(s.x, own, s.y, second)",
+        "Served(x, s.y + moved, s.y, second)",
+        "Served(x, own, s.y, second)",
         ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
     ),
     Mutation(

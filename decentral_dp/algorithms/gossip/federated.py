@@ -16,6 +16,10 @@ same at all agents. In DP-FedAvg the server is trusted and adds noise once, to t
 An answer depends on the records through a clipped mean alone, at a public point: one train record of agent i moves it
 by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
 
+Where the problem reads features from a centre x (`problems.training`), agents answer in round 1 with the clipped mean
+of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²) as in
+`dp_dsgd`.
+
 The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
 of released values, and costs nothing. With `adaptive` the server multiplies the mean d of the answers by √(mean(s)/s),
 s of `dp_dsgd` for this d, with the variance of the mean of all agents' noise: FedAdam's server, at no cost.
@@ -34,11 +38,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, adapted_share
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, adapted_share, feature_mean_release
 
 
 class Served(NamedTuple):
-    """x: (b, p), constant. y, last_y: (b, q), the server's point of this round and of the one before, in every row.
+    """x: (b, p), public. y, last_y: (b, q), the server's point of this round and of the one before, in every row.
 
     second: (b, q), v, public; of no width without adaptive steps.
     """
@@ -64,7 +68,12 @@ class Federated(DpDsgd):
         return 1 + super().releases_per_round
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ()), "u": dp.Channel("y", q, ("lower_grad_y",))}
+        channels = {
+            "x": dp.Channel("x", p, ()),
+            "y": dp.Channel("y", q, ()),
+            "u": dp.Channel("y", q, ("lower_grad_y",)),
+        }
+        return channels | {"m": dp.Channel("x", p, ("feature_mean",))} if self.centring else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, the others ask for u."""
@@ -73,7 +82,9 @@ class Federated(DpDsgd):
         use = dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)
         planned = dp.blocks(public, index, "lower_grad_y") if self.block else dp.plan_release(public, index, [use])
         free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
-        return {"x": free, "y": free, "u": planned}
+        # Of round 1, so that it travels where those of `dp_dsgd` do.
+        means = {"m": feature_mean_release(public, np.array([e + 1]))} if self.centring else {}
+        return {"x": free, "y": free, "u": planned, **means}
 
     # The base talks to neighbours, and this answers a server.
     def step(  # type: ignore[override]
@@ -81,21 +92,25 @@ class Federated(DpDsgd):
     ) -> Generator[dp.Ask, dp.Answer, Served]:
         # What the server says, before it asks anything.
         yield dp.Ask(x=s.x, y=s.y)
-        own, second, asked = s.y, s.second, 1 if self.block else self.steps
+        x, own, second, asked = s.x, s.y, s.second, 1 if self.block else self.steps
         moved = momentum = self.heavy_ball * (s.y - s.last_y)
         for k in range(asked):
             if self.block:
                 u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
             else:
                 u = -self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
-            answer = yield dp.Ask(u=u)
+            if self.centring and t == 1 and k == 0:
+                answer = yield dp.Ask(u=u, m=dataset.feature_mean())
+                x = self.shortened(answer.mean.m)
+            else:
+                answer = yield dp.Ask(u=u)
             own, moved = own + answer.released.u, moved + answer.mean.u
         if self.adaptive:
             noise = dataset.noise_variance("u", t)
             variance = asked * float(noise.sum()) / noise.size**2
             second, share = adapted_share(second, moved - momentum, variance, self.adaptive, t + 1)
             moved = momentum + share * (moved - momentum)
-        return Served(s.x, s.y + moved, s.y, second)
+        return Served(x, s.y + moved, s.y, second)
 
 
 ENTRY = dp.Entry(

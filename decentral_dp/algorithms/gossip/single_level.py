@@ -19,10 +19,11 @@ With ỹ what an agent released, and a_i = 1 − |w_ii|:
     the correction a round later: over the network mean(c) moves by the mean of √(mean(s)/s) d. All of it is a function
     of released values and costs no privacy. Agents whose records differ settle where the sum of their adapted steps is
     0, which is another point than the minimiser. t counts released steps.
-    Where the problem reads features from a centre x (`problems.training`), x_{i,1} is the clipped mean of agent i's
-    features, released with noise of its own once, and x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring`
-    − 1 rounds, then once multiplied by max(0, 1 − ν²/‖x‖²), ν² what is expected of its noise (James & Stein 1961), and
-    sent as it stays: functions of what was released. Gradients are taken at the x of their round.
+    Where the problem reads features from a centre x (`problems.training`), x_{i,1} is the clipped mean of the features
+    of all of agent i's records, whatever a round reads, released with noise of its own once, and
+    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring` − 1 rounds, then once multiplied by max(0, 1 − ν²/‖x‖²),
+    ν² what is expected of its noise (James & Stein 1961), and sent as it stays: functions of what was released.
+    Gradients are taken at the x of their round.
     With K `local_steps` a round goes on from ỹ by K − 1 further steps, each released to oneself at its price. Where all
     that an agent holds is protected (privacy.unit = "agent") they are taken without noise from c to y_K, and
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}) is the release of the round, as in DP-FedAvg.
@@ -47,6 +48,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -132,6 +134,11 @@ def adapted_share(
     return second, np.sqrt(mean / np.where(square > 0.0, square, np.maximum(mean, _TINY)))
 
 
+def feature_mean_release(public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
+    """Plan the release of the mean of the features of all records. index: (1,)."""
+    return dp.plan_release(public.unsampled(), index, [dp.Use("feature_mean", np.ones(1), np.zeros_like(index))])
+
+
 @dataclass(frozen=True)
 class DpDsgd(OneLevel):
     """Decentralised DP-SGD: a local noised step, then gossip; learns most where nothing is tuned."""
@@ -185,7 +192,7 @@ class DpDsgd(OneLevel):
         x = dp.free_release(public, indices[-1:])
         if self.centring:
             first = indices[self.releases_per_round - 1 : self.releases_per_round]
-            x = dp.plan_release(public, first, [dp.Use("feature_mean", np.ones(1), np.zeros(1, dtype=np.int64))])
+            x = feature_mean_release(public, first)
         return {"x": x, "y": sent}
 
     def init(self, dataset: dp.LocalDataset) -> Moving:
@@ -201,9 +208,8 @@ class DpDsgd(OneLevel):
             x = released.x
             if t < self.centring:
                 x = (1.0 - dataset.neighbour_weight) * x + neighbour_sum.x
-            if t == self.centring - 1 and self.centre_noise:
-                length = np.square(x).sum(axis=1, keepdims=True)
-                x = np.maximum(0.0, 1.0 - self.centre_noise / np.maximum(length, self.centre_noise)) * x
+            if t == self.centring - 1:
+                x = self.shortened(x)
         else:
             released, neighbour_sum = yield dp.Gossip(y=s.y)
         # In place: of a network every further array of all agents' weights takes as long as a product.
@@ -231,8 +237,16 @@ class DpDsgd(OneLevel):
                 kept = own = own + change
             y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
         if self.centring and t == 0:
-            x = dataset.batch(t).feature_mean()
+            x = dataset.feature_mean()
         return Moving(x, y, combined, kept, second)
+
+    def shortened(self, x: dp.Array) -> dp.Array:
+        """Means with noise, (b, p), times max(0, 1 − ν²/‖x‖²)."""
+        if not self.centre_noise:
+            return x
+        length = np.square(x).sum(axis=1, keepdims=True)
+        shorter: dp.Array = np.maximum(0.0, 1.0 - self.centre_noise / np.maximum(length, self.centre_noise)) * x
+        return shorter
 
     def _correction(
         self, dataset: dp.LocalDataset, t: int, k: int, moved: dp.Array, second: dp.Array

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRING, stream_of
+from decentral_dp.config.scenario_components import CENTRED_STREAMS, CENTRING, stream_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
@@ -266,12 +266,14 @@ def with_centring(
         mu = largest_mu(s.privacy.epsilon, s.privacy.delta) * math.sqrt(part)
         moved = s.privacy.clip["x"] * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
         noise = problem.p * (moved / (fewest * mu)) ** 2 / averaged
-    return replace(algorithm, centring=max(2, min(rounds, s.algorithm.rounds // 4)), centre_noise=noise)
+    # A server has the mean of all answers at once.
+    centring = min(1, s.algorithm.rounds - 1) if algorithm.central else max(2, min(rounds, s.algorithm.rounds // 4))
+    return replace(algorithm, centring=centring, centre_noise=noise)
 
 
 def _no_centre(s: Scenario, topology: Topology) -> str | None:
     """Why features are not read from their mean, in words; None where they may be."""
-    if s.algorithm.kind not in CENTRING or stream_of(s).kind != "all":
+    if s.algorithm.kind not in CENTRING or stream_of(s).kind not in CENTRED_STREAMS:
         return "agents release none here"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"

@@ -87,25 +87,32 @@ def test_neighbours_that_share_noise_agree_on_a_mean_that_errs_less() -> None:
     assert errors["shared"].std() < 0.7 * errors["own"].std()
 
 
-def _search(program: type = DpDsgd, seeds: int = 12) -> dict[str, float]:
+# Channels, how large what is said on them is, and their coordinates beyond D: of agents, and of those that answer.
+_SAID = (("x", 1.0, 0), ("y", 3.0, 1), ("m", 1.0, 0), ("u", 0.3, 1))
+_BATCHES = [{"kind": "minibatch", "batch": 2}, {"kind": "poisson", "rate": 0.5}]
+
+
+def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[str, float]:
     """Channel → the largest share of its planned sensitivity by which one record of one agent moves a release.
 
     Fails where another agent's release moves, or what counts as public.
     """
-    largest = {"x": 0.0, "y": 0.0}
+    largest: dict[str, float] = {}
     for seed in range(seeds):
         rng = np.random.default_rng([3, seed])
         victim, frame = int(rng.integers(AGENTS)), _frame(rng)
         transcript = [
-            {"x": rng.normal(size=(AGENTS, D)), "y": 3.0 * rng.normal(size=(AGENTS, D + 1))} for _ in range(ROUNDS + 1)
+            {c: size * rng.normal(size=(AGENTS, D + d)) for c, size, d in _SAID} for _ in range(2 * ROUNDS + 1)
         ]
-        wanted = []
+        wanted, root = [], None
         for sign in (1.0, -1.0):
             # The record at one corner of the ranges, then at the opposite one, or with the other label.
             frame.loc[victim, ["a", "b"]] = sign if seed % 2 else 1.0
             frame.loc[victim, "label"] = int(sign > 0.0)
-            job = _job(frame)
-            job = replace(job, algorithm=with_fields_of(program, job.algorithm))
+            job = _job(frame, **tables)
+            # Batches of both are drawn with the same coins.
+            root = job.root if sign > 0.0 else root
+            job = replace(job, algorithm=with_fields_of(program or type(job.algorithm), job.algorithm), root=root)
             wanted.append(network_replay(job, transcript).wanted)
         planned = {c.channel: c for c in job.ledger.charged_channels}
         for t, (one, other) in enumerate(zip(*wanted, strict=True)):
@@ -120,7 +127,7 @@ def _search(program: type = DpDsgd, seeds: int = 12) -> dict[str, float]:
                 if moved[victim]:
                     (row,) = np.flatnonzero(of.rounds == t)
                     allowed = of.sensitivity["train"][row, of.group[victim]]
-                    largest[channel] = max(largest[channel], float(moved[victim] / allowed))
+                    largest[channel] = max(largest.get(channel, 0.0), float(moved[victim] / allowed))
     return largest
 
 
@@ -160,9 +167,47 @@ def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch
         assert cut.numbers == numbers[:early].sum()
 
 
-def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it() -> None:
-    for share in _search().values():
+@pytest.mark.parametrize("stream", ["all", *_BATCHES], ids=["all", "minibatch", "poisson"])
+@pytest.mark.parametrize(("kind", "sent"), [("dp_dsgd", {"x", "y"}), ("federated", {"m", "u"})])
+def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it(
+    kind: str, sent: set[str], stream: Any
+) -> None:
+    # What noise it takes to meet a target plays no part, and costs most of the time.
+    scales = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}}
+    found = _search(algorithm={"kind": kind}, problem={"stream": stream}, privacy=scales)
+    assert found.keys() == sent
+    for share in found.values():
         assert 0.95 < share <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["dp_dsgd", "alone", "federated", "central"])
+@pytest.mark.parametrize("stream", _BATCHES, ids=["minibatch", "poisson"])
+def test_of_batches_the_mean_is_of_all_records_and_priced_without_amplification(kind: str, stream: Any) -> None:
+    job = _job(algorithm={"kind": kind}, problem={"stream": stream})
+    mean, steps = sorted(job.ledger.charged_channels, key=lambda c: c.rounds.size)
+    held = job.counts["train"][0]
+    np.testing.assert_allclose(mean.sensitivity["train"], 2.0 * CLIP["x"] / held, rtol=1e-12)
+    assert (mean.rate["train"] == 1.0).all()
+    assert (steps.rate["train"] < 1.0).all()
+    # What it costs: no less than each of its parts, and no more than their sum.
+    parts = [budget.epsilon.max() for budget in job.budget.channels.values() if budget.epsilon.max() > 0.0]
+    assert len(parts) == 2
+    assert max(parts) < job.budget.epsilon.max() < sum(parts)
+    assert finished(job).ledger.same_releases(job.ledger)
+
+
+def test_a_server_shortens_the_mean_of_the_answers_and_reads_features_from_it() -> None:
+    job = _job(algorithm={"kind": "federated"})
+    said, noise = conversation(job, loud), job.algorithm.centre_noise
+    (index,) = [t for t, exchange in enumerate(said) if "m" in exchange]
+    assert index == 3
+    means = np.array([records.features.mean(axis=0) for records in job.records["train"]])
+    noised = np.array([loud(index, "m", agent, D) for agent in range(AGENTS)])
+    np.testing.assert_allclose(said[index]["m"] - means, noised, atol=1e-6)
+    x = said[index]["m"].mean(axis=0)
+    x = max(0.0, 1.0 - noise / (x @ x)) * x
+    for t in range(0, 2 * ROUNDS + 1, 2):
+        np.testing.assert_allclose(said[t]["x"], np.tile(x if t > 2 else 0.0 * x, (AGENTS, 1)), atol=1e-9)
 
 
 class Unreleased(DpDsgd):
@@ -184,7 +229,7 @@ class Again(DpDsgd):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         after = yield from super().step(t, dataset, s)
-        return after._replace(x=after.x + dataset.batch(t).feature_mean()) if t == 1 else after
+        return after._replace(x=after.x + dataset.feature_mean()) if t == 1 else after
 
 
 def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_second_one() -> None:
