@@ -71,7 +71,7 @@ class _Files:
     def __init__(self) -> None:
         self._read: dict[Path, tuple[bytes, list[Path]]] = {}
         self._whole: dict[Path, bytes] = {}
-        self._found: dict[str, tuple[list[Path], list[Path]]] = {}
+        self._packages: dict[str, tuple[list[Path], list[Path]]] = {}
 
     def with_imports(self, path: Path) -> bytes:
         """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
@@ -105,14 +105,19 @@ class _Files:
         beside: the folder of the file that imports it, where modules are found that are nowhere else.
         """
         first, *inside = name.split(".")
-        if first not in self._found:
-            self._found[first] = _package_of(first)
-        sources, places = self._found[first]
-        sibling = beside / f"{first}.py"
-        if not sources and not places and first not in sys.stdlib_module_names and sibling.is_file():
-            return [sibling]
-        out = list(sources)
-        for part in inside:
+        if first:
+            if first not in self._packages:
+                self._packages[first] = _package_of(first)
+            sources, places = self._packages[first]
+            sibling = beside / f"{first}.py"
+            if not sources and not places and first not in sys.stdlib_module_names and sibling.is_file():
+                return [sibling]
+        else:
+            # One dot is the folder itself, every further one the folder above.
+            package = (beside, *beside.parents)[inside.count("")]
+            sources, places = [package / "__init__.py"], [package]
+        out = [path for path in sources if path.is_file()]
+        for part in filter(None, inside):
             modules = [p for place in places for p in (place / f"{part}.py", place / part / "__init__.py")]
             places = [place / part for place in places if (place / part).is_dir()]
             out += [p for p in modules if p.is_file()]
@@ -135,8 +140,10 @@ def _imported_names(tree: ast.AST) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            # Relative to the file's own folder by its dots.
+            package = "." * node.level + (f"{node.module}." if node.module else "")
+            names |= {package + alias.name for alias in node.names} | ({package[:-1]} if node.module else set())
     return names
 
 
@@ -224,16 +231,17 @@ def _as_array(value: Any) -> Any | None:
 
 
 def _surroundings(function: FunctionType) -> tuple[Any, ...]:
-    """What a function depends on besides its code: defaults, what it closes over, and the globals that it names."""
+    """What a function depends on besides its code: defaults, what it closes over, and the globals that it reads."""
     cells = []
     for cell in function.__closure__ or ():
         try:
             cells.append(cell.cell_contents)
         except ValueError:
             cells.append(None)  # Not filled yet: a function that names itself.
-    if (path := _file_of(function)) is not None and not _is_own(path):
-        return ()
-    named = sorted(_names(function.__code__) & function.__globals__.keys())
+    path = _file_of(function)
+    own = path is None or _is_own(path)
+    # An installed package's globals are its own; what its decorators and factories close over is the user's.
+    named = sorted(_names(function.__code__) & function.__globals__.keys()) if own else []
     return function.__defaults__, function.__kwdefaults__, cells, {n: function.__globals__[n] for n in named}
 
 

@@ -33,6 +33,11 @@ def by_default(weight: float) -> Callable[..., float]:
     return inner
 
 
+def without_gradient(weight: float) -> Any:
+    """A function of the user's own in a wrapper of an installed package."""
+    return torch.no_grad()(scaled(weight))
+
+
 def by_global(a: float) -> float:
     return SCALE[0] * a
 
@@ -57,6 +62,7 @@ MAKERS: dict[str, Callable[[float], Any]] = {
     "what a function closes over": scaled,
     "an array that it closes over": lambda w: scaled(np.full(4, w)),
     "defaults": by_default,
+    "a decorated function": without_gradient,
     "a partial function": lambda w: functools.partial(by_global, w),
     "a method's object": lambda w: Weighted(w).__call__,
     "an instance": Weighted,
@@ -108,6 +114,25 @@ def test_files_count_with_what_they_import(tmp_path: Path, monkeypatch: pytest.M
     assert digest_of_file(main) == before
     (package / "deep.py").write_text("A = 2\n", encoding="utf-8")
     assert digest_of_file(main) != before
+
+
+def test_relative_imports_count(tmp_path: Path) -> None:
+    package = tmp_path / "package_of_mine"
+    (package / "inner").mkdir(parents=True)
+    sources = {
+        package / "inner" / "main.py": "from . import beside\nfrom .deeper import A\nfrom ..above import B\n",
+        package / "inner" / "beside.py": "C = 1\n",
+        package / "inner" / "deeper.py": "A = 1\n",
+        package / "above.py": "B = 1\n",
+        package / "inner" / "__init__.py": "",
+    }
+    for path, text in sources.items():
+        path.write_text(text, encoding="utf-8")
+    main, *imported = sources
+    for path in imported:
+        before = digest_of_file(main)
+        path.write_text("A = B = C = 2\n", encoding="utf-8")
+        assert digest_of_file(main) != before, path
 
 
 def test_modules_that_import_each_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
