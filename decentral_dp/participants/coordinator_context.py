@@ -6,7 +6,7 @@ What a trusted coordinator knows beforehand of a minimax problem, and how it rea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -26,6 +26,8 @@ from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRI
 
 # Gauss–Legendre on [−1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+# The clip that bounds a term.
+_FAMILY_OF_TERM = {**CLIP_OF_TERM, CHANGE: "x"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class CoordinatorContext:
 
     def bound(self, term: str) -> float:
         """The clip of this term."""
-        return self.clip.bound("x" if term == CHANGE else CLIP_OF_TERM[term])
+        return self.clip.bound(_FAMILY_OF_TERM[term])
 
     def check_start(self, start: Mapping[str, float]) -> None:
         """A constant start of a variable that is not there is read by nobody."""
@@ -75,11 +77,28 @@ class CoordinatorContext:
         """
         for term in terms:
             if self.noisy and self.reads(term) and not np.isfinite(self.bound(term)):
-                family = CLIP_OF_TERM[term]
+                family = _FAMILY_OF_TERM[term]
                 raise InputError(
                     f"privacy.clip.{family}: missing. Nothing else bounds what one record adds to {term}; give for "
                     f"example clip.{family} = 1.0."
                 )
+
+    def with_clips(self, terms: Sequence[str], usual: Callable[[], Clip]) -> CoordinatorContext:
+        """Fill in the clips that are missing of terms that read records.
+
+        Args:
+            terms: of the problem.
+            usual: makes clips from the constants of the problem on the domain of x.
+
+        Raises:
+            InputError: for a clip that is missing where no constants are known, or x has no bounds.
+        """
+        if self.family is None or not self.domain.compact:
+            self.check_bounded(terms)
+            return self
+        missing = [t for t in terms if self.noisy and self.reads(t) and math.isinf(self.bound(t))]
+        bounds = {family: usual().bound(family) for family in dict.fromkeys(_FAMILY_OF_TERM[t] for t in missing)}
+        return replace(self, clip=replace(self.clip, **bounds))
 
     def width(self, term: str) -> int:
         """Coordinates of a vector term."""
@@ -305,7 +324,7 @@ class MinimaxContext:
         x, y = self.start("x", {}), self.start("y", {})
         for term in terms:
             if self.noisy and self.reads(term) and not np.isfinite(self.ball(term, x, y).radius):
-                variable = term[-1]
+                variable = _CHANNELS.get(term, "x")
                 raise InputError(
                     f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
                     f"{variable}; give for example clip.{variable} = 1.0."

@@ -9,19 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from decentral_dp import InputError
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
+from decentral_dp.models.build import Linear
 from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.minimax.auc import AucObjective
+from decentral_dp.problems.minimax.composite import Composite
+from decentral_dp.problems.protocol import CHANGE
 
 ROOT = seeded_root(5, b"coordinator")
 COUNTS = [7, 3, 12]
@@ -325,3 +331,19 @@ def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:
     line = plan(1.0, 1, 2).channels[0]
     broken = ChannelLedger(**{**vars(line), "sensitivity": {"train": np.array([[np.nan]])}})
     assert not Ledger(1, (broken,)).costs_within(plan(1.0, 1, 2))
+
+
+@pytest.mark.parametrize(("term", "clip"), [("grad_x", "x"), ("grad_y", "y"), ("joint", "x")])
+def test_a_missing_clip_is_called_by_its_key_in_the_scenario(term: str, clip: str) -> None:
+    """Both gradients as one vector are clipped by the clip of x."""
+    problem = Composite(Linear(3, 1), AucObjective(0.5))
+    context = MinimaxContext(problem, {"train": 8, "validation": 0}, 1, Clip("l2"))
+    with pytest.raises(InputError, match=f"privacy.clip.{clip}: missing"):
+        context.check_bounded((term,))
+
+
+def test_a_missing_clip_of_a_change_between_two_points_is_that_of_x() -> None:
+    problem = HyperCleaning(2, (0, 1, 2), 3)
+    context = CoordinatorContext(problem, {"train": 8, "validation": 8}, 1, Clip("l2"), Domain())
+    with pytest.raises(InputError, match="privacy.clip.x: missing"):
+        context.check_bounded((CHANGE,))

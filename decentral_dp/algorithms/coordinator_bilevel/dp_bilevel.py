@@ -283,7 +283,7 @@ class DpBilevel(lower_solvers.SolvesLower):
             known._defaults(context, reads, "smoothness")
         if self.x is None:
             known = replace(known, x=dp.StepSize(known._defaults(context, reads, "x").step_size()))
-        context = known._with_clips(context)
+        context = context.with_clips(known.queries, lambda: known._defaults(context, reads, "penalty").clip())
         return replace(known, shares=known._budget_shares(context)), context
 
     def _check(self, context: dp.CoordinatorContext) -> None:
@@ -318,22 +318,6 @@ class DpBilevel(lower_solvers.SolvesLower):
             Defaults.from_context(context, 2 + reads, wanted),
             penalty_weight=math.inf if self.penalty is None else self.penalty,
         )
-
-    def _with_clips(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
-        """With every clip that something is bounded by. Raises InputError where one is missing."""
-        clip = context.clip
-        for term in self.queries if context.noisy else ():
-            channel = "x" if term in ("upper_grad_x", CHANGE) else "y" if term == "lower_grad_y" else "z"
-            if context.reads(term) and math.isinf(clip.bound(channel)):
-                if context.family is None or not context.domain.compact:
-                    raise dp.InputError(
-                        f"privacy.clip.{channel}: missing, and nothing else bounds what one record adds to {term}; "
-                        f"give one, for example clip = {{ {channel} = 1.0 }}."
-                    )
-                usual = self._defaults(context, self.reads, "penalty").clip()
-                bounds = {c: usual.bound(c) if c == channel else clip.bound(c) for c in ("x", "y", "z")}
-                clip = Clip("l2", **bounds)
-        return replace(context, clip=clip)
 
     def _budget_shares(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
         """Shares of the budget; none where no constants tell."""

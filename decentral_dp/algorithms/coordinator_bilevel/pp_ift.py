@@ -45,7 +45,7 @@ from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, split_read
+from decentral_dp.problems.protocol import split_read
 from decentral_dp.problems.records import regulariser_matrices
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
@@ -119,19 +119,12 @@ class PpIft(lower_solvers.SolvesLower):
             # Raises where no default is known.
             Defaults.from_context(context, 2, "x")
             known = replace(known, x=usual_step(context))
-        return known, self._with_clips(context)
 
-    def _with_clips(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
-        """With every clip that something is bounded by. Raises InputError where one is missing."""
-        bounds = {c: context.clip.bound(c) for c in ("x", "y", "z")}
-        for term in self.queries if context.noisy else ():
-            channel = CLIP_OF_TERM[term]
-            if not context.reads(term) or np.isfinite(context.clip.bound(channel)):
-                continue
-            c = Defaults.from_context(context, 2, "clip").box_constants
-            usual = {"x": max(c.l_fx, c.d_hxy), "y": 0.5 * c.d_gy, "z": max(c.l_fy, c.d_hyy)}
-            bounds[channel] = usual[channel]
-        return replace(context, clip=Clip("l2", **bounds))
+        def usual_clip() -> Clip:
+            c = Defaults.from_context(context, 2, "x").box_constants
+            return Clip("l2", max(c.l_fx, c.d_hxy), 0.5 * c.d_gy, max(c.l_fy, c.d_hyy))
+
+        return known, context.with_clips(self.queries, usual_clip)
 
     def init(self, context: dp.CoordinatorContext) -> State:
         x = context.start("x", self.start)
