@@ -161,10 +161,11 @@ class Derived(protocol.Algorithm, Protocol):
             )
         value = getattr(self._author, factor) if isinstance(factor, str) else factor
         try:
-            if hasattr(value, "series"):
-                return np.asarray(value.series(rounds))
             of_agents = (public.agents,) if _by_agent(value) else ()
-            numbers = [value(t, *of_agents) if callable(value) else value for t in range(rounds)]
+            if hasattr(value, "series"):
+                numbers = list(value.series(rounds))
+            else:
+                numbers = [value(t, *of_agents) if callable(value) else value for t in range(rounds)]
             if of_agents:
                 numbers = [np.broadcast_to(np.asarray(n, dtype=np.float64), public.agents.shape) for n in numbers]
             series = np.array(numbers, dtype=np.float64).reshape(rounds, *(part.size for part in of_agents))

@@ -169,6 +169,34 @@ class Hidden(Kept):
         return self.y(t)
 
 
+class Series(NamedTuple):
+    """A factor that gives all rounds at once."""
+
+    factors: tuple[float, ...]
+
+    def series(self, rounds: int) -> np.ndarray:
+        return np.array(self.factors)
+
+
+@pytest.mark.parametrize("last", [float("nan"), float("inf"), -1.0])
+def test_a_series_of_factors_is_refused_where_one_is_no_size(last: float) -> None:
+    class Odd(LocalSteps):
+        RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "sizes"}}
+        sizes = property(lambda self: Series((0.5,) * (ROUNDS - 1) + (last,)))
+
+    with pytest.raises(InputError, match=f'the factor "sizes" .* gives {last}'):
+        decentral_dp.build(content(epsilon=4.0), algorithm=Odd(StepSize(0.5)))
+
+
+def test_a_series_of_factors_has_one_for_each_round() -> None:
+    class Short(LocalSteps):
+        RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "sizes"}}
+        sizes = property(lambda self: Series((0.5,)))
+
+    with pytest.raises(InputError, match='the factor "sizes" .* fails with'):
+        decentral_dp.build(content(epsilon=4.0), algorithm=Short(StepSize(0.5)))
+
+
 @pytest.mark.parametrize("records", [1, 3, "agent"])
 @pytest.mark.parametrize("program", [Admm, OwnClips, Kept])
 def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(program: Any, records: Any) -> None:
