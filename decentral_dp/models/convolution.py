@@ -115,8 +115,7 @@ class Convolutional:
 
     @cached_property
     def groups(self) -> int:
-        most = max(1, self.channels // CHANNELS_PER_GROUP)
-        return max(g for g in range(1, most + 1) if self.channels % g == 0)
+        return group_count(self.channels)
 
     @property
     def p(self) -> int:
@@ -179,8 +178,7 @@ class Convolutional:
             spread = 1.0 / np.sqrt(variance + VARIANCE_FLOOR)
             unit *= spread[:, None]
             before = (unit * block.scale + block.shift).reshape(n, height, width, o)
-            a, b, c, d = (before[corner] for corner in corners_of(height, width))
-            after = np.maximum(np.maximum(a, b), np.maximum(c, d))
+            after = pool(before)
             if keep:
                 tape.append(BlockTape(h.shape, patches, unit, spread, before, after))
             h = np.maximum(after, 0.0)
@@ -274,6 +272,12 @@ class Dense:
         return np.asarray((clip_columns(slope, norms, norm, bound) @ inputs).ravel())
 
 
+def group_count(channels: int) -> int:
+    """How many groups channels are normalised in: equal ones of about `CHANNELS_PER_GROUP`, and no smaller."""
+    most = max(1, channels // CHANNELS_PER_GROUP)
+    return max(g for g in range(1, most + 1) if channels % g == 0)
+
+
 def patches_of(h: Array) -> Array:
     """The 3 × 3 neighbourhood of every pixel, zero beyond the edge: (n, h, w, c) → (n, h·w, 9c)."""
     n, height, width, c = h.shape
@@ -303,6 +307,12 @@ def corners_of(height: int, width: int) -> list[tuple[slice, ...]]:
     return [(slice(None), slice(i, down, 2), slice(j, right, 2)) for i in (0, 1) for j in (0, 1)]
 
 
+def pool(values: Array) -> Array:
+    """The largest of each window of 2 × 2: (n, h, w, c) → (n, ⌊h/2⌋, ⌊w/2⌋, c)."""
+    one, two, three, four = (values[corner] for corner in corners_of(*values.shape[1:3]))
+    return np.maximum(np.maximum(one, two), np.maximum(three, four))
+
+
 def pooling_slopes(back: Array, before: Array, after: Array) -> Array:
     """Slopes of what goes into pooling and ReLU: to the first largest of each window of 2 × 2, else 0.
 
@@ -312,12 +322,12 @@ def pooling_slopes(back: Array, before: Array, after: Array) -> Array:
         after: (n, ⌊h/2⌋, ⌊w/2⌋, c) the largest of each window.
     """
     height, width = before.shape[1:3]
-    left = back * (after > 0.0)
+    slope = back * (after > 0.0)
     free = np.ones(after.shape, dtype=bool)
     for corner in corners_of(height, width):
         largest = (before[corner] == after) & free
         free ^= largest
-        np.multiply(left, largest, out=before[corner])
+        np.multiply(slope, largest, out=before[corner])
     before[:, height // 2 * 2 :] = 0.0
     before[:, :, width // 2 * 2 :] = 0.0
     return before

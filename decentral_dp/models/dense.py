@@ -22,7 +22,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.learner import Cotangents
+from decentral_dp.models.learner import Cotangents, LayerViews, layer_views
 from decentral_dp.models.linear_terms import tiles
 from decentral_dp.models.protocol import UNDERFLOW, sizes
 from decentral_dp.privacy.clipping import clip_factors
@@ -162,18 +162,10 @@ class DenseLayers:
                         np.multiply(self.bias, by_bias.sum(axis=1), out=bias)
         return total
 
-    def _layers(self, weights: Array) -> list[tuple[Array, Array]]:
-        """Views A (g, o, i) and b (g, o) of every layer."""
-        out, done = [], 0
-        for i, o in pairwise(self.widths):
-            end = done + o * i
-            out.append((weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
-            done = end + o
-        return out
+    def _layers(self, weights: Array) -> list[LayerViews]:
+        return layer_views(weights, pairwise(self.widths))
 
-    def _activations(
-        self, layers: list[tuple[Array, Array]], inputs: Array, centre: Array | None = None
-    ) -> list[Array]:
+    def _activations(self, layers: list[LayerViews], inputs: Array, centre: Array | None = None) -> list[Array]:
         """a_0, …, a_L, each (g, n, width). centre: (g, 1, width) that is taken off the inputs."""
         activations = [inputs if centre is None else inputs - centre]
         for k, (by_rows, bias) in enumerate(layers):
@@ -182,7 +174,7 @@ class DenseLayers:
             activations.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
         return activations
 
-    def _slopes(self, layers: list[tuple[Array, Array]], seen: list[Array], last: Array) -> list[Array]:
+    def _slopes(self, layers: list[LayerViews], seen: list[Array], last: Array) -> list[Array]:
         """δ_l (g, n, o) of every layer."""
         out = [last]
         for k in range(len(layers) - 1, 0, -1):

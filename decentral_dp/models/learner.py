@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,6 +57,23 @@ class Learner(Protocol):
             (g, p) Σ_k min(1, bound/‖∇ℓ_k‖) ∇ℓ_k, to the bit the same whoever else is among the g.
         """
         ...
+
+
+class LayerViews(NamedTuple):
+    """Views of the weights of one layer of g agents. by_rows: (g, o, i). bias: (g, o)."""
+
+    by_rows: Array
+    bias: Array
+
+
+def layer_views(weights: Array, widths: Iterable[tuple[int, int]]) -> list[LayerViews]:
+    """Views of every layer of (g, p) weights, each the rows of A and then b. widths: (i, o) of every layer."""
+    out, done = [], 0
+    for i, o in widths:
+        end = done + o * i
+        out.append(LayerViews(weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
+        done = end + o
+    return out
 
 
 @dataclass(frozen=True)

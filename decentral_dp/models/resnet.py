@@ -19,24 +19,12 @@ from torch import Tensor, nn
 
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.convolution import CHANNELS_PER_GROUP, Image
-from decentral_dp.models.devices import module_on
+from decentral_dp.models.convolution import Image, group_count
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable
 
 STAGES = 3
 SMALLEST_SIDE = 1 << (STAGES - 1)
-
-
-class Images(nn.Module):
-    """(n, channels·height·width) → (n, channels, height, width)."""
-
-    def __init__(self, image: Image) -> None:
-        super().__init__()
-        self.height, self.width, self.channels = image
-
-    def forward(self, records: Tensor) -> Tensor:
-        return records.reshape(-1, self.channels, self.height, self.width)
 
 
 class Mean(nn.Module):
@@ -75,7 +63,10 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
         The module.
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        images=Images(image), first=_convolution(image[2], width, 3), norm=_norm(width), relu=nn.ReLU()
+        images=nn.Unflatten(1, (image[2], *image[:2])),
+        first=_convolution(image[2], width, 3),
+        norm=_norm(width),
+        relu=nn.ReLU(),
     )
     before = width
     for stage in range(STAGES):
@@ -97,7 +88,7 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
 def resnet(image: Image, width: int, depth: int, outputs: int, seed: int, device: str = "cpu") -> Mlp | TorchModel:
     """A residual network for images, which starts from weights drawn by a public seed."""
     with quiet_torch():
-        module = module_on(residual_network(image, width, depth, outputs, seed), device)
+        module = residual_network(image, width, depth, outputs, seed).to(device)
         return as_model(module, math.prod(image), outputs, device)
 
 
@@ -106,5 +97,4 @@ def _convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    most = max(1, channels // CHANNELS_PER_GROUP)
-    return nn.GroupNorm(max(g for g in range(1, most + 1) if channels % g == 0), channels)
+    return nn.GroupNorm(group_count(channels), channels)

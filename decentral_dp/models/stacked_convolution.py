@@ -26,20 +26,13 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.models.convolution import Image, corners_of, patches_of, pooling_slopes, sum_patches
-from decentral_dp.models.learner import Cotangents
+from decentral_dp.models.convolution import Image, patches_of, pool, pooling_slopes, sum_patches
+from decentral_dp.models.learner import Cotangents, LayerViews, layer_views
 from decentral_dp.models.protocol import UNDERFLOW, sizes
 from decentral_dp.privacy.clipping import clip_factors
 
 # Float64 numbers of one tile, 4 MiB: from forward to backward pass it stays in a core's second or third cache.
 _TILE = 1 << 19
-
-
-class _Layer(NamedTuple):
-    """Views of the weights of one layer of g agents. by_rows: (g, o, i), i = 9c of a kernel. bias: (g, o)."""
-
-    by_rows: Array
-    bias: Array
 
 
 class _BlockTape(NamedTuple):
@@ -160,15 +153,12 @@ class ConvolutionLayers:
                     self._add(sums, layers, tape, cotangents(agents, part, outputs), bound, norm)
         return total
 
-    def _layers(self, weights: Array) -> list[_Layer]:
-        out, done = [], 0
-        for i, o in self.widths:
-            end = done + o * i
-            out.append(_Layer(weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
-            done = end + o
-        return out
+    def _layers(self, weights: Array) -> list[LayerViews]:
+        return layer_views(weights, self.widths)
 
-    def _forward(self, layers: list[_Layer], inputs: Array, keep: bool) -> tuple[Array, tuple[list[_BlockTape], Array]]:
+    def _forward(
+        self, layers: list[LayerViews], inputs: Array, keep: bool
+    ) -> tuple[Array, tuple[list[_BlockTape], Array]]:
         """φ (g, n, e), and of every block what the backward pass reads, and what the dense layer reads (g, n, i)."""
         g, n, _ = inputs.shape
         height, width, c = self.image
@@ -181,8 +171,7 @@ class ConvolutionLayers:
             before = np.matmul(seen, by_rows.swapaxes(1, 2))
             before += bias[:, None]
             before = before.reshape(g * n, height, width, -1)
-            one, two, three, four = (before[corner] for corner in corners_of(height, width))
-            after = np.maximum(np.maximum(one, two), np.maximum(three, four))
+            after = pool(before)
             a = np.maximum(after, 0.0)
             if keep:
                 tape.append(_BlockTape(shape, seen, before, after))
@@ -193,8 +182,8 @@ class ConvolutionLayers:
 
     def _add(
         self,
-        sums: list[_Layer],
-        layers: list[_Layer],
+        sums: list[LayerViews],
+        layers: list[LayerViews],
         kept: tuple[list[_BlockTape], Array],
         cotangents: Array,
         bound: float,
