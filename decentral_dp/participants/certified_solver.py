@@ -44,7 +44,7 @@ in the Frobenius norm (not in the spectral one): ‖H⁻¹ − H'⁻¹‖ ≤ 2C
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,12 +169,18 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
         with np.errstate(all="ignore"):
             values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
         total += (values * (CHUNK / n)).sum(axis=0)
-    for first in range(full * CHUNK, n, CHUNK):
-        chunk = take(records, slice(first, first + CHUNK))
+    for chunk, share in _chunks(records, full * CHUNK):
         # In the place of the other kind, of which nothing is wanted, the same.
-        value = getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term)
-        total += value * (len(chunk[0]) / n)
+        total += getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term) * share
     return total
+
+
+def _chunks(records: Any, first: int = 0) -> Iterator[tuple[Any, float]]:
+    """The records from the first on, `CHUNK` of them at a time, and what share of all records these are."""
+    n = len(records[0])
+    for start in range(first, n, CHUNK):
+        chunk = take(records, slice(start, start + CHUNK))
+        yield chunk, len(chunk[0]) / n
 
 
 def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
@@ -191,11 +197,8 @@ def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
     """
     total = np.zeros((problem.q, problem.q))
     if "lower_hvp" in problem.reads_records:
-        n = len(records[0])
-        for first in range(0, n, CHUNK):
-            chunk = take(records, slice(first, first + CHUNK))
-            part = problem.matrices(x, y, None, chunk, UNCLIPPED, ("lower_hessian",))["lower_hessian"]
-            total += part * (len(chunk[0]) / n)
+        for chunk, share in _chunks(records):
+            total += problem.matrices(x, y, None, chunk, UNCLIPPED, ("lower_hessian",))["lower_hessian"] * share
     return total
 
 
@@ -211,11 +214,10 @@ def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
     Returns:
         (b,), for the rows of xs and ys.
     """
-    total, n = np.zeros(len(ys)), len(records[0])
-    for first in range(0, n, CHUNK):
-        chunk = take(records, slice(first, first + CHUNK))
+    total = np.zeros(len(ys))
+    for chunk, share in _chunks(records):
         size = len(chunk[0])
-        total += problem.losses(xs, ys, chunk, np.full(size, 1.0 / size))[1] * (size / n)
+        total += problem.losses(xs, ys, chunk, np.full(size, 1.0 / size))[1] * share
     return total
 
 
@@ -525,8 +527,8 @@ def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     sparse = scipy.sparse.linalg
     operator = sparse.LinearOperator((len(target), len(target)), matvec=product, dtype=np.float64)
     scaled = sparse.LinearOperator(operator.shape, matvec=lambda residual: residual / scale, dtype=np.float64)
-    found, _ = sparse.cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled)
-    return np.asarray(found)
+    solution, _ = sparse.cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled)
+    return np.asarray(solution)
 
 
 def _refine(

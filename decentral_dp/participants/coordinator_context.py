@@ -1,7 +1,4 @@
-"""What a trusted coordinator knows beforehand, and how it reads the agents' answers.
-
-What a trusted coordinator knows beforehand of a minimax problem, and how it reads the agents' answers.
-"""
+"""What a trusted coordinator knows beforehand of a problem, bilevel or minimax, and how it reads agents' answers."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
+from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.constants.families import Declared, Family
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery, ClippedSum, Value
-from decentral_dp.participants.certified_solver import implicit_mean
+from decentral_dp.participants.certified_solver import implicit_mean, project_to_ball
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.problems.domain import Domain
@@ -96,9 +93,12 @@ class CoordinatorContext:
         if self.family is None or not self.domain.compact:
             self.check_bounded(terms)
             return self
-        missing = [t for t in terms if self.noisy and self.reads(t) and math.isinf(self.bound(t))]
-        bounds = {family: usual().bound(family) for family in dict.fromkeys(_FAMILY_OF_TERM[t] for t in missing)}
-        return replace(self, clip=replace(self.clip, **bounds))
+        missing = {_FAMILY_OF_TERM[t] for t in terms if self.noisy and self.reads(t) and math.isinf(self.bound(t))}
+        if not missing:
+            return self
+        filled = usual()
+        bounds = {c: (filled if c in missing else self.clip).bound(c) for c in CHANNELS}
+        return replace(self, clip=Clip(self.clip.norm, **bounds))
 
     def width(self, term: str) -> int:
         """Coordinates of a vector term."""
@@ -155,16 +155,12 @@ class CoordinatorContext:
             penalty: λ of g + f/λ; 0, the default, for g alone.
 
         Returns:
-            (q,); y itself where no ball is known.
+            (q,); the centre where y is not finite, and y itself where no ball is known.
         """
-        known = self.constants_at(x, penalty)
-        if self.family is None or known is None:
+        constants = self.constants_at(x, penalty)
+        if self.family is None or constants is None:
             return y
-        centre: Array = self.family.centre(x)
-        radius = known.radius
-        away = y - centre
-        norm = float(np.linalg.norm(away))
-        return np.asarray(centre + away * (radius / norm)) if norm > radius else y
+        return project_to_ball(y, self.family.centre(x), constants.radius)
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
         """Constants on the ball of the minimisers at x.

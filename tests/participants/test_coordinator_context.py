@@ -333,17 +333,17 @@ def test_a_price_that_is_no_number_is_not_within_a_plan() -> None:
     assert not Ledger(1, (broken,)).costs_within(plan(1.0, 1, 2))
 
 
-@pytest.mark.parametrize(("term", "clip"), [("grad_x", "x"), ("grad_y", "y"), ("joint", "x")])
-def test_a_missing_clip_is_called_by_its_key_in_the_scenario(term: str, clip: str) -> None:
+@pytest.mark.parametrize("term", ["grad_x", "joint"])
+def test_a_missing_clip_is_called_by_its_key_in_the_scenario(term: str) -> None:
     """Both gradients as one vector are clipped by the clip of x."""
     problem = Composite(Linear(3, 1), AucObjective(0.5))
     context = MinimaxContext(problem, {"train": 8, "validation": 0}, 1, Clip("l2"))
-    with pytest.raises(InputError, match=f"privacy.clip.{clip}: missing"):
+    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
         context.check_bounded((term,))
 
 
 def test_a_missing_clip_of_a_change_between_two_points_is_that_of_x() -> None:
     problem = HyperCleaning(2, (0, 1, 2), 3)
     context = CoordinatorContext(problem, {"train": 8, "validation": 8}, 1, Clip("l2"), Domain())
-    with pytest.raises(InputError, match="privacy.clip.x: missing"):
+    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
         context.check_bounded((CHANGE,))

@@ -90,17 +90,17 @@ class Defaults:
     penalty_weight: float = math.inf
 
     @classmethod
-    def from_context(cls, context: dp.CoordinatorContext, channels: int, wanted: str) -> Self:
-        """channels: that a round's budget is divided among. Raises InputError, naming the key that is wanted."""
+    def from_context(cls, context: dp.CoordinatorContext, channels: int, key: str) -> Self:
+        """channels: that a round's budget is divided among. Raises InputError, naming the key that is missing."""
         if context.family is None:
             raise dp.InputError(
-                f"algorithm.{wanted}: missing, and no default follows, as the problem's constants are not known (that "
+                f"algorithm.{key}: missing, and no default follows, as the problem's constants are not known (that "
                 "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
-                f"are numbers, problem.label_bound); give {wanted}."
+                f"are numbers, problem.label_bound); give {key}."
             )
         if not context.domain.compact:
             raise dp.InputError(
-                f"algorithm.{wanted}: missing, and no default holds for every x; give {wanted}, or bound x by "
+                f"algorithm.{key}: missing, and no default holds for every x; give {key}, or bound x by "
                 'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
             )
         price = context.budget / math.sqrt(channels * context.rounds)
@@ -119,7 +119,7 @@ class Defaults:
             noise = c.d_gy / (c.mu * context.counts["train"] * self.solves) * reach
             return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
 
-        return max(1.0, self._worst_case(best, 2.0))
+        return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
 
     def steps(self, solver: str, stages: int) -> int:
         """K, or T of every stage. Raises InputError without noise that would end it."""
@@ -130,17 +130,18 @@ class Defaults:
             )
         if solver == "dp_gd":
             middle = 0.5 * (self.low + self.high)
-            return lower_solvers.best_steps(
-                self._public_facts(self.family.constants(middle, middle, 1.0 + 1.0 / self.penalty_weight))
-            )
+            return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
         return lower_solvers.steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
 
     def stages(self) -> int:
-        return int(self._worst_case(self._stages, 1.0 + 1.0 / self.penalty_weight))
+        def stages(c: ProblemConstants) -> float:
+            return lower_solvers.stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
+
+        return int(self._worst_case(stages))
 
     def step_size(self) -> float:
         """η."""
-        smooth = self._worst_case(lambda c: penalty_smoothness(c, self.penalty_weight), 1.0 + 1.0 / self.penalty_weight)
+        smooth = self._worst_case(lambda c: penalty_smoothness(c, self.penalty_weight))
         return 0.5 / smooth if smooth > 0.0 else 1.0
 
     def clip(self) -> Clip:
@@ -166,7 +167,7 @@ class Defaults:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
             return reach * lower_solvers.noise_gain(solver, self._public_facts(c), steps, stages) * c.d_gy / n
 
-        solved = self._worst_case(noise_error, 1.0 + 1.0 / self.penalty_weight)
+        solved = self._worst_case(noise_error)
         direct = math.sqrt(p) * sensitivity_x
         if not (0.0 < solved < math.inf and direct < math.inf):
             return {}
@@ -175,10 +176,12 @@ class Defaults:
     @cached_property
     def box_constants(self) -> ProblemConstants:
         """Constants for the whole box, on the balls of minimisers of g + f/λ."""
-        return self.family.constants(self.low, self.high, 1.0 + 1.0 / self.penalty_weight)
+        return self.family.constants(self.low, self.high, self.record_mass)
 
-    def _stages(self, c: ProblemConstants) -> float:
-        return lower_solvers.stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
+    @property
+    def record_mass(self) -> float:
+        """1 + 1/λ, the weight of the losses of records in g + f/λ."""
+        return 1.0 + 1.0 / self.penalty_weight
 
     def _public_facts(self, c: ProblemConstants) -> lower_solvers.PublicFacts:
         lipschitz = max(0.5 * c.d_gy, 1e-300)
@@ -186,8 +189,8 @@ class Defaults:
             c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
         )
 
-    def _worst_case(self, bound: Callable[[ProblemConstants], float], record_mass: float) -> float:
-        return worst_case(self.family, self.low, self.high, bound, record_mass)
+    def _worst_case(self, bound: Callable[[ProblemConstants], float]) -> float:
+        return worst_case(self.family, self.low, self.high, bound, self.record_mass)
 
 
 def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
@@ -245,8 +248,6 @@ class DpBilevel(lower_solvers.SolvesLower):
             raise dp.InputError(
                 f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(lower_solvers.SOLVERS)}."
             )
-        if not 0.0 < self.rate <= 1.0:
-            raise dp.InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
         if self.penalty is not None and not 0.0 < self.penalty < math.inf:
             raise dp.InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
 
@@ -269,22 +270,22 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self._check(context)
-        reads = context.reads("upper_grad_x") or context.reads("lower_jvp")
+        reads = bool(self._step_terms(context))
         penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
         check_penalty(context, penalty)
-        known = replace(self, penalty=penalty, reads=reads)
+        resolved = replace(self, penalty=penalty, reads=reads)
         if self.solver.startswith("dp_loc"):
-            known = replace(known, stages=known._defaults(context, reads, "domain").stages())
+            resolved = replace(resolved, stages=resolved._defaults(context, reads, "domain").stages())
         if self.inner is None and not self.needs_records:
-            steps = known._defaults(context, reads, "inner").steps(self.solver, known.stages)
-            known = replace(known, inner=steps)
+            steps = resolved._defaults(context, reads, "inner").steps(self.solver, resolved.stages)
+            resolved = replace(resolved, inner=steps)
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
-            known._defaults(context, reads, "smoothness")
+            resolved._defaults(context, reads, "smoothness")
         if self.x is None:
-            known = replace(known, x=dp.StepSize(known._defaults(context, reads, "x").step_size()))
-        context = context.with_clips(known.queries, lambda: known._defaults(context, reads, "penalty").clip())
-        return replace(known, shares=known._budget_shares(context)), context
+            resolved = replace(resolved, x=dp.StepSize(resolved._defaults(context, reads, "x").step_size()))
+        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, reads, "penalty").clip())
+        return replace(resolved, shares=resolved._budget_shares(context)), context
 
     def _check(self, context: dp.CoordinatorContext) -> None:
         """Refuse what cannot run, or what would be left unread."""
@@ -300,10 +301,7 @@ class DpBilevel(lower_solvers.SolvesLower):
                 'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
                 "records."
             )
-        sampled = (
-            lower_solvers.SOLVERS[self.solver].samples or context.reads("upper_grad_x") or context.reads("lower_jvp")
-        )
-        if self.rate < 1.0 and not sampled:
+        if self.rate < 1.0 and not (lower_solvers.SOLVERS[self.solver].samples or self._step_terms(context)):
             raise dp.InputError(
                 f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
                 'leave it out, or take "dp_gd".'
@@ -313,9 +311,9 @@ class DpBilevel(lower_solvers.SolvesLower):
             key = "inner" if unread else "smoothness"
             raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
-    def _defaults(self, context: dp.CoordinatorContext, reads: bool, wanted: str) -> Defaults:
+    def _defaults(self, context: dp.CoordinatorContext, reads: bool, key: str) -> Defaults:
         return replace(
-            Defaults.from_context(context, 2 + reads, wanted),
+            Defaults.from_context(context, 2 + reads, key),
             penalty_weight=math.inf if self.penalty is None else self.penalty,
         )
 
@@ -391,8 +389,7 @@ class DpBilevel(lower_solvers.SolvesLower):
             if objective.kinds(context)
         }
         if self.reads:
-            reader: dict[str, str] = {"upper_grad_x": "upper_grad_x", CHANGE: "lower_jvp"}
-            kinds: list[dp.Split] = [context.problem.reads_records[reader[term]] for term in self._step_terms(context)]
+            kinds = [context.split_of(term) for term in self._step_terms(context)]
             parts["gx"] = dp.Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
         return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 

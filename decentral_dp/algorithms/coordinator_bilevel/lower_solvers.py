@@ -45,10 +45,11 @@ import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.constants.problem_constants import ProblemConstants, noise_quantile, penalised_modulus
+from decentral_dp.participants.certified_solver import project_to_ball
 
 
 class LowerObjective(NamedTuple):
-    """What is minimised over y, at x: g, or with pull = λ > 0 the function g + f/λ. channel: of the releases."""
+    """What is minimised over y, at x: g, or with penalty = λ > 0 the function g + f/λ. channel: of the releases."""
 
     channel: str
     penalty: float = 0.0
@@ -56,7 +57,7 @@ class LowerObjective(NamedTuple):
     def kinds(self, context: dp.CoordinatorContext) -> tuple[dp.Split, ...]:
         """The records it reads."""
         terms = ("lower_grad_y", "upper_grad_y") if self.penalty else ("lower_grad_y",)
-        return tuple(context.problem.reads_records[t] for t in terms if context.reads(t))
+        return tuple(context.split_of(t) for t in terms if context.reads(t))
 
     def questions(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, rate: float
@@ -134,11 +135,11 @@ class DpLocGd(NamedTuple):
         Raises:
             ValueError: no constants are known at x.
         """
-        known = context.constants_at(x, level.penalty)
-        if known is None:
+        constants = context.constants_at(x, level.penalty)
+        if constants is None:
             raise ValueError("localised descent needs constants at every x")
-        h, miss = objective(known, level.penalty, y.size), self._miss(context, level)
-        centre, radius = context.project_to_minimisers(x, y, level.penalty), 2.0 * known.radius
+        h, miss = objective(constants, level.penalty, y.size), self._miss(context, level)
+        centre, radius = context.project_to_minimisers(x, y, level.penalty), 2.0 * constants.radius
         for _ in range(self.stages):
             at, total, scale = centre, np.zeros_like(y), 0.0
             for t in range(self.steps):
@@ -147,7 +148,7 @@ class DpLocGd(NamedTuple):
                 # Free where the level reads no record.
                 scale = released.scale.get(level.channel, 0.0)
                 step = released.released[level.channel][0] / (h.modulus * (t + 1))
-                at = centre + _project_to_ball(at - step - centre, radius)
+                at = centre + project_to_ball(at - step - centre, np.zeros_like(y), radius)
             centre = context.project_to_minimisers(x, total / self.steps, level.penalty)
             radius = next_radius(h, radius, scale, miss, self.steps, FAILURE / self.stages)
         return centre
@@ -159,7 +160,7 @@ class DpLocGd(NamedTuple):
         variance, term = 0.0, 0.0
         for name, factor in (("lower_grad_y", 1.0), ("upper_grad_y", 1.0 / level.penalty if level.penalty else 0.0)):
             if factor and context.reads(name):
-                one = factor * context.bound(name) / (self.rate * context.counts[context.problem.reads_records[name]])
+                one = factor * context.bound(name) / (self.rate * context.counts[context.split_of(name)])
                 variance += (1.0 - self.rate) * one * factor * context.bound(name)
                 term = max(term, one)
         return Miss(variance, term)
@@ -225,15 +226,6 @@ def _bernstein(miss: Miss, count: float, odds: float) -> float:
     return third + math.sqrt(third * third + 2.0 * log * count * miss.variance)
 
 
-def _project_to_ball(away: dp.Array, radius: float) -> dp.Array:
-    """The nearest point of a ball around 0, which may have no interior: a minimiser may be known."""
-    length = float(np.linalg.norm(away))
-    return away * (radius / length) if length > radius else away
-
-
-__all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation", "Solver", "SolvesLower", "solver_of"]
-
-
 # At most so many steps by default: each is a release, and where more seem wanted, a narrower domain is.
 MOST_STEPS = 200
 
@@ -273,32 +265,32 @@ class DpGd(NamedTuple):
         return self.steps
 
     def solve(
-        self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array, y: dp.Array
+        self, context: dp.CoordinatorContext, level: LowerObjective, x: dp.Array, y: dp.Array
     ) -> dp.CoordinatorSteps[dp.Array]:
         """Compute ỹ, (q,), by K projected steps.
 
         Args:
             context: what the coordinator knows.
-            objective: g, or g + f/λ.
+            level: g, or g + f/λ.
             x: (p,), public.
             y: (q,), the public start.
         """
-        y = context.project_to_minimisers(x, y, objective.penalty)
+        y = context.project_to_minimisers(x, y, level.penalty)
         for _ in range(self.steps):
-            released = yield from objective.gradient(context, x, y, self.rate)
+            released = yield from level.gradient(context, x, y, self.rate)
             y = context.project_to_minimisers(
                 x,
-                y - released.released[objective.channel][0] / self._smoothness(context, objective, x),
-                objective.penalty,
+                y - released.released[level.channel][0] / self._smoothness(context, level, x),
+                level.penalty,
             )
         return y
 
-    def _smoothness(self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array) -> float:
-        known = None if self.smoothness is not None else context.constants_at(x, objective.penalty)
-        if known is None:
-            # Only where an x so far out was reached that no constants hold: nothing moves there.
-            return math.inf if self.smoothness is None else self.smoothness
-        return known.b_gyy + (known.b_fyy / objective.penalty if objective.penalty else 0.0)
+    def _smoothness(self, context: dp.CoordinatorContext, level: LowerObjective, x: dp.Array) -> float:
+        if self.smoothness is not None:
+            return self.smoothness
+        constants = context.constants_at(x, level.penalty)
+        # Where an x so far out was reached that no constants hold nothing moves.
+        return math.inf if constants is None else objective(constants, level.penalty, context.problem.q).smoothness
 
 
 class OutputPerturbation(NamedTuple):
@@ -308,40 +300,40 @@ class OutputPerturbation(NamedTuple):
     rate: float = 1.0
 
     def solve(
-        self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array, y: dp.Array
+        self, context: dp.CoordinatorContext, level: LowerObjective, x: dp.Array, y: dp.Array
     ) -> dp.CoordinatorSteps[dp.Array]:
         """Compute ỹ, (q,), by one release of the minimiser.
 
         Args:
-            context, objective, x: as of `DpGd.solve`.
+            context, level, x: as of `DpGd.solve`.
             y: the start, which is not read.
         """
         pool = yield dp.Pool()
-        released = yield dp.Release(**{objective.channel: pool.minimiser(x, objective.penalty or None)})
-        return context.project_to_minimisers(x, released.released[objective.channel][0], objective.penalty)
+        released = yield dp.Release(**{level.channel: pool.minimiser(x, level.penalty or None)})
+        return context.project_to_minimisers(x, released.released[level.channel][0], level.penalty)
 
 
 Solver: TypeAlias = DpGd | OutputPerturbation | DpLocGd
 
 
 def released_part(
-    solver: Solver, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float
+    solver: Solver, context: dp.CoordinatorContext, level: LowerObjective, first: int, share: float
 ) -> dp.Part:
     """State a solver's releases in a round.
 
     Args:
         solver: of the lower level.
         context: what the coordinator knows.
-        objective: g, or g + f/λ.
+        level: g, or g + f/λ.
         first: position of the first release in the round.
         share: of the round's μ², for all of them together, in proportion to other channels'.
     """
     positions = range(first, first + solver.publishes)
-    return dp.Part(positions, context.problem.q, objective.kinds(context), share, solver.rate)
+    return dp.Part(positions, context.problem.q, level.kinds(context), share, solver.rate)
 
 
 class Sort(NamedTuple):
-    """constants: needed. pools: needs the records. samples: reads Poisson samples where there is a rate."""
+    """constants: whether it needs them. needs_records: of the agents. samples: reads Poisson samples where it may."""
 
     constants: bool
     needs_records: bool
@@ -385,8 +377,8 @@ def check_perturbed(context: dp.CoordinatorContext, solver: str) -> None:
 
 def steps_of_descent(k: PublicFacts) -> int:
     """K = ⌈κ log(μ R₀ n m/C)⌉: from R₀ away, twice the radius, to where noise takes over."""
-    far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
-    return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(far, math.e))))
+    ratio = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
+    return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(ratio, math.e))))
 
 
 def best_steps(k: PublicFacts) -> int:
@@ -395,16 +387,16 @@ def best_steps(k: PublicFacts) -> int:
     (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the deviation that K steps of a fixed budget leave in a coordinate: with little
     noise that is κ log(…) again, with much of it a few steps.
     """
-    left = 1.0 - k.modulus / k.smoothness
+    contraction = 1.0 - k.modulus / k.smoothness
     sensitivity = 2.0 * k.lipschitz / (k.records * k.price)
 
     def error(steps: int) -> float:
-        bias = 2.0 * k.constants.radius * left**steps
+        bias = 2.0 * k.constants.radius * contraction**steps
         return bias**2 + k.dimension * (sensitivity * noise_gain("dp_gd", k, steps, 1)) ** 2
 
     most = min(steps_of_descent(k), MOST_STEPS)
-    tried = np.unique(np.geomspace(1.0, most, 64).astype(np.int64))
-    return int(min(tried, key=lambda steps: error(int(steps))))
+    candidates = np.unique(np.geomspace(1.0, most, 64).astype(np.int64))
+    return int(min(candidates, key=lambda steps: error(int(steps))))
 
 
 def noise_gain(name: str, k: PublicFacts, steps: int, stages: int) -> float:
@@ -422,9 +414,9 @@ def noise_gain(name: str, k: PublicFacts, steps: int, stages: int) -> float:
     if name == "output_perturbation":
         return 1.0 / k.modulus
     if name == "dp_gd":
-        left = 1.0 - k.modulus / k.smoothness
-        kept = -math.expm1(2.0 * steps * math.log(left)) if left > 0.0 else 1.0
-        return math.sqrt(steps * kept / (k.smoothness * k.modulus * (1.0 + left)))
+        contraction = 1.0 - k.modulus / k.smoothness
+        series = -math.expm1(2.0 * steps * math.log(contraction)) if contraction > 0.0 else 1.0
+        return math.sqrt(steps * series / (k.smoothness * k.modulus * (1.0 + contraction)))
     return math.sqrt(stages) / k.modulus
 
 

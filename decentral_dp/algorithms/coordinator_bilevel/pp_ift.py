@@ -45,7 +45,6 @@ from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import split_read
 from decentral_dp.problems.records import regulariser_matrices
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
@@ -109,22 +108,22 @@ class PpIft(lower_solvers.SolvesLower):
             mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
             dp.check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
         lower_solvers.check_perturbed(context, self.solver)
-        known = self
+        resolved = self
         if self.solver == "dp_gd" and self.inner is None:
-            known = replace(known, inner=Defaults.from_context(context, 2, "inner").steps("dp_gd", 1))
+            resolved = replace(resolved, inner=Defaults.from_context(context, 2, "inner").steps("dp_gd", 1))
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
             Defaults.from_context(context, 2, "smoothness")
         if self.x is None:
             # Raises where no default is known.
             Defaults.from_context(context, 2, "x")
-            known = replace(known, x=usual_step(context))
+            resolved = replace(resolved, x=usual_step(context))
 
         def usual_clip() -> Clip:
             c = Defaults.from_context(context, 2, "x").box_constants
             return Clip("l2", max(c.l_fx, c.d_hxy), 0.5 * c.d_gy, max(c.l_fy, c.d_hyy))
 
-        return known, context.with_clips(self.queries, usual_clip)
+        return resolved, context.with_clips(self.queries, usual_clip)
 
     def init(self, context: dp.CoordinatorContext) -> State:
         x = context.start("x", self.start)
@@ -161,9 +160,8 @@ class PpIft(lower_solvers.SolvesLower):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self._solver.publishes
-        kinds: list[dp.Split] = [
-            k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}
-        ]
+        read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
+        kinds = [split for split in dp.SPLITS if split in read]
         parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
         level = lower_solvers.LowerObjective("y")
         if level.kinds(context):
@@ -172,11 +170,6 @@ class PpIft(lower_solvers.SolvesLower):
 
 
 _MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
-
-
-def kind_of(context: dp.CoordinatorContext, term: str) -> dp.Split | None:
-    """The records that a term reads, if any."""
-    return split_read(term, context.problem.reads_records) if context.reads(term) else None
 
 
 ENTRY = dp.Entry(
