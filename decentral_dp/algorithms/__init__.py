@@ -30,8 +30,8 @@ def _entries(setting: Setting) -> Iterator[Entry]:
         module = import_module(f"{folder.__name__}.{module_info.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
             # Certified modules may not import printed ones, so the two are paired here.
-            form, claim = PRINTED.get(entry.kind, (None, ""))
-            yield entry._replace(setting=setting, printed_form=form, claim=claim)
+            form = PRINTED.get(entry.kind)
+            yield entry._replace(setting=setting, printed_form=form, claim=getattr(form, "claim", ""))
 
 
 _ENTRIES = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}

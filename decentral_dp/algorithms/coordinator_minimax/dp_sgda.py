@@ -75,7 +75,12 @@ class DpSgda(dp.Coordinated):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
-        return steps.one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
+        parts = {
+            channel: dp.Part((0,), context.width(term), ("train",), share, self.rate)
+            for channel, term, share in zip(self._channels, self.queries, shares, strict=True)
+            if context.reads(term)
+        }
+        return dp.gaussian_charges(rounds, 1, parts)
 
 
 ENTRY = dp.Entry(

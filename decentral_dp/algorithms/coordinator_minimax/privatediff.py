@@ -39,6 +39,8 @@ from decentral_dp.algorithms.coordinator_minimax import steps
 
 # Of Σμ², for y.
 Y_SHARE = 0.1
+# Channels of anchors and of differences.
+_NAMES = ("gx", "dx")
 
 
 class State(NamedTuple):
@@ -100,12 +102,10 @@ class PrivateDiff(steps.Estimating):
         v = s.v
         if not context.reads("grad_x"):
             yield dp.Release()
-        elif steps.is_anchor(t, self.period):
-            query = context.query("grad_x", s.x, y, self.rate)
-            v = (yield dp.Release(gx=(yield dp.Ask(gx=query)).gx)).released.gx[0]
         else:
-            query = self.change_query(context, "grad_x", (s.x, y), (s.last_x, s.y))
-            v = v + (yield dp.Release(dx=(yield dp.Ask(dx=query)).dx)).released.dx[0]
+            channel, query = self.estimate_query(t, context, "grad_x", _NAMES, (s.x, y), (s.last_x, s.y))
+            released = (yield dp.Release(**{channel: (yield dp.Ask(mean=query)).mean})).released
+            v = steps.next_estimate(released, _NAMES, v)
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
 
@@ -116,11 +116,8 @@ class PrivateDiff(steps.Estimating):
     def _ascend(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
         y = s.y
         for i in range(self.steps):
-            released = (
-                yield dp.Release(**(yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))))
-            ).released
-            by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
-            y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
+            gradient = yield from dp.release_gradients(t, context, ("grad_y",), s.x, y, self.rate)
+            y = context.problem.project_y(y + steps.step_of(self.y, i) * gradient.y)
         return y
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -130,7 +127,7 @@ class PrivateDiff(steps.Estimating):
             each = (first[:, None] + np.arange(self.steps)).reshape(-1)
             blocks[channel] = steps.Block(each, context.problem.width(term), Y_SHARE)
         if context.reads("grad_x"):
-            blocks |= steps.split(first + self.steps, self.period, ("gx", "dx"), context.problem.p, 1.0 - Y_SHARE)
+            blocks |= steps.split(first + self.steps, self.period, _NAMES, context.problem.p, 1.0 - Y_SHARE)
         return steps.block_charges(blocks, self.rate)
 
 

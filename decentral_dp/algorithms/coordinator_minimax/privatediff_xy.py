@@ -63,18 +63,19 @@ class PrivateDiffXY(steps.Estimating):
 
     def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
         released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
-        v, u = _next_estimate(t, self.period, released, "x", s.v), _next_estimate(t, self.period, released, "y", s.u)
+        v, u = (steps.next_estimate(released, _NAMES[c], old) for c, old in (("x", s.v), ("y", s.u)))
         by_x = v + context.problem.public("grad_x", s.x, s.y, t)
         by_y = u + context.problem.public("grad_y", s.x, s.y, t)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return steps.SpiderState(x, y, v, u, s.x, s.y)
 
     def _questions(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dict[str, dp.ClippedQuery]:
-        read = [variable for variable in "xy" if context.reads(_TERMS[variable])]
-        if steps.is_anchor(t, self.period):
-            return {_NAMES[v][0]: context.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        return {_NAMES[v][1]: self.change_query(context, _TERMS[v], here, before) for v in read}
+        return dict(
+            self.estimate_query(t, context, term, _NAMES[variable], here, before)
+            for variable, term in _TERMS.items()
+            if context.reads(term)
+        )
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         width = {"x": context.problem.p, "y": context.problem.q}
@@ -82,14 +83,6 @@ class PrivateDiffXY(steps.Estimating):
         for v in [v for v in "xy" if context.reads(_TERMS[v])]:
             blocks |= steps.split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
         return steps.block_charges(blocks, self.rate)
-
-
-def _next_estimate(t: int, period: int, released: dp.Bundle, variable: str, estimate: dp.Array) -> dp.Array:
-    """The estimate after this round's release: a new one, or the last one and its change."""
-    anchor, change = _NAMES[variable]
-    if steps.is_anchor(t, period):
-        return released[anchor][0] if anchor in released else estimate
-    return np.asarray(estimate + released[change][0]) if change in released else estimate
 
 
 ENTRY = dp.Entry(

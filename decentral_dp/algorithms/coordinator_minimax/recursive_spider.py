@@ -43,7 +43,9 @@ import numpy as np
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
 
-_TERMS = {"x": "inner_x", "y": "inner_y"}
+# Channels of anchors and of differences → their term.
+_X, _Y = ("gx", "dx"), ("gy", "dy")
+_TERMS = {_X: "inner_x", _Y: "inner_y"}
 
 
 class State(NamedTuple):
@@ -93,10 +95,9 @@ class RecursiveSpider(steps.Estimating):
         derivatives = {channel: answer[channel] for channel in queries if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
         released = yield dp.Release(**derivatives, s=mean)
-        fresh, own = steps.is_anchor(t, self.period), released.released
-        v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
+        v, u = (steps.next_estimate(released.released, names, old) for names, old in ((_X, s.v), (_Y, s.u)))
         share = 1.0 - beta if t else 0.0
-        value, variance = share * s.s + own.s[0], share**2 * s.variance + released.scale["s"] ** 2
+        value, variance = share * s.s + released.released.s[0], share**2 * s.variance + released.scale["s"] ** 2
         by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return State(x, y, v, u, value, variance, s.x, s.y)
@@ -109,12 +110,9 @@ class RecursiveSpider(steps.Estimating):
             queries["change"] = context.query(
                 "inner", *here, self.rate, before, steps.inner_bound(context, here, before)
             )
-        for variable, term in _TERMS.items():
-            if steps.is_anchor(t, self.period):
-                queries[f"g{variable}"] = context.query(term, *here, self.rate)
-            else:
-                queries[f"d{variable}"] = self.change_query(context, term, here, before)
-        return queries
+        return queries | dict(
+            self.estimate_query(t, context, term, names, here, before) for names, term in _TERMS.items()
+        )
 
     def weight(self, t: int) -> float:
         """β_t."""
@@ -122,8 +120,8 @@ class RecursiveSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = steps.split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
-        blocks |= steps.split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        blocks = steps.split(first, self.period, _X, context.problem.p, 1.0)
+        blocks |= steps.split(first, self.period, _Y, context.problem.q, 1.0)
         return steps.block_charges({**blocks, "s": steps.Block(first, 1, 1.0)}, self.rate)
 
 

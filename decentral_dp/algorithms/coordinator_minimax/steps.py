@@ -57,26 +57,6 @@ def questions(
     return {c: context.query(term, x, y, rate) for c, term in terms.items()}
 
 
-def one_event(
-    context: dp.MinimaxContext, rounds: int, shares: Mapping[str, float], rate: float
-) -> dict[str, dp.Charge]:
-    """Plan one Release a round, of these channels' means on one sample.
-
-    Args:
-        context: what the coordinator knows.
-        rounds: of the run.
-        shares: channel → of a round's μ².
-        rate: of the Poisson sample; 1 for all records.
-
-    Returns:
-        Channel → its charge, for those whose terms read records.
-    """
-    read = {c: share for c, share in shares.items() if context.reads(MINIMAX_CHANNELS[c])}
-    width = context.problem.width
-    parts = {c: dp.Part((0,), width(MINIMAX_CHANNELS[c]), ("train",), share, rate) for c, share in read.items()}
-    return dp.gaussian_charges(rounds, 1, parts)
-
-
 def released_gradient(
     context: dp.MinimaxContext, released: dp.Bundle, channel: str, x: dp.Array, y: dp.Array, t: int
 ) -> dp.Array:
@@ -199,6 +179,26 @@ class Estimating(dp.Coordinated, Protocol):
         check_smoothness(self.smoothness, self.period, context.noisy)
         return resolved
 
+    def estimate_query(
+        self, t: int, context: dp.MinimaxContext, term: str, names: tuple[str, str], here: Point, before: Point
+    ) -> tuple[str, dp.ClippedQuery]:
+        """Ask for a term at an anchor, and for its change since the round before in other rounds.
+
+        Args:
+            t: round.
+            context: what the coordinator knows.
+            term: of the problem.
+            names: the channels of anchors and of differences.
+            here: the point that is evaluated now.
+            before: the point that a change is since.
+
+        Returns:
+            The channel that the mean is released on, and the question.
+        """
+        if is_anchor(t, self.period):
+            return names[0], context.query(term, *here, self.rate)
+        return names[1], self.change_query(context, term, here, before)
+
     def change_query(self, context: dp.MinimaxContext, term: str, here: Point, before: Point) -> dp.ClippedQuery:
         """The mean change of a term between two points, each record's change clipped at τ.
 
@@ -212,6 +212,14 @@ class Estimating(dp.Coordinated, Protocol):
             A question to the agents.
         """
         return context.query(term, *here, self.rate, before, change_bound(context, term, here, before, self.smoothness))
+
+
+def next_estimate(released: dp.Bundle, names: tuple[str, str], estimate: dp.Array) -> dp.Array:
+    """The estimate after a release: a new one on the channel of anchors, the last one and its change on the other."""
+    anchor, change = names
+    if anchor in released:
+        return np.asarray(released[anchor][0])
+    return np.asarray(estimate + released[change][0]) if change in released else estimate
 
 
 def is_anchor(t: int, period: int) -> bool:

@@ -46,8 +46,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
+from decentral_dp.algorithms.gossip.neumann import U_TERMS
 
-U_TERMS = ("upper_grad_x", "lower_jvp")
 D_TERMS = ("upper_grad_y", "lower_hvp")
 
 

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms import vocabulary as dp
 
 V_TERMS = ("upper_grad_y", "lower_hvp")
+# Of the hypergradient ∇_x f − ∇²_xy g w.
+U_TERMS = ("upper_grad_x", "lower_jvp")
 
 
 def solve(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:

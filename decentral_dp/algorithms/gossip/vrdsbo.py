@@ -44,9 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solve
-
-U_TERMS = ("upper_grad_x", "lower_jvp")
+from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve
 
 
 class State(NamedTuple):

@@ -82,6 +82,7 @@ class PrintedSecondOrder(second_order_dp_bilevel.SecondOrder):
     """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain."""
 
     protocol = "printed"
+    claim = "Theorem 4.2 of Lowy & Liu (2025), as printed"
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         resolved = super().resolve_defaults(context)
@@ -102,6 +103,7 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
     """The fields and steps of `DpBilevel`, with the printed noise."""
 
     protocol = "printed"
+    claim = "Theorems 4 and 11 of Kornowski (2024), as printed"
 
     def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Compute Lemma 15 at (ε/√(18T), δ/(3(T+1))), with sensitivities of full batches, which Theorem 11 keeps.
@@ -135,6 +137,7 @@ class PrintedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     """The fields and steps of `ExponentialMechanism`, at the printed scale."""
 
     protocol = "printed"
+    claim = "Equation 4 of Lowy & Liu (2025), as printed"
 
     def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, epsilon))
@@ -151,6 +154,7 @@ class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.R
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6."""
 
     protocol = "printed"
+    claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed"
 
     def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
         """Without a proof that it is convex it runs, at ε = ∞."""
@@ -168,6 +172,7 @@ class PrintedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientN
     """The fields and steps of `GradientNormMechanism`, at the printed scale."""
 
     protocol = "printed"
+    claim = "Appendix C.3 of Lowy & Liu (2025), as printed"
 
     def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
@@ -181,6 +186,7 @@ class PrintedGridWalk(grid_walk.GridWalk):
     """The fields and steps of `GridWalk`, at the printed scale."""
 
     protocol = "printed"
+    claim = "Theorem B.15 of Lowy & Liu (2025), as printed"
 
     def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         law, scale = self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon)
@@ -193,6 +199,7 @@ class PrintedWarmStart(warm_start.WarmStart):
     """The fields and steps of `WarmStart`, with the printed noise."""
 
     protocol = "printed"
+    claim = "Theorem 4.3 of Lowy & Liu (2025), as printed"
 
     @property
     def _descent(self) -> PrintedSecondOrder:

@@ -87,8 +87,8 @@ Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, final
+from dataclasses import replace
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
@@ -98,6 +98,7 @@ from decentral_dp.algorithms.coordinator_minimax import (
     dp_sgd_dual,
     dp_sgda,
     dp_spider,
+    privatediff,
     recursive_spider,
     steps,
 )
@@ -118,6 +119,7 @@ class PrintedDpSgda(dp_sgda.DpSgda):
     """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise."""
 
     protocol = "printed"
+    claim = "Theorem 1 and the explicit values after it, as printed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,43 +168,21 @@ class State(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
-class PrintedPrivateDiff(steps.Estimating):
-    """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: C_2. rate: q. solver: "ascent"."""
-
-    x: dp.StepSize
-    period: int
-    y: dp.StepSize | None = None
-    inner: int | None = None
-    smoothness: float | None = None
-    rate: float = 1.0
-    solver: str = "ascent"
+class PrintedPrivateDiff(privatediff.PrivateDiff):
+    """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used."""
 
     protocol = "printed"
-    queries = ("grad_x", "grad_y")
+    claim = "Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed"
 
     def __post_init__(self) -> None:
-        steps.check_solver(self.solver, self.y, self.inner)
+        super().__post_init__()
         check_ascent(self.solver, "the paper ascends step by step")
 
-    @property
-    def steps(self) -> int:
-        """Releases for y in a round."""
-        return self.inner or 1
-
-    @property
-    def releases_per_round(self) -> int:
-        return self.steps + 1
-
-    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        super().resolve_defaults(context)
-        return replace(self, inner=self.steps), context
-
-    def init(self, context: dp.MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> Any:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, y, np.zeros_like(x), x, None)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: Any) -> dp.CoordinatorSteps[Any]:
         y = s.exact_y
         for i in range(self.steps):
             answer = yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))
@@ -293,6 +273,7 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches."""
 
     protocol = "printed"
+    claim = "Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1"
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         known, context = super().resolve_defaults(context)
@@ -352,6 +333,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
     """The fields of `RecursiveSpider`, with the printed steps and noise."""
 
     protocol = "printed"
+    claim = "Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1"
     releases_per_round = 2
 
     def init(self, context: dp.MinimaxContext) -> recursive_spider.State:
@@ -442,6 +424,7 @@ class PrintedDpSpider(dp_spider.DpSpider):
     """The fields and steps of `DpSpider`, with the printed noise in units of the clip."""
 
     protocol = "printed"
+    claim = "the calibration of Arora et al. (2023), its constant taken as 1"
 
     def _released_change(self, mean: dp.Bounded, bound: float) -> dp.CoordinatorSteps[dp.Array]:
         released: dp.Array = (yield dp.Release(d=in_units(mean, bound))).released.d[0]
@@ -468,6 +451,7 @@ class PrintedDpSgdDual(dp_sgd_dual.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the printed noise."""
 
     protocol = "printed"
+    claim = "Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1"
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s = self.init(context)

@@ -236,7 +236,8 @@ class PrintedLdpDsbo(dp.Algorithm):
         return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
 
 
-_TERMS = (*ma_dsbo.U_TERMS, "lower_grad_y", *ma_dsbo.D_TERMS)
+# Whatever private states meet sooner or later.
+_TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 
 
 @final
@@ -405,9 +406,6 @@ def _series(
     return solve_unreleased(batches, x, y, program.smoothness)
 
 
-_VRDSBO_MET = (*vrdsbo.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
-
-
 @final
 class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised."""
@@ -419,7 +417,7 @@ class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         sizes = {"x": ("x", p), "y": ("y", q), "zf": ("x", p), "zg": ("y", q)}
-        return {c: dp.Channel(family, width, _VRDSBO_MET) for c, (family, width) in sizes.items()}
+        return {c: dp.Channel(family, width, _TERMS) for c, (family, width) in sizes.items()}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, the last Z; nothing is proven of either once a step has met a record."""
@@ -429,9 +427,6 @@ class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
         return {**{c: dp.nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
 
 
-_SPDB_MET = (*spdb.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
-
-
 @final
 class PrintedSpdb(PrintedGossip, spdb.Spdb):
     """The fields of `Spdb`, with own values and series that are never noised."""
@@ -439,7 +434,7 @@ class PrintedSpdb(PrintedGossip, spdb.Spdb):
     releases_per_round, _series = 1, _series
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        return {"x": dp.Channel("x", p, _SPDB_MET), "y": dp.Channel("y", q, _SPDB_MET)}
+        return {"x": dp.Channel("x", p, _TERMS), "y": dp.Channel("y", q, _TERMS)}
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """One exchange sends x and y; nothing is proven of either once its step has met a record."""
