@@ -9,7 +9,7 @@ r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q 
     s + 2r + 4·inexact,
 
 which is the sensitivity stated here, and the price is that over the scale: pure ε, whether Φ is convex or not. Common
-shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.integer_samplers`).
+shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.mechanisms.integer_samplers`).
 
 At scale 0 the best leaves: no noise.
 

@@ -193,7 +193,7 @@ def test_a_series_of_factors_has_one_for_each_round() -> None:
         RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "sizes"}}
         sizes = property(lambda self: Series((0.5,)))
 
-    with pytest.raises(InputError, match='the factor "sizes" .* fails with'):
+    with pytest.raises(InputError, match=r'the factor "sizes" .* fails with'):
         decentral_dp.build(content(epsilon=4.0), algorithm=Short(StepSize(0.5)))
 
 

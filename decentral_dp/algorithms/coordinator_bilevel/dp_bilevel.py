@@ -12,7 +12,7 @@ neither ∇_x h nor ∇_x l reads one.
 
 λ → penalty, η → x, P → domain, a Poisson sample of the records → rate, how the lower level is solved → solver, its
 steps → inner. Whatever is left out of x, penalty, inner, smoothness and the clips follows from the problem's constants,
-where these are known (`dp_bilevel_defaults`).
+where these are known (`Defaults`).
 
 Whose data: every record of every agent, against those who see what the coordinator publishes; the coordinator is
 trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and 2C_z/(λ n_v)
@@ -56,7 +56,7 @@ from decentral_dp.problems.protocol import CHANGE, Changed
 #
 #   λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
 #       r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
-#   K    of the solver, in the middle of the domain: see `inner` and `inner_localised`
+#   K    of the solver, in the middle of the domain: see `lower_solvers`
 #   η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
 #   C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
 #   C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second

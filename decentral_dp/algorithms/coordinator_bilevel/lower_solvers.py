@@ -2,7 +2,7 @@
 
     "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
     "output_perturbation"  ỹ = P(the minimiser + noise), once; the coordinator holds the records
-    "dp_loc_gd"            descent in shrinking balls, see `inner_localised`
+    "dp_loc_gd"            descent in shrinking balls, see below
     "dp_loc_sgd"           the same, every gradient over a Poisson sample
 
 h is the upper loss; with it, the minimiser is that of g + f/λ, which is that of f + λg. P projects on the ball that is

@@ -8,8 +8,8 @@ Round t, with means over all records, each clipped, and R the data-independent r
 
 h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. What is
 left out is settled by the problem's constants, where they are known: η = 1/(2b) with b the smoothness of the
-hyperobjective on the domain (give a larger one where the domain is wide), K as `inner` says, and clips at which no
-record is cut.
+hyperobjective on the domain (give a larger one where the domain is wide), K as `lower_solvers.best_steps` says, and
+clips at which no record is cut.
 
 The hypergradient is taken where everybody may look, at the released ỹ, so that no accuracy of a solver, no Lipschitz
 constant of a second derivative, and no bound on a loss is needed: clips and the curvature w₀ of R bound what one record

@@ -3,8 +3,8 @@
     min_x (1/m) Σ_i f_i(x, y_i*(x)),     y_i*(x) = argmin_y g_i(x, y)
 
 The agents' copies of x are bound together by weighted multipliers λ. With W the mixing matrix (w_ij ≥ 0 between
-neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`algorithms.neumann`), round t
-of agent i runs
+neighbours), w_i the Neumann series of b terms for (∇²_yy g_i)⁻¹ ∇_y f_i at (x_i, y_i) (`algorithms.gossip.neumann`),
+round t of agent i runs
 
     λ_i <- λ_i + ρ'_t Σ_j w_ij (x_i − x_j)                                             λ_i = 0 at the start
     u_i = ∇_x f_i(x_i, y_i) − ∇²_xy g_i(x_i, y_i) w_i

@@ -1,56 +1,7 @@
 """Bilevel algorithms and selections of a coordinator as their papers print them.
 
-Second-order descent from a privately chosen start, as printed: the program of `warm_start`.
-
-(ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε) with K
-of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
-
-Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
-
-Second-order private bilevel descent with its printed noise: the program of `second_order_dp_bilevel`.
-
-σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
-
-Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
-
-First-order private bilevel optimisation with its printed noise: the program of `dp_bilevel`.
-
-(ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as Algorithm 1 says, by its Lemma 15, and by Lemma 14
-for the descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2 to .4
-for ε = 1, and less where solvers take many steps.
-
-Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
-
-The exponential mechanism at the scale of Equation 4 as printed: the draw of `exponential_mechanism`.
-
-Probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last term lacks 1/n, so that
-the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
-
-Reference: A. Lowy and D. Liu, 2025, Equation 4.
-
-The regularised exponential mechanism of Equation 5 as printed: the law of another S.
-
-It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact curve
-of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the ledger
-prices that law by the S that holds, at more than it claims where Hessians of records differ much. A strength that
-leaves Φ unproven to be convex runs, at ε = ∞.
-
-Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
-
-The exponential mechanism by ‖∇Φ‖ at its printed scale: the draw of `gradient_norm_exponential_mechanism`.
-
-Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n as a bound on what one record
-moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then drops the n, and so is too
-flat by far.
-
-Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
-
-The grid walk at its printed scale: the chain of `grid_walk`, at ε = ∞.
-
-The scale is 2s/ε' of Equation 4, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from the law under
-two data sets. That distance is unknown after any number of steps that can be taken, so nothing is certified.
-
-Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, but for
+`PrintedDpBilevel`.
 """
 
 from __future__ import annotations
@@ -79,7 +30,12 @@ from decentral_dp.participants.selection import Density
 
 @final
 class PrintedSecondOrder(second_order_dp_bilevel.SecondOrder):
-    """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain."""
+    """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain.
+
+    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
+
+    Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
+    """
 
     protocol = "printed"
     claim = "Theorem 4.2 of Lowy & Liu (2025), as printed"
@@ -100,7 +56,14 @@ class PrintedSecondOrder(second_order_dp_bilevel.SecondOrder):
 
 @final
 class PrintedDpBilevel(dp_bilevel.DpBilevel):
-    """The fields and steps of `DpBilevel`, with the printed noise."""
+    """The fields and steps of `DpBilevel`, with the printed noise.
+
+    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as Algorithm 1 says, by its Lemma 15, and by Lemma
+    14 for the descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2
+    to .4 for ε = 1, and less where solvers take many steps.
+
+    Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
+    """
 
     protocol = "printed"
     claim = "Theorems 4 and 11 of Kornowski (2024), as printed"
@@ -134,7 +97,13 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
 
 @final
 class PrintedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
-    """The fields and steps of `ExponentialMechanism`, at the printed scale."""
+    """The fields and steps of `ExponentialMechanism`, at the printed scale.
+
+    Probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last term lacks 1/n, so
+    that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
+
+    Reference: A. Lowy and D. Liu, 2025, Equation 4.
+    """
 
     protocol = "printed"
     claim = "Equation 4 of Lowy & Liu (2025), as printed"
@@ -151,7 +120,15 @@ def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
 
 @final
 class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
-    """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6."""
+    """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
+
+    It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
+    curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the
+    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much. A strength
+    that leaves Φ unproven to be convex runs, at ε = ∞.
+
+    Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
+    """
 
     protocol = "printed"
     claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed"
@@ -169,7 +146,14 @@ class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.R
 
 @final
 class PrintedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientNormMechanism):
-    """The fields and steps of `GradientNormMechanism`, at the printed scale."""
+    """The fields and steps of `GradientNormMechanism`, at the printed scale.
+
+    Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n as a bound on what one
+    record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then drops the n, and so
+    is too flat by far.
+
+    Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
+    """
 
     protocol = "printed"
     claim = "Appendix C.3 of Lowy & Liu (2025), as printed"
@@ -183,7 +167,13 @@ class PrintedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientN
 
 @final
 class PrintedGridWalk(grid_walk.GridWalk):
-    """The fields and steps of `GridWalk`, at the printed scale."""
+    """The fields and steps of `GridWalk`, at the printed scale.
+
+    The scale is 2s/ε' of Equation 4, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from the law
+    under two data sets. That distance is unknown after any number of steps that can be taken, so nothing is certified.
+
+    Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
+    """
 
     protocol = "printed"
     claim = "Theorem B.15 of Lowy & Liu (2025), as printed"
@@ -196,7 +186,13 @@ class PrintedGridWalk(grid_walk.GridWalk):
 
 @final
 class PrintedWarmStart(warm_start.WarmStart):
-    """The fields and steps of `WarmStart`, with the printed noise."""
+    """The fields and steps of `WarmStart`, with the printed noise.
+
+    (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε)
+    with K of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
+
+    Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
+    """
 
     protocol = "printed"
     claim = "Theorem 4.3 of Lowy & Liu (2025), as printed"

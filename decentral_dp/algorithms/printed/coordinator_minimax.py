@@ -1,88 +1,4 @@
-"""Minimax algorithms of a coordinator as their papers print them.
-
-DP-SGD on the dual objective with the noise that is printed for it: the program of `dp_sgd_dual`.
-
-The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
-√(1/ε). Its certificate is its true price.
-
-Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
-
-DP-SGDA as printed: both gradients clipped to constants, and the noise of its explicit values.
-
-The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
-both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
-certificate of that noise is its true price, which is less than half of what it claims.
-
-Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
-
-PrivateDiff Minimax as it is printed: y is carried and used without noise, and nothing is certified of it.
-
-    y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
-    d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
-    r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
-    otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
-    x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), which is used for nothing else
-
-with the noise of Remark 5.1: σ_1 = 4√((R/T) log(1/δ))/(nε), σ_2 = 4√(R log(1/δ))/(nε), and σ_y = 4(2C_0² + βM)
-√(R log(1/δ))/(μnε). C_0, C_1 → privacy.clip.y and x, C_2 → smoothness, T → period, R → rounds, 1/μ → the scale of η_i.
-C_3 = 1/√inner, the order that Theorem 6 gives. βM, for which no value is given anywhere, is left out.
-
-Samples are Poisson samples. They differ in size, so that there are no pairs (z_r^j, z_{r−1}^j) whose difference could
-be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of different
-samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
-
-Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
-depends on that y. In the ledger every channel has the sensitivity ∞.
-
-Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
-
-DP Double-SPIDER as printed: the mean of a batch is clipped when it has been taken.
-
-The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to C_y
-and C_x at anchors, and in both differences to 2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no part
-though ∇_x f is taken there. For a clip of c the noise is, with N = qn, c times (Theorem 6, its constant taken as 1)
-
-    u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
-    v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
-
-But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
-sensitivity which the certificate of the printed noise is for, and its ε is ∞ but for tiny n.
-
-Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
-
-DP Recursive-SPIDER as printed: for comparison, at ε = ∞.
-
-Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ}, which
-overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
-
-    t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),      σ_1 = C_x √(R log(1/δ))/(nTε);  u alike with C_λ
-    otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
-                 u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
-    s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
-
-Printed so, and kept: v and u at differences without the v and u before; the 2C of one in the minimum of the other;
-noise that shrinks with the step while the clip does not; T for √T in σ_1; h at one point, so that s is a moving
-average; one record, whose part in s is β and not β/n.
-
-Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an anchor,
-and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson sample of rate
-1/n stands for the one record: it has one on average.
-
-What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by its
-true price. G, smoothness and clips are of h.
-
-DP-SPIDER with its printed noise, which shrinks with the change that it is on: the steps of `dp_spider`.
-
-Of the paper's own constant taken as 1, with N = qn and R rounds,
-
-    anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
-
-for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say, and
-what the noise is worth follows from them. A change is released in units of its clip τ, so that the scale of the noise
-is planned.
-
-Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
-"""
+"""Minimax algorithms of a coordinator as their papers print them."""
 
 from __future__ import annotations
 
@@ -116,7 +32,14 @@ from decentral_dp.bounded import Sensitivity
 
 @final
 class PrintedDpSgda(dp_sgda.DpSgda):
-    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise."""
+    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise.
+
+    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
+    both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
+    certificate of that noise is its true price, which is less than half of what it claims.
+
+    Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
+    """
 
     protocol = "printed"
     claim = "Theorem 1 and the explicit values after it, as printed"
@@ -169,7 +92,27 @@ class State(NamedTuple):
 
 @final
 class PrintedPrivateDiff(privatediff.PrivateDiff):
-    """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used."""
+    """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used.
+
+        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
+        d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
+        r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
+        otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
+        x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), which is used for nothing else
+
+    with the noise of Remark 5.1: σ_1 = 4√((R/T) log(1/δ))/(nε), σ_2 = 4√(R log(1/δ))/(nε), and σ_y = 4(2C_0² + βM) √(R
+    log(1/δ))/(μnε). C_0, C_1 → privacy.clip.y and x, C_2 → smoothness, T → period, R → rounds, 1/μ → the scale of η_i.
+    C_3 = 1/√inner, the order that Theorem 6 gives. βM, for which no value is given anywhere, is left out.
+
+    Samples are Poisson samples. They differ in size, so that there are no pairs (z_r^j, z_{r−1}^j) whose difference
+    could be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of
+    different samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
+
+    Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
+    depends on that y. In the ledger every channel has the sensitivity ∞.
+
+    Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
+    """
 
     protocol = "printed"
     claim = "Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed"
@@ -270,7 +213,21 @@ def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
 
 @final
 class PrintedDoubleSpider(double_spider.DoubleSpider):
-    """The fields and steps of `DoubleSpider`, for clipped means of batches."""
+    """The fields and steps of `DoubleSpider`, for clipped means of batches.
+
+    The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to
+    C_y and C_x at anchors, and in both differences to 2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no
+    part though ∇_x f is taken there. For a clip of c the noise is, with N = qn, c times (Theorem 6, its constant taken
+    as 1)
+
+        u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
+        v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
+
+    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
+    sensitivity which the certificate of the printed noise is for, and its ε is ∞ but for tiny n.
+
+    Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
+    """
 
     protocol = "printed"
     claim = "Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1"
@@ -330,7 +287,27 @@ _SMALLEST_DEVIATION = 1e-9
 
 @final
 class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
-    """The fields of `RecursiveSpider`, with the printed steps and noise."""
+    """The fields of `RecursiveSpider`, with the printed steps and noise.
+
+    Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ},
+    which overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
+
+        t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),     σ_1 = C_x √(R log(1/δ))/(nTε); u alike with C_λ
+        otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
+                     u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
+        s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
+
+    Printed so, and kept: v and u at differences without the v and u before; the 2C of one in the minimum of the other;
+    noise that shrinks with the step while the clip does not; T for √T in σ_1; h at one point, so that s is a moving
+    average; one record, whose part in s is β and not β/n.
+
+    Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an
+    anchor, and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson
+    sample of rate 1/n stands for the one record: it has one on average.
+
+    What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by
+    its true price. G, smoothness and clips are of h.
+    """
 
     protocol = "printed"
     claim = "Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1"
@@ -421,7 +398,18 @@ def _units(smoothness: float, s: recursive_spider.State, clips: tuple[float, flo
 
 @final
 class PrintedDpSpider(dp_spider.DpSpider):
-    """The fields and steps of `DpSpider`, with the printed noise in units of the clip."""
+    """The fields and steps of `DpSpider`, with the printed noise in units of the clip.
+
+    Of the paper's own constant taken as 1, with N = qn and R rounds,
+
+        anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
+
+    for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say,
+    and what the noise is worth follows from them. A change is released in units of its clip τ, so that the scale of the
+    noise is planned.
+
+    Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
+    """
 
     protocol = "printed"
     claim = "the calibration of Arora et al. (2023), its constant taken as 1"
@@ -448,7 +436,13 @@ class PrintedDpSpider(dp_spider.DpSpider):
 
 @final
 class PrintedDpSgdDual(dp_sgd_dual.DpSgdDual):
-    """The fields and steps of `DpSgdDual`, with the printed noise."""
+    """The fields and steps of `DpSgdDual`, with the printed noise.
+
+    The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
+    √(1/ε). Its certificate is its true price.
+
+    Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
+    """
 
     protocol = "printed"
     claim = "Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1"

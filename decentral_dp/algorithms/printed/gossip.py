@@ -1,96 +1,4 @@
-"""Gossip algorithms as their papers print them.
-
-BSA as printed: the server asks as in `bsa`, agents add noise, and nobody clips.
-
-The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
-record has an infinite price for it, by the formulas of the certified program at an infinite clip.
-
-Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
-
-Inverse-Hessian-vector products of the printed forms: the Neumann series of `algorithms.neumann`, kept by the agent.
-
-    v_0 = ∇_y f(x, y),     v_k = v_{k−1} − (1/L) ∇²_yy g(x, y) v_{k−1}   for 0 < k < b,     w = (1/L) Σ_{k<b} v_k
-
-No v_k is released before the next is computed from it, so that products are at private points and nothing bounds what
-one record moves them by.
-
-Gradient tracking of the printed forms: an inverse Hessian's product, by iterations whose values agents keep.
-
-    z^{k+1} = a_i z^k + Σ_j w_ij z̃_j^k − γ d^k,    d^{k+1} = a_i d^k + Σ_j w_ij d̃_j^k + r^{k+1} − r^k,    d⁰ = r⁰
-
-with r^k the residual at z^k. Only what comes from neighbours is noised, so that nothing bounds what one record moves.
-
-LDP-DSBO as printed: noise on what is received, and everything that is an agent's own without.
-
-With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised point:
-
-    v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
-
-One record moves a private state by what a recursion in the Lipschitz constants of all terms says
-(`privacy.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z and y boxed and
-x capped.
-
-Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
-Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2.
-
-MA-DSBO as printed: noise on every received vector, own values and all gradients at un-noised points.
-
-The recursion is that of `ma_dsbo` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
-
-    z^{k+1} = P z^k − γ_t d^k,     s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
-
-where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own un-noised value with what it received. Nothing is proven of any
-release that has met a record.
-
-Reference: Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule; after X. Chen, M. Huang, S. Ma,
-K. Balasubramanian, ICML 2023.
-
-DSBO-JHIP as printed: own values un-noised, noise on every received vector and matrix; h is not sent.
-
-The recursion is that of `dsbo_jhip` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
-
-    Z^{k+1} = P Z^k − γ_t D^k,     S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
-
-where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own un-noised value with what it received, and ∇_y f_i multiplies
-(Z^N)ᵀ as it is. Nothing is proven of any release that has met a record.
-
-Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noised on every
-message as in Chen & Wang, ICML 2024, Algorithm 3.
-
-GBDSBO as printed: own values un-noised, noise on every received vector and matrix.
-
-The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
-received, and all gradients at un-noised points. Nothing is proven of any release that has met a record; x_1 has met
-none.
-
-Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication
-Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
-
-One level as printed: everything un-noised except what is received.
-
-`ldp_single_level`     y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
-`dp_dsgd`              y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
-
-Nothing can be proven without Lipschitz constants.
-
-References: Chen & Wang, ICML 2024, Appendix G.3; X. Lian et al., NeurIPS 2017 (decentralised SGD).
-
-VRDSBO as printed: x, y, Z^F and Z^G are sent, with noise on what is received, and own values and series without.
-
-The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
-received; the Neumann series stays with the agent (`unreleased_series`). Nothing is proven.
-
-Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); noised as compared with in Chen & Wang, ICML 2024,
-Appendix A.
-
-SPDB as printed: noise on what is received only, so that the multipliers add to zero no longer, and drift.
-
-The steps are those of `spdb`, at the agent's own un-noised x and y, with the Neumann series kept by the agent
-(`unreleased_series`). y is published, and read by nobody. Nothing is proven.
-
-Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022
-(SPDB); see `spdb` on what is known of it.
-"""
+"""Gossip algorithms as their papers print them: what is received has noise, and an agent's own values have none."""
 
 from __future__ import annotations
 
@@ -120,6 +28,11 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 def solve_unreleased(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.Value:
     """Compute w at (x, y).
+
+        v_0 = ∇_y f(x, y),     v_k = v_{k−1} − (1/L) ∇²_yy g(x, y) v_{k−1}   for 0 < k < b,     w = (1/L) Σ_{k<b} v_k
+
+    No v_k is released before the next is computed from it, so that products are at private points and nothing bounds
+    what one record moves them by.
 
     Args:
         batches: b of them; v_k is computed from batches[k].
@@ -153,6 +66,11 @@ def track_unreleased(
 ) -> dp.GossipSteps[dp.Value]:
     """Iterate on z along a tracker of the mean residual, both sent in every exchange.
 
+        z^{k+1} = a_i z^k + Σ_j w_ij z̃_j^k − γ d^k,    d^{k+1} = a_i d^k + Σ_j w_ij d̃_j^k + r^{k+1} − r^k,    d⁰ = r⁰
+
+    with r^k the residual at z^k. Only what comes from neighbours is noised, so that nothing bounds what one record
+    moves.
+
     Args:
         channels: of z and of d.
         keep: (b, 1) a_i, the agents' own weights.
@@ -180,7 +98,20 @@ def track_unreleased(
 @final
 @dataclass(frozen=True)
 class PrintedLdpDsbo(dp.Algorithm):
-    """x, y, z: step sizes λ. start: constants, 0 where absent."""
+    """x, y, z: step sizes λ. start: constants, 0 where absent.
+
+    With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised
+    point:
+
+        v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
+
+    One record moves a private state by what a recursion in the Lipschitz constants of all terms says
+    (`privacy.accounting.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z
+    and y boxed and x capped.
+
+    Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
+    Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2.
+    """
 
     x: dp.StepSize
     y: dp.StepSize
@@ -242,7 +173,18 @@ _TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 
 @final
 class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
-    """The fields of `MaDsbo`, with own values that are never noised."""
+    """The fields of `MaDsbo`, with own values that are never noised.
+
+    The recursion is that of `ma_dsbo` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
+
+        z^{k+1} = P z^k − γ_t d^k,     s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
+
+    where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own un-noised value with what it received. Nothing is proven of
+    any release that has met a record.
+
+    Reference: Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule; after X. Chen, M. Huang, S. Ma, K.
+    Balasubramanian, ICML 2023.
+    """
 
     def init(self, dataset: dp.LocalDataset) -> ma_dsbo.State:
         return super().init(dataset)._replace(r=dataset.constant_state(dataset.public(0.0, dataset.p)))
@@ -283,7 +225,18 @@ class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
 
 @final
 class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
-    """The fields of `DsboJhip`, with own values that are never noised."""
+    """The fields of `DsboJhip`, with own values that are never noised.
+
+    The recursion is that of `dsbo_jhip` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
+
+        Z^{k+1} = P Z^k − γ_t D^k,     S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
+
+    where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own un-noised value with what it received, and ∇_y f_i
+    multiplies (Z^N)ᵀ as it is. Nothing is proven of any release that has met a record.
+
+    Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noised on every
+    message as in Chen & Wang, ICML 2024, Algorithm 3.
+    """
 
     def tracked_inverse(
         self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value
@@ -328,7 +281,15 @@ class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
 
 @final
 class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
-    """The fields of `Gbdsbo`, with own values that are never noised."""
+    """The fields of `Gbdsbo`, with own values that are never noised.
+
+    The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
+    received, and all gradients at un-noised points. Nothing is proven of any release that has met a record; x_1 has met
+    none.
+
+    Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over
+    Communication Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+    """
 
     def init(self, dataset: dp.LocalDataset) -> gbdsbo.State:
         x, y = self.starts(dataset)
@@ -370,7 +331,14 @@ def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Pla
 
 @final
 class PrintedLdpSingleLevel(PrintedGossip, single_level.LdpSingleLevel):
-    """The fields of `LdpSingleLevel`, with an own y that is never noised."""
+    """The fields of `LdpSingleLevel`, with an own y that is never noised.
+
+        y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
+
+    Nothing can be proven without Lipschitz constants.
+
+    Reference: Chen & Wang, ICML 2024, Appendix G.3.
+    """
 
     init, planned_releases = _begin, _plan
 
@@ -378,7 +346,14 @@ class PrintedLdpSingleLevel(PrintedGossip, single_level.LdpSingleLevel):
 @final
 @dataclass(frozen=True)
 class PrintedDpDsgd(single_level.OneLevel):
-    """The fields of `DpDsgd`, with an own y that is never noised."""
+    """The fields of `DpDsgd`, with an own y that is never noised.
+
+        y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
+
+    Nothing can be proven without Lipschitz constants.
+
+    Reference: X. Lian et al., NeurIPS 2017 (decentralised SGD).
+    """
 
     protocol = "printed"
 
@@ -408,7 +383,14 @@ def _series(
 
 @final
 class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
-    """The fields of `Vrdsbo`, with own values and series that are never noised."""
+    """The fields of `Vrdsbo`, with own values and series that are never noised.
+
+    The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
+    received; the Neumann series stays with the agent (`solve_unreleased`). Nothing is proven.
+
+    Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); noised as compared with in Chen & Wang, ICML 2024,
+    Appendix A.
+    """
 
     releases_per_round, _series = 2, _series
 
@@ -429,7 +411,14 @@ class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
 
 @final
 class PrintedSpdb(PrintedGossip, spdb.Spdb):
-    """The fields of `Spdb`, with own values and series that are never noised."""
+    """The fields of `Spdb`, with own values and series that are never noised.
+
+    The steps are those of `spdb`, at the agent's own un-noised x and y, with the Neumann series kept by the agent
+    (`solve_unreleased`). y is published, and read by nobody. Nothing is proven.
+
+    Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022
+    (SPDB); see `spdb` on what is known of it.
+    """
 
     releases_per_round, _series = 1, _series
 
@@ -444,6 +433,12 @@ class PrintedSpdb(PrintedGossip, spdb.Spdb):
 
 @final
 class PrintedBsa(bsa.Bsa):
-    """The fields and steps of `Bsa`, for answers that are not clipped."""
+    """The fields and steps of `Bsa`, for answers that are not clipped.
+
+    The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
+    record has an infinite price for it, by the formulas of the certified program at an infinite clip.
+
+    Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
+    """
 
     protocol = "printed"
