@@ -272,21 +272,21 @@ def _check_typed(algorithm: type, kind: str) -> None:
 
 def _check_statements(algorithm: type, kind: str) -> None:
     """Refuse what a class states of its releases in another form than it is read. Raises InputError."""
-    for name, wanted, fits in _STATEMENTS:
-        stated = getattr(algorithm, name, None)
+    for name, form, fits in _STATEMENTS:
+        value = getattr(algorithm, name, None)
         # What an object works out for itself is known of the object alone.
-        if stated is None or isinstance(stated, property) or fits(stated):
+        if value is None or isinstance(value, property) or fits(value):
             continue
         place = place_in_class(algorithm, name)
-        raise InputError(f"algorithm.kind: {name} of {kind} is {stated!r}{place}; wanted {wanted}. Mend it.")
+        raise InputError(f"algorithm.kind: {name} of {kind} is {value!r}{place}; wanted {form}. Mend it.")
 
 
-def _is_names(found: Any) -> bool:
-    return isinstance(found, tuple | list) and len(found) > 0 and all(isinstance(name, str) for name in found)
+def _is_names(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) > 0 and all(isinstance(name, str) for name in value)
 
 
-def _is_releases(found: Any) -> bool:
-    return isinstance(found, Mapping) and len(found) > 0 and all(isinstance(terms, Mapping) for terms in found.values())
+def _is_releases(value: Any) -> bool:
+    return isinstance(value, Mapping) and len(value) > 0 and all(isinstance(terms, Mapping) for terms in value.values())
 
 
 # What a class states → what it must be, in words, and whether it is that.
@@ -300,19 +300,19 @@ _STATEMENTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     (
         "WIDTHS",
         'channel → number of its coordinates, for example {"w": 1}',
-        lambda found: isinstance(found, Mapping) and all(isinstance(w, int) and w >= 1 for w in found.values()),
+        lambda value: isinstance(value, Mapping) and all(isinstance(w, int) and w >= 1 for w in value.values()),
     ),
     ("QUERIES", 'terms that are asked for, for example ("grad_x", "grad_y")', _is_names),
     (
         "SHARES",
         'term → its share of a round\'s budget, for example {"grad_x": 0.5, "grad_y": 0.5}',
-        lambda found: isinstance(found, Mapping),
+        lambda value: isinstance(value, Mapping),
     ),
-    ("solves", '"bilevel" or "minimax"', lambda found: found in ("bilevel", "minimax")),
+    ("solves", '"bilevel" or "minimax"', lambda value: value in ("bilevel", "minimax")),
     (
         "releases_per_round",
         "a whole number of at least 1",
-        lambda found: isinstance(found, int) and not isinstance(found, bool) and found >= 1,
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
     ),
 )
 

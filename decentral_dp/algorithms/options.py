@@ -174,12 +174,12 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     declared = field.metadata.get(_METADATA, {})
     plain = _plain_type(hint)
     if plain is None:
-        wanted = "StepSize, int, float, bool, str, a Literal of texts, or a tuple of one of them"
-        given = getattr(field.type, "__name__", field.type)
+        type_name = getattr(field.type, "__name__", field.type)
         place = place_in_class(algorithm, field.name)
         raise InputError(
-            f"{name}.{field.name}: no key of a scenario can have the type {given}{place}. "
-            f"Take {wanted}; or declare it by internal(), which makes it no key."
+            f"{name}.{field.name}: no key of a scenario can have the type {type_name}{place}. Take StepSize, int, "
+            "float, bool, str, a Literal of texts, or a tuple of one of them; or declare it by internal(), which makes it "
+            "no key."
         )
     if field.name in COMMON:
         place = place_in_class(algorithm, field.name)
@@ -238,16 +238,16 @@ def _example(kind: Any, default: Any) -> str:
     return usual[kind]
 
 
-def constraint(given: Option) -> str:
+def constraint(key: Option) -> str:
     """What a value must be, in words."""
-    if given.type is Mapping:
+    if key.type is Mapping:
         return "a table"
-    if get_origin(given.type) is Literal:
-        return " or ".join(f'"{a}"' for a in get_args(given.type))
-    listed = get_origin(given.type) is tuple
-    kind = get_args(given.type)[0] if listed else given.type
+    if get_origin(key.type) is Literal:
+        return " or ".join(f'"{a}"' for a in get_args(key.type))
+    listed = get_origin(key.type) is tuple
+    kind = get_args(key.type)[0] if listed else key.type
     names = {StepSize: "a step size", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    limits = " and ".join(_WORDS[type(bound)].format(bound) for bound in given.bounds)
+    limits = " and ".join(_WORDS[type(bound)].format(bound) for bound in key.bounds)
     text = f"{names[kind]} {limits}".strip()
     return f"a list, each {text}" if listed else text
 

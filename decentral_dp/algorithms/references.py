@@ -85,7 +85,7 @@ def works() -> Mapping[str, Work]:
 def _initials(name: str) -> str:
     """ "Bai, Er-Wei" → "E.-W. Bai"."""
     last, _, first = name.partition(", ")
-    each = ("-".join(f"{part[0]}." for part in given.split("-") if part[0].isupper()) for given in first.split())
+    each = ("-".join(f"{part[0]}." for part in name.split("-") if part[0].isupper()) for name in first.split())
     return " ".join([*each, last])
 
 

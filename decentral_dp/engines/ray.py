@@ -140,11 +140,11 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        kept = _Driver(control.saved_state, -1, self.recovery, is_joined=self.address is not None)
+        driver = _Driver(control.saved_state, -1, self.recovery, is_joined=self.address is not None)
         places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
-                parts = [None] * len(nodes) if kept.state is None else kept.state.parts
+                parts = [None] * len(nodes) if driver.state is None else driver.state.parts
                 arguments = [
                     (node, boundary, rounds, part, control.keeps_releases, control.states)
                     for node, boundary, part in zip(nodes, cut, parts, strict=True)
@@ -152,9 +152,9 @@ class RayEngine:
                 actors: list[Any] = []
                 try:
                     with _actors(Actor, arguments, places, self.gpus) as actors:
-                        return _drive(actors, nodes, rounds, control, kept)
+                        return _drive(actors, nodes, rounds, control, driver)
                 except _LOSS_ERRORS as error:
-                    kept.retry_after_loss(error, _lost_agents(error, actors, nodes))
+                    driver.retry_after_loss(error, _lost_agents(error, actors, nodes))
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
 
@@ -171,14 +171,14 @@ class RayEngine:
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
 
-            def call_blocks(method: str, *given: Any) -> list[Any]:
-                kept = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
+            def call_blocks(method: str, *values: Any) -> list[Any]:
+                driver = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
                 while True:
                     try:
-                        return _call_all(actors, method, *given)
+                        return _call_all(actors, method, *values)
                     except _LOSS_ERRORS as error:
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
-                        kept.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
+                        driver.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
                             ray.kill(actor)
                         actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
@@ -186,10 +186,10 @@ class RayEngine:
             return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
-def _call_all(actors: Sequence[Any], method: str, *given: Any) -> list[Any]:
+def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
     """What the actors answer to a call of this method, in their order."""
     # Once into the object store, not once for every actor.
-    shared = [ray.put(a) for a in given]
+    shared = [ray.put(a) for a in values]
     try:
         return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
     except ray.exceptions.RayTaskError as error:
@@ -262,7 +262,7 @@ def _actors(
 
 
 def _drive(
-    actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, kept: _Driver
+    actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, driver: _Driver
 ) -> Outcome:
     call_blocks = partial(_call_all, actors)
 
@@ -271,18 +271,18 @@ def _drive(
             saved = SavedState(t, tuple(call_blocks("save")))
             if own_records:
                 # States lie with the agents, which have the last two: what others would keep in between is not asked.
-                kept.set_state(saved)
+                driver.set_state(saved)
             return saved
 
         return snapshot(t, call_blocks, [n.agents for n in nodes])._replace(save=save)
 
     def observe(last: Snapshot) -> bool | None:
-        kept.observed_round = last.round
+        driver.observed_round = last.round
         return control.observe(last)
 
     observed = control.observes(rounds)
     own_records = any(n.read_dataset is not None for n in nodes)
-    first = 0 if kept.state is None else kept.state.round
+    first = 0 if driver.state is None else driver.state.round
     if own_records:
         # Nothing is released before every agent has its records.
         first = last_common(call_blocks("saved_rounds"))
@@ -292,7 +292,7 @@ def _drive(
     over_time = nodes[0].over_time
     cut = boundaries(nodes) if over_time is not None else []
     last, alive = take_snapshot(first), time.monotonic()
-    done = first > kept.observed_round and observed(first) and observe(last)
+    done = first > driver.observed_round and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
@@ -302,21 +302,21 @@ def _drive(
             near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
-        if t > kept.observed_round and observed(t):
+        if t > driver.observed_round and observed(t):
             last, alive = take_snapshot(t), time.monotonic()
             done = observe(last)
         elif t == rounds:
             last = take_snapshot(t)
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
-            if time.monotonic() - alive > kept.recovery.heartbeat:
+            if time.monotonic() - alive > driver.recovery.heartbeat:
                 # What is sent to a lost actor waits in the head's memory, until somebody asks, whatever it is.
                 call_blocks("saved_rounds")
                 alive = time.monotonic()
-        if time.monotonic() - kept.saved_at > kept.recovery.save_every and not own_records:
+        if time.monotonic() - driver.saved_at > driver.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
             call_blocks("saved_rounds")
-            kept.set_state(SavedState(t, tuple(call_blocks("save"))))
+            driver.set_state(SavedState(t, tuple(call_blocks("save"))))
     recorders = call_blocks("recorder")
     with contextlib.suppress(*_LOSS_ERRORS):
         # All is released, and a loss now is none.

@@ -104,15 +104,15 @@ class ModelTable(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _table(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            file, colon, name = given.rpartition(":")
-            return {"kind": "torch", "file": file, "name": name} if colon else {"kind": given}
-        if isinstance(given, Mapping) and given.get("kind") == "mlp" and given.get("widths") is not None:
-            if given.get("hidden") is not None:
+    def _table(cls, table: Any) -> Any:
+        if isinstance(table, str):
+            file, colon, name = table.rpartition(":")
+            return {"kind": "torch", "file": file, "name": name} if colon else {"kind": table}
+        if isinstance(table, Mapping) and table.get("kind") == "mlp" and table.get("widths") is not None:
+            if table.get("hidden") is not None:
                 raise ValueError("hidden and widths are two names of one key. Give one of them")
-            return {**{key: value for key, value in given.items() if key != "widths"}, "hidden": given["widths"]}
-        return given
+            return {**{key: value for key, value in table.items() if key != "widths"}, "hidden": table["widths"]}
+        return table
 
     @model_validator(mode="after")
     def _check_required(self) -> ModelTable:

@@ -128,8 +128,8 @@ class RegularisationTuner(dp.Coordinated):
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool: Pooled = yield dp.Pool()
         if self.method == "em":
-            drawn: dp.Released = yield dp.Release(x=self._selection(context, pool))
-            x = drawn.released.x[0]
+            choice: dp.Released = yield dp.Release(x=self._selection(context, pool))
+            x = choice.released.x[0]
             minimiser = pool.minimiser(x)
             model: dp.Released = yield dp.Release(model=minimiser.in_l1() if _is_pure(context) else minimiser)
             return State(x, x, context.project_to_minimisers(x, model.released.model[0]))
@@ -159,11 +159,11 @@ class RegularisationTuner(dp.Coordinated):
         return {"x": s.last_x, "y": s.y}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        both: tuple[dp.Split, ...] = ("train", "validation")
+        kinds: tuple[dp.Split, ...] = ("train", "validation")
         if self.method == "em":
             # A validation record is in the choice alone, which may therefore cost it more.
             prices = {"train": 1.0, "validation": 2.0}
-            weight: dict[dp.Split, dp.Array] = {split: np.array([prices[split]]) for split in both}
+            weight: dict[dp.Split, dp.Array] = {split: np.array([prices[split]]) for split in kinds}
             return {
                 "x": dp.Charge("exponential", 1, np.array([1]), weight),
                 "model": (
@@ -175,10 +175,9 @@ class RegularisationTuner(dp.Coordinated):
         if self.last_share:
             return self._with_last_model(context, rounds)
         model = dp.Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
-        if self.method == "ppift":
-            return dp.gaussian_charges(rounds, 2, {"model": model, "slope": dp.Part((1,), 1, both, 1.0 - _MODEL_SHARE)})
-        penalised = dp.Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
-        return dp.gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
+        second, width = ("slope", 1) if self.method == "ppift" else ("pulled", context.problem.q)
+        parts = {"model": model, second: dp.Part((1,), width, kinds, 1.0 - _MODEL_SHARE)}
+        return dp.gaussian_charges(rounds, 2, parts)
 
     def _with_last_model(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """The charges of all rounds but the last, scaled to leave a train record its share for the last model."""
@@ -207,12 +206,13 @@ def penalty_slope(
         model: ỹ on the channel "model", with the scale of its noise.
         penalised: ỹ^λ on the channel "pulled", with the scale of its noise.
     """
-    plain, far = model.released.model[0], penalised.released.pulled[0]
-    near, away = model.scale["model"], penalised.scale["pulled"]
+    y, y_penalised = model.released.model[0], penalised.released.pulled[0]
+    scale, scale_penalised = model.scale["model"], penalised.scale["pulled"]
     strength = penalty * math.exp(float(x[0]))
-    bias = 0.5 * strength * plain.size * (away**2 - near**2)
-    slope = penalty * float(context.regulariser_change(x, far, plain)[0]) - bias
-    return slope, strength * math.hypot(near * float(np.linalg.norm(plain)), away * float(np.linalg.norm(far)))
+    bias = 0.5 * strength * y.size * (scale_penalised**2 - scale**2)
+    slope = penalty * float(context.regulariser_change(x, y_penalised, y)[0]) - bias
+    noise = math.hypot(scale * float(np.linalg.norm(y)), scale_penalised * float(np.linalg.norm(y_penalised)))
+    return slope, strength * noise
 
 
 def _is_pure(context: dp.CoordinatorContext) -> bool:

@@ -75,8 +75,8 @@ class RegularisedExponentialMechanism(SingleDraw):
         self.check_once(context)
         self.box(context)
         if self.method not in (None, *METHODS):
-            there = ", ".join(METHODS)
-            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
+            methods = ", ".join(METHODS)
+            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
         if context.noisy and math.isinf(context.budget):
             raise dp.InputError(
                 f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "

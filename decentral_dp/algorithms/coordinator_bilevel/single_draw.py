@@ -92,8 +92,8 @@ class ScoredDraw(SingleDraw):
             InputError: a method that is unknown, or does not fit the domain.
         """
         if self.method not in METHODS:
-            there = ", ".join(METHODS)
-            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
+            methods = ", ".join(METHODS)
+            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
         facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
         if self.method == "grid":
             return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)

@@ -44,7 +44,7 @@ _NAMES = ("gx", "dx")
 
 
 class State(NamedTuple):
-    """All public. x (p,), y (q,): the iterate. v (p,): estimate of the records' part of ∇_x F. last (p,): x_{r−1}."""
+    """All public. x (p,), y (q,): the iterate. v (p,): estimate of the records' part of ∇_x F. last_x (p,): x_{r−1}."""
 
     x: dp.Array
     y: dp.Array
@@ -90,8 +90,8 @@ class PrivateDiff(steps.Estimating):
         return self.steps + 1
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        known, context = super().resolve_defaults(context)
-        return (replace(known, inner=self.steps) if self.solver == "ascent" else known), context
+        resolved, context = super().resolve_defaults(context)
+        return (replace(resolved, inner=self.steps) if self.solver == "ascent" else resolved), context
 
     def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)

@@ -77,8 +77,8 @@ class ClassShare(dp.Coordinated):
             yield dp.Release()
         # A problem with the term "positive" has this parameter.
         problem = cast(Parametrised, context.problem).with_parameters(share)
-        known = replace(context, problem=problem, parameters=share)
-        return State((yield from self.program.step(t, known, s.inner)), share)
+        context = replace(context, problem=problem, parameters=share)
+        return State((yield from self.program.step(t, context, s.inner)), share)
 
     def published(self, s: State) -> dict[str, dp.Array]:
         return {**self.program.published(s.inner), CHANNEL: s.share}

@@ -93,8 +93,8 @@ def check_solver(solver: str, y: dp.StepSize | None, inner: int | None = None) -
     """Refuse an unknown solver, steps where none are taken, and no step size where some are. Raises InputError."""
     if solver not in SOLVERS:
         raise dp.InputError(f"algorithm.solver: no solver {solver!r} for y; there are {' and '.join(SOLVERS)}.")
-    for key, given in (("y", y), ("inner", inner)):
-        if solver == "closed_form" and given is not None:
+    for key, option in (("y", y), ("inner", inner)):
+        if solver == "closed_form" and option is not None:
             raise dp.InputError(f'algorithm.{key}: "closed_form" takes no steps of y. Leave it out.')
     if solver == "ascent" and y is None:
         raise dp.InputError(

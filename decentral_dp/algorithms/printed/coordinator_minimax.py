@@ -49,12 +49,12 @@ class PrintedDpSgda(dp_sgda.DpSgda):
         check_ascent(self.solver, "as printed, y ascends")
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        known, context = super().resolve_defaults(context)
+        resolved, context = super().resolve_defaults(context)
         if context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
             raise dp.InputError(
                 "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
             )
-        return known, context
+        return resolved, context
 
     def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
         """The paper clips to a constant, whatever is known of the problem at this point."""
@@ -77,7 +77,7 @@ REASON = (
 
 
 class State(NamedTuple):
-    """x (p,): iterate. y (q,): ỹ, the output. carried (q,): y without noise. v (p,): ṽ. last (p,): x_{r−1}.
+    """x (p,): iterate. y (q,): ỹ, the output. exact_y (q,): y without noise. v (p,): ṽ. last_x (p,): x_{r−1}.
 
     sample: the last round's mean.
     """
@@ -233,10 +233,10 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
     claim = "Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1"
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        known, context = super().resolve_defaults(context)
+        resolved, context = super().resolve_defaults(context)
         if self.longest is None and self.smoothness is not None:
-            return replace(known, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
-        return known, context
+            return replace(resolved, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
+        return resolved, context
 
     def _release_mean(
         self,
