@@ -178,8 +178,8 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
         place = place_in_class(algorithm, field.name)
         raise InputError(
             f"{name}.{field.name}: no key of a scenario can have the type {type_name}{place}. Take StepSize, int, "
-            "float, bool, str, a Literal of texts, or a tuple of one of them; or declare it by internal(), which makes it "
-            "no key."
+            "float, bool, str, a Literal of texts, or a tuple of one of them; or declare it by internal(), which makes "
+            "it no key."
         )
     if field.name in COMMON:
         place = place_in_class(algorithm, field.name)

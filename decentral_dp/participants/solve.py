@@ -131,9 +131,9 @@ class LowerLevel(NamedTuple):
         if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
             hessian = self.hessian(y)
             try:
-                # Refuses what is not positive definite. scipy's own solver takes longer to import than a run's solutions.
+                # Refuses what is not positive definite. scipy's solver takes longer to import than a run's solutions.
                 np.linalg.cholesky(hessian)
-                return np.linalg.solve(hessian, target)
+                return np.asarray(np.linalg.solve(hessian, target), dtype=np.float64)
             except np.linalg.LinAlgError:
                 # Singular to the last digit, or not finite: products may still do.
                 pass
