@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -189,7 +190,9 @@ def read_header(path: Path, where: str, index: bool = False) -> list[str]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)
     except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a CSV file.") from error
+        near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.csv")], n=1)
+        mend = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
+        raise InputError(f"{where} cannot be read: {error.strerror}; {mend}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
     if names is None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load
 from decentral_dp.data.collections import COLLECTED
+from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError
 
 
@@ -417,3 +418,13 @@ def test_records_that_no_machine_holds_are_refused_before_they_are_drawn(kind: s
     sizes = {"d": 10, "records": 20, "test_records": 10, key: number}
     with pytest.raises(InputError, match=r"^problem\.synthetic: .* and this machine has .* GB\. Use fewer records"):
         load(kind, n_agents=10, seed=0, **sizes)
+
+
+def test_a_file_that_is_not_there_is_refused_with_one_of_a_name_like_it(tmp_path: Path) -> None:
+    (tmp_path / "clean_iid.csv").write_text("a,label\n1,0\n")
+    with pytest.raises(
+        InputError, match=r'cannot be read: No such file or directory; did you mean "clean_iid\.csv"\?$'
+    ):
+        read_header(tmp_path / "clean_id.csv", "problem.data: 'clean_id.csv'")
+    with pytest.raises(InputError, match=r"give the path of a CSV file\.$"):
+        read_header(tmp_path / "patients.csv", "problem.data: 'patients.csv'")

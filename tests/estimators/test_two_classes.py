@@ -233,3 +233,8 @@ def test_weights_of_records_are_refused_by_the_name_of_the_estimator(kind: Any) 
 
 def test_all_estimators_have_one_delta() -> None:
     assert {kind().delta for kind in BOTH} == {1e-6}
+
+
+def test_a_refusal_names_the_parameter_and_no_function_that_nobody_called() -> None:
+    with pytest.raises(InputError, match=r"^epsilon is -1, but a finite number above 0 is wanted"):
+        PrivateLogisticRegressionCV(epsilon=-1, classes=(0, 1)).fit(np.eye(4), [0, 1, 0, 1])
