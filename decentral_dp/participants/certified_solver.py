@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy
@@ -80,61 +80,85 @@ class Moments(NamedTuple):
         return self.value + float(self.gradient @ y) + 0.5 * float(y @ self.hessian @ y)
 
 
-class Objective(NamedTuple):
-    """h(y) = G(x, y) + F(x, y)/pull at one public x, (p,); without a pull h = G.
+class MeanLoss(NamedTuple):
+    """The mean lower or upper loss over records, a function of y (q,) at one public x, (p,).
 
-    lower, upper: moments of the losses on train and validation records, where they have any.
+    moments: of the loss where it is a polynomial of degree 2 in y and they are known.
     """
 
     problem: Problem
     x: Array
-    train: Any
-    validation: Any
+    records: Any
+    level: Literal["lower", "upper"]
+    moments: Moments | None = None
+
+    def gradient(self, y: Array) -> Array:
+        """∇_y, (q,)."""
+        if self.moments is not None:
+            return self.moments.slope(y)
+        return mean_term(self.problem, self.x, y, np.zeros_like(y), self.records, f"{self.level}_grad_y")
+
+    def product(self, y: Array, v: Array) -> Array:
+        """∇²_yy v, (q,): exact, or by central differences of ∇_y, which are exact enough for a direction."""
+        if self.moments is not None:
+            return np.asarray(self.moments.hessian @ v)
+        if self._has_lower_hessian:
+            return mean_term(self.problem, self.x, y, v, self.records, "lower_hvp")
+        length = float(np.linalg.norm(v))
+        if not length > 0.0:
+            return np.zeros_like(v)
+        step = 2.0**-17 * (1.0 + float(np.linalg.norm(y))) / length
+        return np.asarray((self.gradient(y + step * v) - self.gradient(y - step * v)) / (2.0 * step))
+
+    def hessian(self, y: Array) -> Array:
+        """∇²_yy, (q, q)."""
+        if self.moments is not None:
+            return self.moments.hessian
+        if self._has_lower_hessian:
+            return mean_hessian(self.problem, self.x, y, self.records)
+        columns = np.stack([self.product(y, unit) for unit in np.eye(self.problem.q)])
+        return np.asarray(0.5 * (columns + columns.T))
+
+    @property
+    def _has_lower_hessian(self) -> bool:
+        return self.level == "lower" or share_hessian(self.problem)
+
+
+class Objective(NamedTuple):
+    """h(y) = G(x, y) + F(x, y)/penalty at one public x, (p,); without a penalty h = G.
+
+    lower, upper: the mean losses on train and on validation records, both of one problem at one x.
+    """
+
+    lower: MeanLoss
+    upper: MeanLoss
     penalty: float | None = None
-    lower: Moments | None = None
-    upper: Moments | None = None
+
+    @property
+    def problem(self) -> Problem:
+        return self.lower.problem
+
+    @property
+    def x(self) -> Array:
+        return self.lower.x
 
     def gradient(self, y: Array) -> Array:
         """∇h, (q,)."""
-        none = np.zeros_like(y)
-        out: Array = self.problem.regulariser(self.x[None], y[None], none[None]).grad_y[0]
-        if self.lower is None:
-            out = out + mean_term(self.problem, self.x, y, none, self.train, "lower_grad_y")
-        else:
-            out = out + self.lower.slope(y)
-        return out if self.penalty is None else out + self.upper_gradient(y) / self.penalty
-
-    def upper_gradient(self, y: Array) -> Array:
-        """∇_y F, (q,)."""
-        if self.upper is not None:
-            return self.upper.slope(y)
-        return mean_term(self.problem, self.x, y, np.zeros_like(y), self.validation, "upper_grad_y")
+        regulariser: Array = self.problem.regulariser(self.x[None], y[None], np.zeros_like(y)[None]).grad_y[0]
+        out = regulariser + self.lower.gradient(y)
+        return out if self.penalty is None else out + self.upper.gradient(y) / self.penalty
 
     def product(self, y: Array, v: Array) -> Array:
         """∇²h v, (q,)."""
-        out: Array = self.problem.regulariser(self.x[None], y[None], v[None]).hvp[0]
-        if self.lower is None:
-            out = out + mean_term(self.problem, self.x, y, v, self.train, "lower_hvp")
-        else:
-            out = out + self.lower.hessian @ v
-        if self.penalty is None:
-            return out
-        if self.upper is not None:
-            return out + self.upper.hessian @ v / self.penalty
-        return out + _upper_product(self.problem, self.x, y, v, self.validation) / self.penalty
+        regulariser: Array = self.problem.regulariser(self.x[None], y[None], v[None]).hvp[0]
+        out = regulariser + self.lower.product(y, v)
+        return out if self.penalty is None else out + self.upper.product(y, v) / self.penalty
 
     def hessian(self, y: Array) -> Array:
         """∇²h, (q, q)."""
-        out: Array = regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0]
-        if self.lower is None:
-            out = out + mean_hessian(self.problem, self.x, y, self.train)
-        else:
-            out = out + self.lower.hessian
-        if self.penalty is None:
-            return out
-        if self.upper is not None:
-            return out + self.upper.hessian / self.penalty
-        return out + _upper_hessian(self.problem, self.x, y, self.validation) / self.penalty
+        regulariser: Array = regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0]
+        out = regulariser + self.lower.hessian(y)
+        return out if self.penalty is None else out + self.upper.hessian(y) / self.penalty
 
 
 def mean_rounding(counts: tuple[int, ...], dimension: int) -> float:
@@ -239,25 +263,6 @@ def are_squared(problem: Problem) -> bool:
 def share_hessian(problem: Problem) -> bool:
     """Whether the upper loss of a validation record has the Hessian in y that the lower loss has of it."""
     return isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning)
-
-
-def _upper_product(problem: Problem, x: Array, y: Array, v: Array, records: Any) -> Array:
-    """∇²_yy F v, (q,): exact, or by central differences of ∇_y F, which are exact enough for a direction."""
-    if share_hessian(problem):
-        return mean_term(problem, x, y, v, records, "lower_hvp")
-    length = float(np.linalg.norm(v))
-    if not length > 0.0:
-        return np.zeros_like(v)
-    step = 2.0**-17 * (1.0 + float(np.linalg.norm(y))) / length
-    there, back = (mean_term(problem, x, y + s * v, v, records, "upper_grad_y") for s in (step, -step))
-    return np.asarray((there - back) / (2.0 * step))
-
-
-def _upper_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
-    if share_hessian(problem):
-        return mean_hessian(problem, x, y, records)
-    columns = np.stack([_upper_product(problem, x, y, unit, records) for unit in np.eye(problem.q)])
-    return np.asarray(0.5 * (columns + columns.T))
 
 
 # Up to so many lower variables matrices are formed and factored; above, only products with vectors are.

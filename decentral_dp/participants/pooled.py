@@ -396,9 +396,13 @@ class Pooled:
         return certified.moments(problem, self.train), certified.moments(problem, self.validation)
 
     def _objective(self, x: Array, penalty: float | None = None) -> certified.Objective:
-        lower, upper = self._moments or (None, None)
+        problem, (lower, upper) = self.family.problem, self._moments or (None, None)
         x = np.asarray(x, dtype=np.float64)
-        return certified.Objective(self.family.problem, x, self.train, self.validation, penalty, lower, upper)
+        return certified.Objective(
+            certified.MeanLoss(problem, x, self.train, "lower", lower),
+            certified.MeanLoss(problem, x, self.validation, "upper", upper),
+            penalty,
+        )
 
     def _solution(self, x: Array, penalty: float | None = None) -> Array:
         return certified.minimise(self._objective(x, penalty), self.bounds.facts(x, penalty))
@@ -412,7 +416,7 @@ class Pooled:
         """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
         bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
         with np.errstate(all="ignore"):
-            v = certified.inverse_product(objective, f, y, objective.upper_gradient(y), bounds.solve(c, f))
+            v = certified.inverse_product(objective, f, y, objective.upper.gradient(y), bounds.solve(c, f))
             direct = certified.mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")
             through = certified.mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
             return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])

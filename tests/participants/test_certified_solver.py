@@ -14,6 +14,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.participants import certified_solver
 from decentral_dp.participants.certified_solver import (
     Facts,
+    MeanLoss,
     Objective,
     Solve,
     facts,
@@ -71,7 +72,7 @@ def test_linear_solves_are_as_accurate_as_certified(key: str, name: str) -> None
         y = f.centre + 0.5 * f.radius * np.ones(case.problem.q) / np.sqrt(case.problem.q)
         c = case.family.constants(x, x)
         solve = solve_certificate(f, c.l_fy, f.rounding * (c.l_fy + c.b_fyy * f.reach))
-        v = inverse_product(objective, f, y, objective.upper_gradient(y), solve)
+        v = inverse_product(objective, f, y, objective.upper.gradient(y), solve)
         best = solve_long(exact.lower_hessian(y), exact.upper_gradient(y))
         assert float(np.linalg.norm(v - best)) <= solve.error
         assert np.linalg.norm(v) <= c.l_fy / f.mu * (1 + 1e-12)
@@ -83,11 +84,13 @@ def test_without_matrices_the_result_is_the_same(key: str, monkeypatch: pytest.M
     for x in points(case):
         for penalty in (None, 0.5):
             objective, f, _ = setting(case, x, "random", 40, penalty)
-            objective = objective._replace(lower=None, upper=None)
+            objective = objective._replace(
+                lower=objective.lower._replace(moments=None), upper=objective.upper._replace(moments=None)
+            )
             dense = minimise(objective, f)
             c = case.family.constants(x, x)
             solve = solve_certificate(f, c.l_fy, f.rounding * c.l_fy)
-            target = objective.upper_gradient(dense)
+            target = objective.upper.gradient(dense)
             v = inverse_product(objective, f, dense, target, solve)
             with monkeypatch.context() as patch:
                 patch.setattr(certified_solver, "DENSE_LIMIT", 0)
@@ -165,7 +168,7 @@ def test_gradients_are_rounded_by_less_than_stated() -> None:
     x, y = np.zeros(3), np.full(3, 1.0 / 7.0)
     small = (train[0][:1], train[1][:1])
     exact = Exact(case, x, small, small).lower_gradient(y)
-    objective = Objective(case.problem, x, records, records)
+    objective = Objective(MeanLoss(case.problem, x, records, "lower"), MeanLoss(case.problem, x, records, "upper"))
     f = facts(case.family.constants(x, x), np.zeros(3), (n,), 0.0)
     lost = float(np.linalg.norm(objective.gradient(y) - exact))
     assert 0.0 < lost <= f.gradient_error
@@ -202,12 +205,15 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
     case = CASES["logistic"]
     objective, f, _ = setting(case, np.full(3, -1.0), "random", 9, None)
     for poison in (np.nan, np.inf, 1e300):
-        bad = objective.train._replace(signed=objective.train.signed * poison, l2=objective.train.l2 * poison)
+        train = objective.lower.records
+        bad = objective._replace(
+            lower=objective.lower._replace(records=train._replace(signed=train.signed * poison, l2=train.l2 * poison))
+        )
         start = time.perf_counter()
-        y = minimise(objective._replace(train=bad), f._replace(lipschitz=1.0, self_concordance=1e-3))
+        y = minimise(bad, f._replace(lipschitz=1.0, self_concordance=1e-3))
         assert time.perf_counter() - start < 5.0
         assert np.linalg.norm(y) <= f.radius
-        v = inverse_product(objective._replace(train=bad), f._replace(smooth=f.mu), y, np.ones(3), Solve(2.0, 0.1, 1.0))
+        v = inverse_product(bad, f._replace(smooth=f.mu), y, np.ones(3), Solve(2.0, 0.1, 1.0))
         assert np.linalg.norm(v) <= 2.0 / f.mu * (1 + 1e-12)
     assert np.array_equal(project_to_ball(np.array([np.nan, 1.0]), np.array([3.0, 4.0]), 1.0), [3.0, 4.0])
     assert np.allclose(project_to_ball(np.array([3.0, 4.0]), np.zeros(2), 1.0), [0.6, 0.8])
@@ -221,7 +227,8 @@ def test_a_broken_solver_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) ->
     elif bug == "one step":
         monkeypatch.setattr(Facts, "steps", property(lambda _: 1))
     else:
-        objective = objective._replace(x=objective.x + 1e-6)
+        x = objective.x + 1e-6
+        objective = objective._replace(lower=objective.lower._replace(x=x), upper=objective.upper._replace(x=x))
     away = float(np.linalg.norm(minimise(objective, f) - exact.minimiser()))
     monkeypatch.undo()
     assert away > f.accuracy
