@@ -1,8 +1,7 @@
 """The protocol of engines: the same program text in every block of agents, and messages between them.
 
-What blocks of agents send each other: the messages of those agents alone that another block reads.
-
-How an engine notices what is lost, and how often it starts again.
+A block sends another the messages of those agents alone that the other reads. `Recovery` says how an engine notices
+what is lost, and how often it starts again.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ else makes Richardson's step r/b, which surely shrinks it by 1 − μ/b: no floa
 Projection onto the ball that holds every minimiser moves no point away from it: results are clamped, and what is not
 finite, which these bounds exclude, becomes the centre, so that nothing raises or goes out of bounds on any values.
 
-Unclipped means over pooled records, and the objective that a coordinator solves with them.
+**Means.** Means over pooled records run over chunks, so that what float64 loses in them is known beforehand and hardly
+grows with the number of records. Nothing is clipped: the constants of a family bound every record that the public
+projection lets through.
 
-Means run over chunks, so that what float64 loses in them is known beforehand and hardly grows with the number of
-records. Nothing is clipped: the constants of a family bound every record that the public projection lets through.
-
-The implicit gradient from means over records at one public point, with the sensitivity that it inherits.
+**The implicit gradient.** `implicit_mean` takes means over records at one public point, and inherits their
+sensitivities:
 
     q = a − J H⁻¹ b        a = mean ∇_x f    b = mean ∇_y f    J = mean ∇²_xy g + ∇²_xy R    H = mean ∇²_yy g + ∇²_yy R
 

@@ -1,14 +1,11 @@
 """The agents that answer a trusted coordinator: clipped sums over their records, taken where the records are.
 
-Where the records of a sample are evaluated: every record always in the same place of a block of the same size.
-
-A product of matrices rounds a row by its place and by how many rows there are, and a rectified unit at zero turns such
-a bit into a whole gradient: one record more in a sample could then move what all others contribute, and no clip bounds
-that. So the record with the number i of its agent stands in row i mod B of blocks of exactly B rows, B a public number.
-What it contributes is a function of the record and of i, whoever else is drawn. Rows that nobody takes hold another
-record, and count for nothing.
-
-The agents that answer a trusted coordinator's questions about a minimax problem, where their records are.
+Of a minimax problem every record is evaluated always in the same place of a block of the same size. A product of
+matrices rounds a row by its place and by how many rows there are, and a rectified unit at zero turns such a bit into a
+whole gradient: one record more in a sample could then move what all others contribute, and no clip bounds that. So the
+record with the number i of its agent stands in row i mod B of blocks of exactly B rows, B a public number. What it
+contributes is a function of the record and of i, whoever else is drawn. Rows that nobody takes hold another record, and
+count for nothing.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ mechanism that draws x itself, such as an exponential one, and must not be relea
 `bounds`. Every value is a fixed function of the records and of public arguments: solves start at the public centre of
 the ball of minimisers, or along a public path, never where the records led before.
 
-What solves over pooled records cost one record: public numbers, from constants and counts alone.
+`PooledBounds` states these prices: public numbers, from constants and counts alone.
 
-Certified solutions along a public path of upper variables: few passes over the records for each.
+`solutions_along` solves along a public path of upper variables, with few passes over the records for each:
 
     start     the polynomial through the last solutions, taken further along the path
     steps     the chord method: Newton's corrections with the records' Hessian of an earlier point of the path

@@ -13,17 +13,16 @@ shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.mec
 
 At scale 0 the best leaves: no noise.
 
-The grid walk as it can be run: an exponential mechanism after so many steps of a chain, of unknown distance.
-
-Cells of side γ on a cube, F = e^{−Φ̂/scale}: stay with probability ½, else go to a neighbour along ±e_i (1/(4p) each)
-with probability min(1, F'/F); then a uniform θ of the cell, accepted with F(θ)/(e^{αγ/2 + 2ζ} F(centre)), or all
-restarts. α is the Lipschitz constant of Φ/scale in the infinity norm, ζ the error of the exponent: e would do for
-αγ/2 + 2ζ ≤ 1, as printed; with what it is the last step is a probability in any case.
+`GridWalkSelection` runs a chain towards that law for so many steps, of unknown distance from it. Cells of side γ on a
+cube, F = e^{−Φ̂/scale}: stay with probability ½, else go to a neighbour along ±e_i (1/(4p) each) with probability
+min(1, F'/F); then a uniform θ of the cell, accepted with F(θ)/(e^{αγ/2 + 2ζ} F(centre)), or all restarts. α is the
+Lipschitz constant of Φ/scale in the infinity norm, ζ the error of the exponent: e would do for αγ/2 + 2ζ ≤ 1, as
+printed; with what it is the last step is a probability in any case.
 
 How close the chain is to its law after a number of steps is proven only for numbers that nobody can afford
 (`papers.grid_walk_chains.certified_steps`), so this release is listed as uncertified, at ε = ∞.
 
-A regularised exponential mechanism over x as a release: a Gaussian pair.
+`RegularisedSelection` draws from a regularised law, which is priced as a Gaussian pair:
 
     density ∝ e^{−k·(Φ(x) + (μ_r/2)|x − x₀|²)} on a public box,     k = (μ_r + κ)/scale²
 

@@ -11,11 +11,8 @@ known to hold the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is t
 dp_gd comes as near to the minimiser as its noise allows in κ log n steps, κ = b/μ: the bias (1 − 1/κ)^K of K steps
 falls faster than the noise, whose variance per coordinate stays below s²/(bμ), s its deviation in every step.
 
-The two functions of y that a penalty method minimises at every x.
-
-Localised private descent (Kornowski, Algorithms 2 and 4): projected descent in balls that shrink by stages.
-
-Stage m = 0 … M − 1, T steps each, from the centre ȳ_m of a ball of radius R_m, μ the modulus of the objective h:
+Localised private descent (Kornowski, Algorithms 2 and 4) is projected descent in balls that shrink by stages. Stage m =
+0 … M − 1, T steps each, from the centre ȳ_m of a ball of radius R_m, μ the modulus of the objective h:
 
     y_{t+1} = P_{B(ȳ_m, R_m)}(y_t − (∇h(y_t) + noise)/(μ(t + 1))),     ȳ_{m+1} = (1/T) Σ_{t<T} y_t
 

@@ -1,12 +1,8 @@
-"""What the minimax programs share: their questions, what to read from the replies, and what they must know first.
+"""What minimax programs share: their questions, what is read from the replies, and estimates that differences carry on.
 
-What the SPIDER programs share: how far a change may go, and steps of bounded length.
-
-Estimates that are renewed at anchors and carried on by differences: their schedule, their clip, their prices.
-
-Every `period` rounds a mean is released afresh, an anchor; in the rounds between, the change of the same records' mean
-since the last evaluated point is released and added. Which rounds are anchors is decided before the run: events that
-depend on what was released cost more than the most expensive of the fixed schedules.
+Every `period` rounds such an estimate is released afresh, at an anchor; in the rounds between, the change of the same
+records' mean since the last evaluated point is released and added. Which rounds are anchors is decided before the run:
+events that depend on what was released cost more than the most expensive of the fixed schedules.
 """
 
 from __future__ import annotations
