@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -354,6 +354,12 @@ def feature_norms(features: Array) -> tuple[Array, Array]:
         l2 = row_norms(features / scale[:, None], "l2") * scale
         l1 = row_norms(features, "l1")
         return np.where(l1 > LARGEST_NORM, np.inf, l1), np.where(l2 > LARGEST_NORM, np.inf, l2)
+
+
+def norms_of(records: Any, clip: Clip) -> Array:
+    """(…, n) norms of features, l1 or l2 as the clip is; `prepare` has put both beside the records."""
+    norms: Array = records.l1 if clip.norm == "l1" else records.l2
+    return norms
 
 
 class Bounds(NamedTuple):

@@ -21,7 +21,7 @@ from decentral_dp.files.tables import Count, Key
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import softmax
-from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, check_ridge, ridge_terms, ridge_value
+from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, Ridged, check_ridge
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import StackedProblem, Terms, matrices_read
 
@@ -44,7 +44,7 @@ class CleaningRecords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HyperCleaning(StackedProblem):
+class HyperCleaning(Ridged, StackedProblem):
     """Lower level: cross-entropy on train records, weighed group by group; upper level: on clean validation records.
 
         l(x, y; a, b) = σ(x_g) CE(y; a, b),     h(y; a, b) = CE(y; a, b),     R(y) = ½ ridge ‖y‖²
@@ -165,7 +165,7 @@ class HyperCleaning(StackedProblem):
             return self.model.stacked_terms(x, y, z, _plain(records), clip, wanted)
         c, d, g, n = len(self.model.classes), self.model.width, len(y), max(records.label.shape[1], 1)
         both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
-        norms, member = softmax.norms_of(_plain(records), clip), np.arange(g)[:, None]
+        norms, member = linear.norms_of(records, clip), np.arange(g)[:, None]
         grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
         weight, slope = weights_of(x)
         with np.errstate(all="ignore"):
@@ -204,7 +204,7 @@ class HyperCleaning(StackedProblem):
 
         As of `Problem.matrices`.
         """
-        names, norms = matrices_read(wanted, READS_RECORDS), softmax.norms_of(_plain(train), clip)
+        names, norms = matrices_read(wanted, READS_RECORDS), linear.norms_of(train, clip)
         rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
 
         def curvature(part: slice) -> Array:
@@ -226,8 +226,6 @@ class HyperCleaning(StackedProblem):
                         total[g] += residual[:, group == g] @ unit[group == g]
             out["lower_jacobian"] = total[:-1].reshape(self.p, self.q) / len(train.label)
         return out
-
-    regulariser, regulariser_value = ridge_terms, ridge_value
 
     def losses(self, x: Array, y: Array, records: CleaningRecords, weights: Array) -> tuple[Array, Array]:
         lower, upper = np.zeros(len(y)), np.zeros(len(y))

@@ -150,7 +150,7 @@ class LogisticHyperparameter(LinearClassifier):
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
-        norms = records.l1 if clip.norm == "l1" else records.l2
+        norms = linear.norms_of(records, clip)
         if "upper_grad_y" in wanted:
             return Terms(upper_grad_y=linear.clipped_means(_slopes, (y,), records.signed, norms, (clip.z,))[0])
         if "lower_hvp" not in wanted:
@@ -163,10 +163,9 @@ class LogisticHyperparameter(LinearClassifier):
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖². As of `Problem.matrices`."""
-        norms = train.l1 if clip.norm == "l1" else train.l2
         return linear.curved_sums(
             train.signed,
-            norms,
+            linear.norms_of(train, clip),
             lambda part: _curvature(train.signed[part] @ y),
             matrix,
             clip,

@@ -84,9 +84,8 @@ class MeanEstimation(MeanProblem):
 
     F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. What a train record adds to the gradient is −a,
     clipped once and for all and the same at every state: gossip on the lower level is a linear system, and what its
-    messages say of a record can be computed exactly (`privacy.network_accounting`). R touches no record, so neither
-    does anything
-    of x, nor any second derivative.
+    messages say of a record can be computed exactly (`privacy.accounting.network`). R touches no record, so neither
+    does anything of x, nor any second derivative.
 
     n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.
     """
@@ -105,7 +104,7 @@ class MeanEstimation(MeanProblem):
             if "lower_grad_y" in wanted:
                 total = np.zeros(self.q)
                 for part in linear.blocks(*train.features.shape):
-                    norms = (train.l1 if clip.norm == "l1" else train.l2)[part]
+                    norms = linear.norms_of(train, clip)[part]
                     total += linear.clip_coefficients(-np.ones(norms.size), norms, clip.y).dot(train.features[part])
                 grad = total / len(train.features)
             if "upper_grad_y" in wanted:
@@ -187,7 +186,7 @@ class MeanLowerBound(MeanProblem):
         total = np.zeros(self.q)
         with np.errstate(all="ignore"):
             for part in linear.blocks(*validation.features.shape):
-                norms = (validation.l1 if clip.norm == "l1" else validation.l2)[part]
+                norms = linear.norms_of(validation, clip)[part]
                 factors = linear.clip_coefficients(np.full(norms.size, -self.slope), norms, clip.z)
                 total += factors.dot(validation.features[part])
         return Terms(upper_grad_y=total / len(validation.features))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Key
@@ -28,10 +28,10 @@ from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.convolution import Convolutional, Dense, Image, Network
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
-from decentral_dp.problems.bilevel.penalties import Ridge, ridge_terms, ridge_value
+from decentral_dp.problems.bilevel.penalties import Ridge, Ridged, check_ridge
 from decentral_dp.problems.bilevel.softmax import class_curvature, class_shares
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, matrices_read
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Terms, matrices_read
 from decentral_dp.problems.records import select_split, take
 
 USUAL_WAYS = 5
@@ -193,7 +193,7 @@ class Heads(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MetaLearning:
+class MetaLearning(Ridged, Problem):
     """x: all layers of a network but the last; y: the last layers (weights and bias) of T tasks of w classes each.
 
         lower level   y*(x) = argmin_y  mean over train records of l(x, y; a, b) + (ridge/2)‖y‖²
@@ -229,8 +229,7 @@ class MetaLearning:
 
     def __post_init__(self) -> None:
         linear.check_n_features(self.n_features)
-        if not 0.0 < self.ridge < np.inf:
-            raise InputError(f"problem.ridge: got {self.ridge}; meta_learning wants a finite number above 0.")
+        check_ridge(self.ridge)
 
     @classmethod
     def from_dataset(
@@ -397,8 +396,6 @@ class MetaLearning:
             columns[:, :, column] = self.network.rows(x, tape, cotangents)
         return clipped_sum(columns.reshape(len(phi), -1), clip.x, clip.norm).reshape(self.p, self.q)
 
-    regulariser, regulariser_value = ridge_terms, ridge_value
-
     def losses(self, x: Array, y: Array, records: MetaRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
         with np.errstate(all="ignore"):
@@ -429,9 +426,7 @@ class MetaLearning:
         phi, _ = self.network.forward(x, records.features[part], keep=False)
         return y.reshape(-1, phi.shape[1] + 1) @ linear.with_intercept(phi).T, records.label[part]
 
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """None: the derivatives of a deep network have no useful Lipschitz constant."""
-        return None
+    # No constants: the derivatives of a deep network have no useful Lipschitz constant.
 
 
 def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:

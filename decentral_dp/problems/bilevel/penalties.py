@@ -153,24 +153,10 @@ class Ridged(Protocol):
     @property
     def ridge(self) -> float: ...
 
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
 
-def ridge_terms(problem: Ridged, x: Array, y: Array, z: Array) -> Regulariser:
-    """Evaluate the derivatives of ½ ridge ‖y‖², as `regulariser` gives them.
-
-    Args:
-        problem: with the ridge.
-        x: (b, p).
-        y: (b, q).
-        z: (b, q).
-
-    Returns:
-        ridge·y, ridge·z and zeros.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return Regulariser(problem.ridge * y, problem.ridge * z, np.zeros_like(x))
-
-
-def ridge_value(problem: Ridged, x: Array, y: Array) -> Array:
-    """`regulariser_value`: (b,) ½ ridge ‖y‖² per row."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(0.5 * problem.ridge * np.square(y).sum(axis=1))
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))

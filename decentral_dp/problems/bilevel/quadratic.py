@@ -10,17 +10,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.errors import InputError
-from decentral_dp.models.linear_terms import (
-    blocks,
-    check_n_features,
-    checked_features,
-    clipped_means,
-    curved_sums,
-    feature_norms,
-    forward,
-    named_rows,
-    with_intercept,
-)
+from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Pull, Ridge, check_ridge
 from decentral_dp.problems.entry import Entry
@@ -52,8 +42,8 @@ class Quadratic(Penalised, StackedProblem):
     neither does anything of x: its channel is free.
 
     n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
-    pulled like the others; chosen → the regulariser in the place of the pull. p = q = n_features (+ 1). Labels are
-    numbers.
+    pulled like the others; penalty_override → the regulariser in the place of the pull. p = q = n_features (+ 1).
+    Labels are numbers.
     """
 
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
@@ -65,7 +55,7 @@ class Quadratic(Penalised, StackedProblem):
     name: str = "quadratic"
 
     def __post_init__(self) -> None:
-        check_n_features(self.n_features)
+        linear.check_n_features(self.n_features)
         check_ridge(self.ridge)
 
     @property
@@ -81,12 +71,12 @@ class Quadratic(Penalised, StackedProblem):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = checked_features(features, labels, self.n_features, self.intercept)
+        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
         target = np.array(labels, dtype=np.float64)
         if not np.isfinite(target).all():
             row = int(np.argmin(np.isfinite(target)))
             raise InputError(f"problem: record {row} has a label that is not a finite number; remove or mend it.")
-        return QuadraticRecords(rows, target, *feature_norms(rows))
+        return QuadraticRecords(rows, target, *linear.feature_norms(rows))
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: QuadraticRecords, clip: Clip, wanted: Collection[str]
@@ -94,20 +84,21 @@ class Quadratic(Penalised, StackedProblem):
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
 
         def coefficients(y: Array, z: Array, a: Array, target: Array) -> list[Array]:
-            margins, *along = forward(a, y, z) if curved else forward(a, y)
+            margins, *along = linear.forward(a, y, z) if curved else linear.forward(a, y)
             return [margins - target, *along]
 
         bounds = (clip.z if upper else clip.y, clip.z)[: 1 + curved]
-        means = clipped_means(coefficients, (y, z), records.features, _norms(records, clip), bounds, records.target)
+        norms = linear.norms_of(records, clip)
+        means = linear.clipped_means(coefficients, (y, z), records.features, norms, bounds, records.target)
         return Terms(upper_grad_y=means[0]) if upper else Terms(*means)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = aaᵀ, whose norm is ‖a‖². As of `Problem.matrices`."""
-        return curved_sums(
+        return linear.curved_sums(
             train.features,
-            _norms(train, clip),
+            linear.norms_of(train, clip),
             lambda part: np.ones((1, 1, len(train.target[part]))),
             matrix,
             clip,
@@ -117,7 +108,7 @@ class Quadratic(Penalised, StackedProblem):
     def losses(self, x: Array, y: Array, records: QuadraticRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(weights), max(self.q, len(y))):
+            for part in linear.blocks(len(weights), max(self.q, len(y))):
                 errors = y @ records.features[part].T - records.target[part]
                 mean += 0.5 * np.square(errors, out=errors) @ weights[part]
         return mean, mean.copy()
@@ -131,17 +122,13 @@ class Quadratic(Penalised, StackedProblem):
     def predict(self, y: Array, features: Array) -> Array:
         """aᵀy, (b, N)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(y @ with_intercept(features, self.intercept).T)
+            return np.asarray(y @ linear.with_intercept(features, self.intercept).T)
 
     def named_weights(self, y: Array) -> dict[str, Array]:
         """ "weight" (1, d), and "bias" (1,) where there is an intercept."""
-        return named_rows(y[None], self.intercept)
+        return linear.named_rows(y[None], self.intercept)
 
     # No constants: the gradient grows with the label, and no bound on labels is declared.
-
-
-def _norms(records: QuadraticRecords, clip: Clip) -> Array:
-    return records.l1 if clip.norm == "l1" else records.l2
 
 
 ENTRY = Entry(

@@ -89,7 +89,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         sloped = upper or "lower_grad_y" in wanted
         along = np.concatenate([y, z], axis=1) if curved else y
         along = along.reshape(g, -1, self.width)
-        norms, grad, hvp = norms_of(records, clip), np.zeros((g, c, self.width)), np.zeros((g, c, self.width))
+        norms, grad, hvp = linear.norms_of(records, clip), np.zeros((g, c, self.width)), np.zeros((g, c, self.width))
         with np.errstate(all="ignore"):
             for agents, part in linear.tiles(*records.features.shape):
                 a, size = records.features[agents, part], norms[agents, part]
@@ -116,7 +116,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         weights = y.reshape(len(self.classes), self.width)
         return linear.curved_sums(
             train.features,
-            norms_of(train, clip),
+            linear.norms_of(train, clip),
             lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
             matrix,
             clip,
@@ -159,11 +159,6 @@ class SoftmaxHyperparameter(LinearClassifier):
         """(b, c, n) scores of n records under each row of y, by one product."""
         stacked = y.reshape(-1, self.width) @ features.T
         return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
-
-
-def norms_of(records: SoftmaxRecords, clip: Clip) -> Array:
-    """(n,) norms of the records' features, l1 or l2 as the clip is."""
-    return records.l1 if clip.norm == "l1" else records.l2
 
 
 def class_shares(scores: Array) -> Array:
