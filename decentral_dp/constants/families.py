@@ -51,7 +51,6 @@ class Family(Protocol):
     """A problem with constants that hold for all its records, and what scores need besides.
 
     Example:
-        >>> from decentral_dp.constants.families import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(2), radius=1.0)
         >>> family.centre(np.ones(2)).tolist()

@@ -128,8 +128,9 @@ class Entry(NamedTuple):
     @property
     def description(self) -> str:
         """The docstring that tells its mathematics: of a bilevel problem that of its class, else of its module."""
-        home = sys.modules[self.make.__module__] if self.solves == "minimax" else _owner(self.make)
-        return inspect.getdoc(home) or ""
+        # A classmethod's own docstring is of its arguments.
+        of_class = getattr(self.make, "__self__", self.make)
+        return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
     def build(self, options: Mapping[str, Any], facts: Facts) -> Any:
         """Make the problem of these data. Raises InputError for data or options that it cannot have."""
@@ -145,8 +146,3 @@ class Entry(NamedTuple):
         parameters = set(inspect.signature(self.make).parameters) - set(self.options)
         taken = {name: known[name] for name in parameters if name in known}
         return self.make(**{**taken, **self.defaults, **options})
-
-
-def _owner(make: Callable[..., Any]) -> Any:
-    """The class of a classmethod; a class or a function itself."""
-    return getattr(make, "__self__", make)

@@ -1,6 +1,6 @@
-"""Choosing and joining prepared records: NamedTuples of arrays whose first axis is the records.
+"""Prepared records, NamedTuples of arrays whose first axis is the records: parts of them, those of many agents, joins.
 
-The second derivatives of a regulariser as matrices, from its products with directions.
+Beside them the second derivatives of a regulariser as matrices, from its products with directions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ByAgent(Sequence[Any]):
 
     Args:
         records: a NamedTuple of arrays (n, …), agent by agent.
-        offsets: (m + 1,) agent k has the records ends[k] up to, but without, ends[k + 1].
+        offsets: (m + 1,) agent k has the records offsets[k] up to, but without, offsets[k + 1].
     """
 
     records: Any

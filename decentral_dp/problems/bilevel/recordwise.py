@@ -119,18 +119,18 @@ class RecordwiseProblem:
         if hasattr(self.author, "regulariser"):
             with np.errstate(all="ignore"):
                 for row in range(len(y)):
-                    given = [np.asarray(part) for part in self.author.regulariser(x[row], y[row], z[row])]
-                    self._check_shapes(given, [whole.shape[1:] for whole in out])
-                    for whole, part in zip(out, given, strict=True):
+                    parts = [np.asarray(part) for part in self.author.regulariser(x[row], y[row], z[row])]
+                    self._check_shapes(parts, [whole.shape[1:] for whole in out])
+                    for whole, part in zip(out, parts, strict=True):
                         whole[row] = part
         return out
 
-    def _check_shapes(self, given: Sequence[Array], wanted: Sequence[tuple[int, ...]]) -> None:
+    def _check_shapes(self, parts: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> None:
         # A number would be spread over all coordinates: only of one coordinate, or of 0, is that what it says.
-        fits = [g.shape == w or (g.shape == () and (g == 0 or w == (1,))) for g, w in zip(given, wanted, strict=False)]
-        if len(given) != len(wanted) or not all(fits):
-            place, shapes = place_in_class(type(self.author), "regulariser"), [part.shape for part in given]
-            raise UserCodeError(f"{self.name}: regulariser gives shapes {shapes}{place}; wanted {wanted}. Mend it.")
+        fits = [v.shape == s or (v.shape == () and (v == 0 or s == (1,))) for v, s in zip(parts, shapes, strict=False)]
+        if len(parts) != len(shapes) or not all(fits):
+            place, got = place_in_class(type(self.author), "regulariser"), [part.shape for part in parts]
+            raise UserCodeError(f"{self.name}: regulariser gives shapes {got}{place}; wanted {shapes}. Mend it.")
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         if not hasattr(self.author, "regulariser"):

@@ -206,35 +206,35 @@ class Composite(Minimax):
         sums: list[list[Any]] = [[] for _ in queries]
         waiting, most = 0, self._most_records
         for records, drawn in parts:
-            left = None if drawn is None else ~drawn
+            excluded = None if drawn is None else ~drawn
             for start, chunk in self._chunks(records):
                 n = len(chunk.labels)
                 if waiting + n > most:
                     self._join(totals, sums)
                     waiting = 0
                 waiting += n
-                evaluations = _Evaluations(self, chunk, None if left is None else left[start : start + n])
+                evaluations = _Evaluations(self, chunk, None if excluded is None else excluded[start : start + n])
                 for total, query, rows in zip(totals, queries, sums, strict=True):
                     self._add(total, query, evaluations, rows)
         self._join(totals, sums)
         return totals
 
-    def _join(self, totals: Sequence[Array], kept: Sequence[list[Any]]) -> None:
-        """Add what was kept for one product to the totals, and forget it."""
-        for total, rows in zip(totals, kept, strict=True):
-            if rows and isinstance(self.model, Gathering):
-                total[: self.model.p] += self.model.sum_parts(rows)
-                rows.clear()
+    def _join(self, totals: Sequence[Array], parts: Sequence[list[Any]]) -> None:
+        """Add to each total its parts by one product, and forget them."""
+        for total, of_query in zip(totals, parts, strict=True):
+            if of_query and isinstance(self.model, Gathering):
+                total[: self.model.p] += self.model.sum_parts(of_query)
+                of_query.clear()
 
-    def _add(self, total: Array, query: ClippedQuery, seen: _Evaluations, kept: list[Any]) -> None:
-        """Add what these records contribute to the total, or keep it until there are more to be added at once."""
+    def _add(self, total: Array, query: ClippedQuery, seen: _Evaluations, parts: list[Any]) -> None:
+        """Add what these records contribute to the total, or append it to the parts that `_join` adds at once."""
         now = seen.evaluate(query.x, query.y)
         before = None if query.earlier_point is None else seen.evaluate(*query.earlier_point)
         if query.term in _BY_MODEL:
             here, there = now.slope, None if before is None else before.slope
             extra = _extra_rows(query.term, now)
             extra = extra if before is None else extra - _extra_rows(query.term, before)
-            factors = self._by_model(total[: self.model.p], here, there, extra, query.bound, kept)
+            factors = self._by_model(total[: self.model.p], here, there, extra, query.bound, parts)
             total[self.model.p :] += _weighted_sum(factors, extra)
             return
         rows = seen.rows(query.term, now)
@@ -245,12 +245,12 @@ class Composite(Minimax):
         total += _weighted_sum(clip_factors(row_norms(rows, "l2"), query.bound), rows)
 
     def _by_model(
-        self, total: Array, here: Slope, there: Slope | None, extra: Array, bound: float, kept: list[Any]
+        self, total: Array, here: Slope, there: Slope | None, extra: Array, bound: float, parts: list[Any]
     ) -> Array:
         """As `_add`, of the gradient by the model's weights; and the factors of the records."""
         if isinstance(self.model, Gathering):
             rows, factors = self.model.clipped_parts(here, extra, bound, there)
-            kept.append(rows)
+            parts.append(rows)
         else:
             found, factors = self.model.clipped_sum(here, extra, bound, there)
             total += found
@@ -318,13 +318,13 @@ class _Evaluation(NamedTuple):
 class _Evaluations:
     """Evaluations of one part of the records: several queries ask at the same point.
 
-    left: which of the records do not count. Their derivatives are no numbers, which every clip cuts to zero.
+    excluded: which of the records do not count. Their derivatives are no numbers, which every clip cuts to zero.
     """
 
-    def __init__(self, problem: Composite, records: Labelled, left: NDArray[np.bool_] | None) -> None:
+    def __init__(self, problem: Composite, records: Labelled, excluded: NDArray[np.bool_] | None) -> None:
         self._problem = problem
         self._records = records
-        self._left = left
+        self._excluded = excluded
         self._tapes: list[tuple[Array, Array, Any]] = []
         self._all: list[_Evaluation] = []
 
@@ -348,7 +348,7 @@ class _Evaluations:
         return self._mask_rows(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
 
     def _mask_rows(self, rows: Array) -> Array:
-        return rows if self._left is None else np.where(self._left[:, None], np.nan, rows)
+        return rows if self._excluded is None else np.where(self._excluded[:, None], np.nan, rows)
 
     def _forward(self, weights: Array) -> tuple[Array, Any]:
         for known, outputs, tape in self._tapes:

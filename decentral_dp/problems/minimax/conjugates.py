@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -90,7 +89,7 @@ def _kl_cvar(level: float) -> Divergence:
     def weight(s: Array) -> Array:
         return np.minimum(_exp(np.minimum(s, last)), most)
 
-    return Divergence(conjugate, weight, partial(_bounded_reach, most, math.log))
+    return Divergence(conjugate, weight, lambda t: math.inf if t >= most else math.log(t))
 
 
 def _cvar(level: float) -> Divergence:
@@ -98,7 +97,7 @@ def _cvar(level: float) -> Divergence:
     return Divergence(
         lambda s: most * np.maximum(s, 0.0),
         lambda s: np.where(np.isnan(s), np.nan, np.where(s > 0.0, most, 0.0)),
-        partial(_bounded_reach, most, lambda t: 0.0),
+        lambda t: math.inf if t >= most else 0.0,
     )
 
 
@@ -123,10 +122,6 @@ def _cressie_read(k: float) -> Divergence:
         return float(_expm1(np.array((k - 1.0) * math.log(t)))) / (k - 1.0)
 
     return Divergence(conjugate, weight, reach)
-
-
-def _bounded_reach(most: float, below: Callable[[float], float], t: float) -> float:
-    return math.inf if t >= most else below(t)
 
 
 def _exp(s: Array) -> Array:

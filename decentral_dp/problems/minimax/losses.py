@@ -449,8 +449,8 @@ def _try_methods(objective: RecordwiseObjective) -> None:
             raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
 
 
-def _number_list(found: Array) -> str:
-    return f"[{', '.join(f'{v:g}' for v in found[:4])}{', …' if found.size > 4 else ''}]"
+def _number_list(values: Array) -> str:
+    return f"[{', '.join(f'{v:g}' for v in values[:4])}{', …' if values.size > 4 else ''}]"
 
 
 def _call_author(author: Any, name: str, method: str, size: int, *given: Array) -> Array:

@@ -31,7 +31,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -458,11 +458,10 @@ def regression(
     return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)
 
 
-def _loss(kind: str, known: Mapping[str, Any]) -> Loss:
-    if kind not in known:
-        raise InputError(f"problem.loss: got {kind!r}, but {nearest(kind, known)}.")
-    chosen: Loss = known[kind]
-    return chosen
+def _loss(kind: str, losses: Mapping[str, Loss]) -> Loss:
+    if kind not in losses:
+        raise InputError(f"problem.loss: got {kind!r}, but {nearest(kind, losses)}.")
+    return losses[kind]
 
 
 def _learner(facts: Facts, table: ModelTable | None, outputs: int) -> Learner:
