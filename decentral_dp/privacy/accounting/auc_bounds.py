@@ -1,15 +1,13 @@
-"""Membership inference under a privacy guarantee: ceilings on the AUC, each in its own game.
+"""Membership inference under a privacy guarantee: a ceiling on the AUC.
 
 M trains on n records D and publishes θ; a score S(θ, z) guesses whether z was in D. With f = 1[S > S'] + ½·1[S = S'],
 the AUC is the expectation of f over everything: records, the trainer's randomness, and ties by a coin. (ε, δ) bounds
-such an expectation of any f in [0, 1] on neighbours D ~ D':  E f(M(D)) ≤ e^ε E f(M(D')) + δ.
-
-    game                                                         neighbours               function
-    a member with a record left out, within one run              one record replaced      `within_run`
+such an expectation of any f in [0, 1] on neighbours D ~ D':  E f(M(D)) ≤ e^ε E f(M(D')) + δ. `within_run` is the
+ceiling of one game: a member is told from a record left out, within one run, where neighbours differ in one record.
 
 An AUC of one run on finitely many records scatters around its expectation, by its noise and by its split: what is held
-against a ceiling is a mean over runs. A ceiling says nothing about a game that is not its own: numbers that one of them
-forbids are possible in another. Proof 31 has the ceilings of more games.
+against a ceiling is a mean over runs. A ceiling says nothing about another game: numbers that it forbids are possible
+there. Proof 31 has the ceilings of more games.
 """
 
 from __future__ import annotations
