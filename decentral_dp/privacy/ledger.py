@@ -276,13 +276,9 @@ class Ledger:
             pq.write_table(arrow_table({}, 0), path)
             return
         # As where frames are put together: what has one value throughout stays a category, the rest are strings.
-        splits = {split for c in self.channels for split in (*c.sensitivity, *["none"] * (not c.sensitivity))}
-        named: tuple[set[str], ...] = (
-            {c.channel for c in self.channels},
-            {c.mechanism.name for c in self.channels},
-            {*splits},
-        )
-        categories = [name for name, values in zip(_NAMES, named, strict=True) if len(values) == 1]
+        splits = {split for c in self.channels for split in (c.sensitivity or ("none",))}
+        values = ({c.channel for c in self.channels}, {c.mechanism.name for c in self.channels}, splits)
+        categories = [name for name, different in zip(_NAMES, values, strict=True) if len(different) == 1]
         tables = (arrow_table(part, part["agent"].size, categories) for part in self._parts(rows, names))
         first = next(tables)
         # Rounds count up and agents repeat: differences and planes of bytes take a fifth of the room.
@@ -418,7 +414,7 @@ def _columns(
             columns[name] = c.shared.get(name, otherwise)[releases][:, group].T.reshape(-1)
     sent = np.isfinite(columns["scale"])
     # What an agent does not send is no release.
-    return columns if sent.all() else {n: v if isinstance(v, str) else v[sent] for n, v in columns.items()}
+    return columns if sent.all() else {name: v if isinstance(v, str) else v[sent] for name, v in columns.items()}
 
 
 REASON = "released before an interruption, and once more after it with other noise"
@@ -462,25 +458,22 @@ def charge_in_flight(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) ->
     if not windows:
         return ledger
     per_round = ledger.releases_per_round
-    channels = [_unamplify(c, np.any([_within_cap(c, w, per_round) for w in windows], axis=0)) for c in ledger.channels]
+    channels = [_unamplify(c, np.any([_in_window(c, w, per_round) for w in windows], axis=0)) for c in ledger.channels]
     for number, window in enumerate(windows, 1):
         for c in plan.charged_channels:
-            lost = _select_releases(c, _within_cap(c, window, per_round))
-            if lost.rounds.size:
+            inside = np.flatnonzero(_in_window(c, window, per_round))
+            if inside.size:
+                lost = _unamplify(c.rows(inside), np.ones(inside.size, dtype=np.bool_))
                 name = f"{c.channel} again" if number == 1 else f"{c.channel} again {number}"
                 channels.append(replace(lost, channel=name, reason=c.reason or REASON))
     return replace(ledger, channels=tuple(channels))
 
 
-def _within_cap(c: ChannelLedger, window: Window, per_round: int) -> NDArray[np.bool_]:
+def _in_window(c: ChannelLedger, window: Window, per_round: int) -> NDArray[np.bool_]:
+    """(R,) which releases were in flight."""
     return np.asarray((c.rounds >= window.first_round * per_round) & (c.rounds <= window.last_round * per_round))
 
 
 def _unamplify(c: ChannelLedger, inside: NDArray[np.bool_]) -> ChannelLedger:
-    rate = {split: np.where(inside[:, None], 1.0, r) for split, r in c.rate.items()}
-    return replace(c, rate=rate)
-
-
-def _select_releases(c: ChannelLedger, keep: NDArray[np.bool_]) -> ChannelLedger:
-    kept = c._map_columns(lambda part: part[keep], rounds=c.rounds[keep])
-    return replace(kept, rate={split: np.ones_like(r) for split, r in kept.rate.items()})
+    """The same channel, whose releases (R,) inside a window are charged as if every record were drawn."""
+    return replace(c, rate={split: np.where(inside[:, None], 1.0, r) for split, r in c.rate.items()})

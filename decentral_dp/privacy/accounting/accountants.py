@@ -120,21 +120,20 @@ def price(ledger: Ledger, delta: float) -> Budget:
     nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
     known: dict[tuple[int, ...], _SplitCost] = {}
 
-    def settle(split: Split, channel: str | None) -> _SplitCost:
+    def settle(split: Split, channel: str | None = None) -> _SplitCost:
         # What is charged alike is one object, and is settled once.
         lines = tuple(id(line) for line in charged.lines[split] if channel in (None, line.channel))
         if lines not in known:
             known[lines] = _cost_of_split(charged, split, channel, delta, notes)
         return known[lines]
 
-    settled = {split: settle(split, None) for split in charged.kinds}
+    settled = {split: settle(split) for split in charged.kinds}
     records = {split: s.cost for split, s in settled.items()}
-
-    def cost_of(split: Split, channel: str) -> Cost:
-        charged_alone = any(line.channel == channel for line in charged.lines[split])
-        return settle(split, channel).cost if charged_alone else nothing
-
-    channels = {name: _largest([nothing, *(cost_of(split, name) for split in charged.kinds)]) for name in charged.names}
+    alone: dict[str, list[Cost]] = {name: [nothing] for name in charged.names}
+    for split in charged.kinds:
+        for line in charged.lines[split]:
+            alone[line.channel].append(settle(split, line.channel).cost)
+    channels = {name: _largest(costs) for name, costs in alone.items()}
     whole = _largest([nothing, *records.values()])
     return Budget(
         delta,
@@ -259,19 +258,17 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_zcdp_rho(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
-    if not any(s.poisson.size or s.sampled_gaussian.size for s in segments):
+    sampled = any(s.poisson.size or s.sampled_gaussian.size for s in segments)
+    if not sampled:
         # Pure releases by their sum, beside the Gaussian ones exactly.
         plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments]) if mu[-1] > 0.0 else pure
         best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
     # Before amplification a sampled release may look far dearer than it is.
-    drawn = any(s.poisson.size or s.sampled_gaussian.size for s in segments)
-    if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0:
+    too_dear = not sampled and best[-1] > LARGEST_NUMERICAL_EPSILON
+    if delta < SMALLEST_NUMERICAL_DELTA or not best[-1] > 0.0 or too_dear:
         return np.asarray(best)
-    if not drawn and best[-1] > LARGEST_NUMERICAL_EPSILON:
-        return np.asarray(best)
-    return np.asarray(
-        np.minimum(best, loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON))
-    )
+    numerical = loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON)
+    return np.asarray(np.minimum(best, numerical))
 
 
 def _total_loss(releases: Releases) -> float:

@@ -91,7 +91,6 @@ def charges(ledger: Ledger) -> Charges:
         InputError: a line that no rule covers.
 
     Example:
-        >>> from decentral_dp.privacy.accounting.charges import accounts
         >>> from decentral_dp.privacy.ledger import ChannelLedger
         >>> ones = np.ones((4, 1))
         >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(3, dtype=np.int64),

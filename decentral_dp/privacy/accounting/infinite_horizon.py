@@ -182,7 +182,7 @@ def _binomial(power: float, least: float) -> Array:
     """Coefficients of an upper bound on (1 + 1/u)^power for u ≥ least, in powers of 1/u."""
     if 0.0 <= power <= 1.0:
         return np.array([1.0, power])
-    if power < 0.0 or power <= 2.0:
+    if power <= 2.0:
         return np.array([1.0, power, 0.5 * power * (power - 1.0)])
     return np.array([(1.0 + 1.0 / least) ** power])
 
