@@ -95,8 +95,7 @@ def row_norms(rows: Array, norm: Norm) -> Array:
     if norm == "l1":
         return np.asarray(np.abs(rows).sum(axis=1))
     with np.errstate(over="ignore"):
-        plain = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return np.asarray(plain)
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:

@@ -33,7 +33,6 @@ one that was built with.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -133,7 +132,7 @@ def tag(name: str) -> int:
 
 
 def _digest(*parts: bytes, key: bytes = b"") -> bytes:
-    h = hashlib.blake2b(digest_size=32, key=key)
+    h = blake2b(digest_size=32, key=key)
     for part in parts:
         # Length prefixes keep different splittings of the same bytes apart.
         h.update(len(part).to_bytes(8, "little"))
@@ -307,10 +306,10 @@ def _channel_key(key: bytes, tag: int) -> bytes:
     return blake2b(b"channel" + tag.to_bytes(8, "little"), key=key, digest_size=32).digest()
 
 
-def _generator_over(capsule: Any, *kept: Any) -> np.random.Generator:
-    # numpy asks a bit generator for these two, and no more.
-    given: Any = SimpleNamespace(capsule=capsule, lock=RLock(), kept=kept)
-    return np.random.Generator(given)
+def _generator_over(capsule: Any, *referenced: Any) -> np.random.Generator:
+    # numpy asks a bit generator for its capsule and its lock, and no more.
+    bit_generator: Any = SimpleNamespace(capsule=capsule, lock=RLock(), referenced=referenced)
+    return np.random.Generator(bit_generator)
 
 
 def _numbers(key: bytes, index: int) -> Iterator[int]:
@@ -358,11 +357,6 @@ def _bits_over(numbers: Iterator[int]) -> tuple[Any, Any]:
     return _new_capsule(ctypes.addressof(bits), _NAME, None), (bits, calls)
 
 
-try:
-    from decentral_dp.privacy import _variates
-except ImportError:
-    _variates = None  # type: ignore[assignment]  # it is optional
-
 # U(0, 1) on multiples of 2⁻⁵³; Exp(1); N(0, 1).
 Law = Literal["uniform", "exponential", "normal"]
 # Law → its number in the compiled module.
@@ -404,31 +398,31 @@ class Draws:
         of = self._of
         return range(*of.indices(len(self._streams))) if isinstance(of, slice) else of.tolist()
 
-    def fill(self, *asked: tuple[Law, Array]) -> None:
+    def fill(self, *arrays: tuple[Law, Array]) -> None:
         """Fill arrays with standard variates, each agent's rows in the order of the arrays.
 
         Args:
-            asked: laws and arrays, (b, …) for b agents, overwritten; all but the first axis of an array of more than
+            arrays: each with its law, (b, …) for b agents, overwritten; all but the first axis of an array of more than
                 two axes are contiguous.
         """
         module = _compiled
         if module is None:
-            self._fill_by_numpy(asked)
+            self._fill_by_numpy(arrays)
             return
         # All in one call, up to so many arrays.
-        if len(asked) > 16:
-            self.fill(*asked[:16])
-            self.fill(*asked[16:])
+        if len(arrays) > 16:
+            self.fill(*arrays[:16])
+            self.fill(*arrays[16:])
             return
         filled: list[Any] = []
-        for law, array in asked:
+        for law, array in arrays:
             filled += (_KINDS[law], array if array.ndim == 2 else array.reshape(len(array), -1))
         if isinstance(self._keys, list):
             module.fill_secret(self._keys, self._used, self._index, *filled)
         else:
             module.fill(self._keys, self._used, self._index, self._tag, *filled)
 
-    def _fill_by_numpy(self, asked: tuple[tuple[Law, Array], ...]) -> None:
+    def _fill_by_numpy(self, arrays: tuple[tuple[Law, Array], ...]) -> None:
         if self._generators is None:
             alone = len(self._rows) == 1
             self._generators = repeat(next(self.generators())) if alone else self.generators()
@@ -436,7 +430,7 @@ class Draws:
             generator = next(self._generators, None)
             if generator is None:
                 raise ValueError("a draw of several agents was asked for in parts")
-            for law, array in asked:
+            for law, array in arrays:
                 if law == "uniform":
                     generator.random(out=array[row])
                 elif law == "exponential":
@@ -452,9 +446,9 @@ class Draws:
 def _as_numpy_draws(module: ModuleType) -> bool:
     """Whether the compiled module and the numpy at hand make the same numbers, thousands of each law."""
     streams, ours, numpys = Streams(b"", "comparison", [0, 1]), np.empty((2, 2048)), np.empty((2, 2048))
-    asked: tuple[Law, ...] = ("exponential", "uniform", "normal")
+    laws: tuple[Law, ...] = ("exponential", "uniform", "normal")
     keys = Draws(streams, 1, 0)._keys
-    for tag, law in enumerate(asked):
+    for tag, law in enumerate(laws):
         used = np.zeros((2, 1), dtype=np.uint64)
         module.fill(keys, used, 1, tag, getattr(module, law.upper()), ours)
         Draws(streams, 1, tag)._fill_by_numpy(((law, numpys),))

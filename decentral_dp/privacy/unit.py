@@ -77,10 +77,7 @@ class Unit(NamedTuple):
         return np.asarray(self.clips(pool) * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
 
     def sampled_rate(self, rate: Array) -> Array:
-        """Bound the probability that a Poisson sample holds any of k records, 1 − (1 − q)ᵏ. rate: an array of q.
-
-        Of the same shape.
-        """
+        """Bound the probability that a Poisson sample holds any of k records, 1 − (1 − q)ᵏ, for an array of q."""
         if self.records is None or self.records == 1:
             return rate
         with np.errstate(divide="ignore"):
@@ -104,7 +101,7 @@ class Unit(NamedTuple):
         """Bound the probability that a batch of fixed size holds any of the records.
 
         Args:
-            rate: shares of the pool that are drawn afresh, 1 without sampling; of any shape, which the bound has, too.
+            rate: shares of the pool that are drawn afresh, 1 without sampling, in any shape; the bound has the same.
         """
         if self.records is None or self.zeroed:
             return np.ones_like(rate)

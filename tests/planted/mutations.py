@@ -861,8 +861,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a factor charged without its last band",
         "privacy/mechanisms/time_factors.py",
-        "series[1 : 1 + kept.size] = kept\n",
-        "series[1 : max(kept.size, 1)] = kept[:-1]\n",
+        "series[1 : 1 + c.size] = c\n",
+        "series[1 : max(c.size, 1)] = c[:-1]\n",
         (f"{_IN_TIME}::test_no_record_and_no_signs_show_more_than_is_charged",),
     ),
     Mutation(
@@ -924,8 +924,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",
         "privacy/accounting/neighbour_price.py",
-        "best = min(best, _price_at(coupled, victim, moved, np.maximum(apart, 0.0)))",
-        "best = min(best, _price_at(coupled, victim, moved, apart))",
+        "best = min(best, _price_at(coupled, victim, shift, np.maximum(apart, 0.0)))",
+        "best = min(best, _price_at(coupled, victim, shift, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
     ),
     Mutation(

@@ -57,7 +57,7 @@ class Coupled(NamedTuple):
     rounding: Array
 
 
-def step_factor(kept: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
+def step_factor(weight: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
     """Bound ‖(w − ηm) I − η J‖ for a step of length η on records of clipped gradients J and a ridge m outside the clip.
 
         scalar gradients φ'(aᵀy) a:      max(|w − ηm|, |w − ηm − ηL|)
@@ -65,14 +65,14 @@ def step_factor(kept: float | Array, curvature: float, step: float, ridge: float
         else                             |u| + ηL
 
     Args:
-        kept: w, the weight of the point itself.
+        weight: w, the weight of the point itself.
         curvature: L, the largest curvature of a record's loss.
         step: η.
         ridge: m.
         scalar: whether every record's gradient is φ'(aᵀy) a with φ convex, such as those of logistic, squared, Huber.
 
     Returns:
-        The bound, with the shape of `kept`.
+        The bound, with the shape of `weight`.
 
     References:
         Proof in docs/proofs/38.
@@ -83,7 +83,7 @@ def step_factor(kept: float | Array, curvature: float, step: float, ridge: float
         >>> round(float(step_factor(1.0, 1.0, 0.5, 0.0, scalar=False)), 4)
         1.069
     """
-    left, scaled = np.asarray(kept, dtype=np.float64) - step * ridge, step * curvature
+    left, scaled = np.asarray(weight, dtype=np.float64) - step * ridge, step * curvature
     if scalar:
         bound = np.maximum(np.abs(left), np.abs(left - scaled))
     else:
@@ -92,16 +92,16 @@ def step_factor(kept: float | Array, curvature: float, step: float, ridge: float
         bound = np.where(scaled <= 2.0 * left, convex, np.abs(left) + scaled)
     # A few operations, each of which may round down.
     upwards = np.asarray(bound * (1.0 + 16.0 * _UNIT))
-    return float(upwards) if upwards.ndim == 0 and np.isscalar(kept) else upwards
+    return float(upwards) if upwards.ndim == 0 and np.isscalar(weight) else upwards
 
 
-def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], moved: Array) -> Array:
+def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], shift: Array) -> Array:
     """Compute μ of one record of one agent, for each of several.
 
     Args:
         coupled: the rounds.
         victims: agents v, no members of the observer.
-        moved: D, (T, m), how far a record moves its agent's noiseless message.
+        shift: D, (T, m), how far a record moves its agent's noiseless message.
 
     Returns:
         (len(victims),) prices that hold in float64.
@@ -120,14 +120,14 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], m
     ):
         raise ValueError("the victim is no observer, and an observer sees every message that it goes on from")
     system = _system(coupled)
-    return np.array([_least_price(coupled, system, int(victim), moved[:, victim]) for victim in victims])
+    return np.array([_least_price(coupled, system, int(victim), shift[:, victim]) for victim in victims])
 
 
-def _least_price(coupled: Coupled, system: _Solver, victim: int, moved: Array) -> float:
+def _least_price(coupled: Coupled, system: _Solver, victim: int, shift: Array) -> float:
     """The least price that was found; the price at every d that was tried is one."""
     hidden = ~coupled.observed
-    best = _price_at(coupled, victim, moved, np.zeros(hidden.shape))
-    paid = moved / np.square(coupled.noise[:, victim])
+    best = _price_at(coupled, victim, shift, np.zeros(hidden.shape))
+    paid = shift / np.square(coupled.noise[:, victim])
     right = np.zeros(hidden.shape)
     right[:, victim] = paid
     for t, factors in enumerate(coupled.factors[1:]):
@@ -136,7 +136,7 @@ def _least_price(coupled: Coupled, system: _Solver, victim: int, moved: Array) -
     fewest, patience = np.inf, 3
     for _ in range(_PIVOTS):
         apart, slope = system(free, right)
-        best = min(best, _price_at(coupled, victim, moved, np.maximum(apart, 0.0)))
+        best = min(best, _price_at(coupled, victim, shift, np.maximum(apart, 0.0)))
         largest = max(float(np.abs(apart).max(initial=0.0)), 1e-300)
         wrong = np.where(free, apart < -1e-12 * largest, hidden & (slope < -1e-12 * largest))
         count = int(wrong.sum())
@@ -159,13 +159,13 @@ def _last_nonzero(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return one
 
 
-def _price_at(coupled: Coupled, victim: int, moved: Array, apart: Array) -> float:
+def _price_at(coupled: Coupled, victim: int, shift: Array, apart: Array) -> float:
     """√ of the sum at d, every rounding upwards."""
     terms = apart.shape[1] + 8.0
     before, total = np.zeros(apart.shape[1]), 0.0
     for t, factors in enumerate(coupled.factors):
         arrives = factors @ before + coupled.rounding[t]
-        arrives[victim] += moved[t]
+        arrives[victim] += shift[t]
         # A sum of m products that are at least 0 is off by at most m + 1 roundings of itself.
         excess = np.maximum(arrives * (1.0 + 2.0 * terms * _UNIT) - apart[t], 0.0)
         # An observer's inputs are equal in both data sets, and so is what it computes.

@@ -157,15 +157,15 @@ def pairwise(
     weights = np.asarray(mixing.toarray() if hasattr(mixing, "toarray") else mixing, dtype=np.float64)
     m = len(weights)
     g, s = np.asarray(injected, dtype=np.float64), np.asarray(noise, dtype=np.float64)
-    shrink, kept = _per_agent(contraction, m), _per_agent(np.ones(len(g)) if share is None else share, m)
+    shrink, shares = _per_agent(contraction, m), _per_agent(np.ones(len(g)) if share is None else share, m)
     arrives = np.arange(len(g))[:, None] == np.zeros(m) if arrivals is None else arrivals
-    shapes = [part.shape for part in (weights, shrink, g, s, arrives, kept)]
+    shapes = [part.shape for part in (weights, shrink, g, s, arrives, shares)]
     if shapes != [(m, m)] + [(len(g), m)] * 5:
         raise InputError(
             "network: mixing, contraction, injected, noise, arrivals and share have the shapes "
             f"{', '.join(map(str, shapes))}; wanted (m, m), and (T, m) for the others."
         )
-    if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, kept)):
+    if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, shares)):
         raise InputError("network: every release needs a positive finite noise, and finite steps and clips; add them.")
     sets = observer_sets(observers, m)
     require_time(len(sets), m, len(g), duration(len(sets), m, len(g)))
@@ -174,7 +174,7 @@ def pairwise(
     for row, members in enumerate(sets):
         outside = np.setdiff1d(np.arange(m), members)
         near = (weights[list(members)][:, outside] != 0.0).any(axis=0)
-        gossip = _Gossip(mixed, kept, shrink, s, outside[near], outside[~near])
+        gossip = _Gossip(mixed, shares, shrink, s, outside[near], outside[~near])
         mu[row, outside], arrival[row, outside] = _worst_arrivals(gossip, g, arrives, outside)
         if progress is not None:
             progress(row + 1, len(sets))

@@ -152,12 +152,12 @@ def endless_remainder(
     return float(total) * (1.0 + 1e-9)
 
 
-def _movements(known: LipschitzConstants, split: Split | Literal["pair"], radial_clip: bool) -> _Moves:
+def _movements(constants: LipschitzConstants, split: Split | Literal["pair"], radial_clip: bool) -> _Moves:
     replaced = SPLITS if split == "pair" else (split,)
     factor = 2.0 if radial_clip else 1.0
     return _Moves(
-        {k: factor * np.asarray(v, dtype=np.float64) for k, v in known.data.items()},
-        {k: np.asarray(known.swap[k], dtype=np.float64) for k in replaced if k in known.swap},
+        {k: factor * np.asarray(v, dtype=np.float64) for k, v in constants.data.items()},
+        {k: np.asarray(constants.swap[k], dtype=np.float64) for k in replaced if k in constants.swap},
     )
 
 

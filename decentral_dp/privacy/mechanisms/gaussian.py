@@ -69,14 +69,11 @@ class Gaussian:
     columns_at_a_time = 2**14
 
     def scale_of(self, deviation: Array) -> Array:
-        """Return the scale of noise with this standard deviation: itself. Of the same shape."""
+        """Return the scale of noise with this standard deviation: itself, in its shape."""
         return np.asarray(deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of, one for each scale.
-
-        Of the shape of the scale.
-        """
+        """Return the power of two that released values are multiples of, for each scale, in its shape."""
         return grid_arithmetic.power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
@@ -112,12 +109,9 @@ class Gaussian:
         """
         return NormalVariates(self.bits(width), self.rounds_at_random(width))
 
-    def sample(self, asked: Unnoised) -> Array:
-        """Draw noised values in units of the grid, as float64 integers.
-
-        (b, Σ widths), as of `NoiseMechanism.sample`.
-        """
-        draws, query, grid, scale, widths, workspace = asked[:6]
+    def sample(self, request: Unnoised) -> Array:
+        """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
+        draws, query, grid, scale, widths, workspace = request[:6]
         (rows, columns), wide = query.shape, self._wide_columns(widths)
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:

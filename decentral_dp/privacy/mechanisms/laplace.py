@@ -58,14 +58,11 @@ class Laplace:
     columns_at_a_time = None
 
     def scale_of(self, deviation: Array) -> Array:
-        """Return the scale b of noise with this standard deviation: deviation/√2. Of the same shape."""
+        """Return the scale b of noise with this standard deviation: deviation/√2, in its shape."""
         return np.asarray(deviation / self.deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of, one for each scale.
-
-        Of the shape of the scale.
-        """
+        """Return the power of two that released values are multiples of, for each scale, in its shape."""
         return grid_arithmetic.power_of_two_grid(scale, BITS)
 
     def rounds_at_random(self, width: int) -> bool:
@@ -96,12 +93,9 @@ class Laplace:
             delta = np.minimum(1.3e-16 * (2.0 * width + np.expm1(loss)), 1.0)
         return np.where(moved, 2e-15 * width, 0.0), np.where(moved, delta, 0.0)
 
-    def sample(self, asked: Unnoised) -> Array:
-        """Draw noised values in units of the grid, as float64 integers.
-
-        (b, Σ widths), as of `NoiseMechanism.sample`.
-        """
-        draws, query, grid, scale, _, workspace = asked[:6]
+    def sample(self, request: Unnoised) -> Array:
+        """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
+        draws, query, grid, scale, _, workspace = request[:6]
         if query.shape not in workspace:
             rows, columns = query.shape
             workspace[query.shape] = np.empty((rows, 2, columns)), np.empty((rows, columns))

@@ -1,8 +1,8 @@
-"""Releases of which nothing is proven, at infinite price, and releases that read no record, at none.
+"""Mechanisms that add no noise to a value.
 
-Mechanisms of pure ε = sensitivity/scale: random choices with probabilities ∝ e^{−score/scale}, and unknown laws.
-
-Their sampler is exact, and its grid is in the sensitivity.
+NothingHidden    an infinite price where a record can move the release; none where it reads no record
+Pure             pure ε = sensitivity/scale: random choices with probabilities ∝ e^{−score/scale}, whose sampler is
+                 exact and whose sensitivity has the sampler's grid in it; and laws of which no more is known
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class OutsideMechanism:
         except USER_ERRORS as error:
             raise _failure(self.definition, "float_slack", error) from error
         added = []
-        for found in (epsilon, delta):
-            numbers = np.asarray(found, dtype=np.float64)
+        for part in (epsilon, delta):
+            numbers = np.asarray(part, dtype=np.float64)
             # Written so that what is not a number fails, too.
             if not (numbers >= 0.0).all() or numbers.shape not in ((), loss.shape):
                 wanted = "an ε and a δ of at least 0 for each price"
@@ -124,13 +124,12 @@ class OutsideMechanism:
             added.append(np.broadcast_to(numbers, loss.shape))
         return added[0], added[1]
 
-    def sample(self, asked: Unnoised) -> Array:
+    def sample(self, request: Unnoised) -> Array:
         """(b, d) noised values in units of the grid. Raises UserCodeError where the sampler is not as it was tried."""
-        draws, query, grid, scale, widths = asked[:5]
+        draws, query, grid, scale, widths = request[:5]
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
-        told = self._takes_context
         each = zip(out, query, grids, ratios, draws.generators(), strict=True)
         for number, (row, one, g, ratio, generator) in enumerate(each):
             for channel, (end, width) in enumerate(zip(ends, widths, strict=True)):
@@ -138,7 +137,7 @@ class OutsideMechanism:
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
                 try:
-                    whose = asked.drawing_of(number, channel) if told else None
+                    whose = request.drawing_of(number, channel) if self._takes_context else None
                     row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
@@ -167,125 +166,127 @@ class OutsideMechanism:
         return draws
 
 
-def register_outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
+def register_outside(component: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
     """Put a user's class, or an object of one, among the mechanisms.
 
     Args:
-        found: the class, whose fields the options are; or an object, which takes none.
+        component: the class, whose fields the options are; or an object, which takes none.
         options: field → value.
         key: of the scenario, for a refusal.
 
     Raises:
         InputError: for options that do not fit, for what the class lacks, and for a price that cannot be one.
     """
-    if isinstance(found, FunctionType):
+    if isinstance(component, FunctionType):
         wanted = "a frozen dataclass with cost and sample"
-        raise InputError(f"{key}: {found.__name__} is a function{place_of(found)}; wanted {wanted}. Name one.")
-    given = _built(found, options, key) if isinstance(found, type) else found
-    if not isinstance(found, type) and options:
+        raise InputError(f"{key}: {component.__name__} is a function{place_of(component)}; wanted {wanted}. Name one.")
+    author = _built(component, options, key) if isinstance(component, type) else component
+    if not isinstance(component, type) and options:
         raise InputError(f"{key}: {_list(options)} given, but an object has its values already. Leave them out.")
-    name = getattr(given, "name", None)
+    name = getattr(author, "name", None)
     if name in MECHANISMS:
-        place = place_in_class(type(given), "name")
-        raise InputError(f"{key}: {type(given).__name__} has a name of the package's own, {name}{place}. Take another.")
+        place = place_in_class(type(author), "name")
+        raise InputError(
+            f"{key}: {type(author).__name__} has a name of the package's own, {name}{place}. Take another."
+        )
     if not isinstance(name, str) or not name.isidentifier():
-        raise _lacks(given, key, "name", 'a name such as "staircase"')
-    norm, deviation = getattr(given, "norm", None), getattr(given, "deviation", None)
-    unit: Any = getattr(given, "unit", "ε")
+        raise _lacks(author, key, "name", 'a name such as "staircase"')
+    norm, deviation = getattr(author, "norm", None), getattr(author, "deviation", None)
+    unit: Any = getattr(author, "unit", "ε")
     if norm not in ("l1", "l2"):
-        raise _lacks(given, key, "norm", 'norm = "l1" or "l2", in which its sensitivity is measured')
+        raise _lacks(author, key, "norm", 'norm = "l1" or "l2", in which its sensitivity is measured')
     if unit not in _UNITS:
-        raise _lacks(given, key, "unit", 'unit = "ε" (pure) or "μ" (a Gaussian pair)')
+        raise _lacks(author, key, "unit", 'unit = "ε" (pure) or "μ" (a Gaussian pair)')
     if isinstance(deviation, bool) or not isinstance(deviation, (int, float)) or not 0.0 < deviation < math.inf:
         raise _lacks(
-            given, key, "deviation", "deviation, the standard deviation of its noise at scale 1, a number above 0"
+            author, key, "deviation", "deviation, the standard deviation of its noise at scale 1, a number above 0"
         )
     for method in _METHODS:
-        if not callable(getattr(given, method, None)):
-            raise _lacks(given, key, method, f"a method {method}")
+        if not callable(getattr(author, method, None)):
+            raise _lacks(author, key, method, f"a method {method}")
     for method in _OPTIONAL_METHODS:
-        if hasattr(given, method) and not callable(getattr(given, method)):
-            raise _lacks(given, key, method, f"a method {method}, or none of this name")
-    if (close := misspelt_method(type(given), _OPTIONAL_METHODS, _METHODS)) is not None:
+        if hasattr(author, method) and not callable(getattr(author, method)):
+            raise _lacks(author, key, method, f"a method {method}, or none of this name")
+    if (close := misspelt_method(type(author), _OPTIONAL_METHODS, _METHODS)) is not None:
         raise InputError(f"{key}: {close}")
-    description, protected = getattr(given, "description", f"{name} noise"), getattr(given, "privacy_unit", "")
+    description, protected = getattr(author, "description", f"{name} noise"), getattr(author, "privacy_unit", "")
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
-        raise _lacks(given, key, "privacy_unit", wanted)
-    text, said = str(description), _options_text(given)
-    made = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(given), given, protected)
-    _check_price(made)
-    _check_sample(made)
-    return made
+        raise _lacks(author, key, "privacy_unit", wanted)
+    text, said = str(description), _options_text(author)
+    mechanism = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(author), author, protected)
+    _check_price(mechanism)
+    _check_sample(mechanism)
+    return mechanism
 
 
 def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
     """The fields of the user's object that a scenario can hold."""
-    given = mechanism.definition
-    every = {f.name: getattr(given, f.name) for f in fields(given)} if is_dataclass(given) else {}
+    author = mechanism.definition
+    every = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
     return {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
 
 
-def _built(found: type, options: Mapping[str, Any], key: str) -> Any:
+def _built(cls: type, options: Mapping[str, Any], key: str) -> Any:
     """An object of a class, its options set. Raises InputError where it does not take these."""
-    name = found.__name__
-    if (untyped := next((o for o in untyped_options(found) if o not in _DESCRIPTIVE_FIELDS), None)) is not None:
+    name = cls.__name__
+    if (untyped := next((o for o in untyped_options(cls) if o not in _DESCRIPTIVE_FIELDS), None)) is not None:
         raise InputError(
-            f"{key}: {name} sets {untyped} without a type{place_in_class(found, untyped)}, so it is no option. Write "
+            f"{key}: {name} sets {untyped} without a type{place_in_class(cls, untyped)}, so it is no option. Write "
             f"for example {untyped}: float = …, or in capitals where it is none."
         )
-    if options and not is_dataclass(found):
+    if options and not is_dataclass(cls):
         mend = "Decorate it with @dataclass(frozen=True)."
-        raise InputError(f"{key}: {name} is no dataclass{place_of(found)}, so that it takes no options. {mend}")
-    _check_options(found, options, key)
+        raise InputError(f"{key}: {name} is no dataclass{place_of(cls)}, so that it takes no options. {mend}")
+    _check_options(cls, options, key)
     try:
-        return found(**options)
+        return cls(**options)
     except InputError:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: {name} cannot be made: {blame(error, place_of(found))}. Mend its values or its class."
+            f"{key}: {name} cannot be made: {blame(error, place_of(cls))}. Mend its values or its class."
         ) from error
 
 
-def _check_options(found: type, options: Mapping[str, Any], key: str) -> None:
+def _check_options(cls: type, options: Mapping[str, Any], key: str) -> None:
     """Refuse options that are unknown, missing or of another type. Raises InputError."""
-    declared = {f.name: f for f in fields(found) if f.init} if is_dataclass(found) else {}
+    declared = {f.name: f for f in fields(cls) if f.init} if is_dataclass(cls) else {}
     for name in options:
         if name not in declared:
             valid = f"its fields are {_list(declared)}" if declared else "it has no fields"
-            taker = f"{found.__name__} takes none of this name{place_of(found)}"
+            taker = f"{cls.__name__} takes none of this name{place_of(cls)}"
             raise InputError(f"{key}.{name}: unknown key; {taker}; {valid}.")
     missing = [
         n for n, f in declared.items() if n not in options and f.default is MISSING and f.default_factory is MISSING
     ]
     if missing:
         raise InputError(
-            f"{key}.{missing[0]}: missing. {found.__name__} needs it{place_in_class(found, missing[0])}; write "
+            f"{key}.{missing[0]}: missing. {cls.__name__} needs it{place_in_class(cls, missing[0])}; write "
             f'mechanism = {{ kind = "…", {missing[0]} = … }}.'
         )
     try:
-        types = get_type_hints(found, globalns=_scope(found))
+        types = get_type_hints(cls, globalns=_scope(cls))
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: the type of a field of {found.__name__} is not known: {blame(error, place_of(found))}. Import it."
+            f"{key}: the type of a field of {cls.__name__} is not known: {blame(error, place_of(cls))}. Import it."
         ) from error
     for name, value in options.items():
-        _check_type(value, types.get(name), f"{key}.{name}", place_in_class(found, name))
+        _check_type(value, types.get(name), f"{key}.{name}", place_in_class(cls, name))
 
 
-def _scope(found: type) -> dict[str, Any]:
+def _scope(cls: type) -> dict[str, Any]:
     """The names that the file of a class knows."""
-    return next((f.__globals__ for f in vars(found).values() if isinstance(f, FunctionType)), {})
+    return next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})
 
 
-def _check_type(value: Any, wanted: Any, key: str, place: str) -> None:
-    if wanted not in _TYPES:
+def _check_type(value: Any, declared: Any, key: str, place: str) -> None:
+    if declared not in _TYPES:
         return
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    fits = number if wanted is float else type(value) is wanted
+    fits = number if declared is float else type(value) is declared
     if not fits:
-        raise InputError(f"{key}: got {quoted(str(value))}, wanted {_TYPES[wanted]}{place}.")
+        raise InputError(f"{key}: got {quoted(str(value))}, wanted {_TYPES[declared]}{place}.")
 
 
 def _check_price(mechanism: OutsideMechanism) -> None:
@@ -320,35 +321,35 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         mechanism._sample(generator, query, grid, 1.0, Drawing() if mechanism._takes_context else None)
 
 
-def _numbers(given: Any, method: str, *args: Any) -> Array:
+def _numbers(author: Any, method: str, *args: Any) -> Array:
     try:
         with np.errstate(all="ignore"):
-            numbers = np.asarray(getattr(given, method)(*args))
+            numbers = np.asarray(getattr(author, method)(*args))
             if np.iscomplexobj(numbers):
                 raise TypeError("complex numbers, where real ones are wanted")
             return numbers.astype(np.float64)
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise _failure(given, method, error) from error
+        raise _failure(author, method, error) from error
 
 
-def _failure(given: Any, method: str, error: BaseException) -> InputError:
-    why = blame(error, place_in_class(type(given), method))
-    return InputError(f"privacy.mechanism: {given.name}: {method} fails with {why}. Mend the class.")
+def _failure(author: Any, method: str, error: BaseException) -> InputError:
+    why = blame(error, place_in_class(type(author), method))
+    return InputError(f"privacy.mechanism: {author.name}: {method} fails with {why}. Mend the class.")
 
 
-def _lacks(given: Any, key: str, attribute: str, what: str) -> InputError:
+def _lacks(author: Any, key: str, attribute: str, what: str) -> InputError:
     """A refusal for want of an attribute, or of one that is `what`."""
-    found = f", got {quoted(str(getattr(given, attribute)))}" if hasattr(given, attribute) else ""
-    place = place_in_class(type(given), attribute)
-    return InputError(f"{key}: {type(given).__name__} lacks {what}{found}{place}. Add it to the class.")
+    found = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
+    place = place_in_class(type(author), attribute)
+    return InputError(f"{key}: {type(author).__name__} lacks {what}{found}{place}. Add it to the class.")
 
 
-def _refusal(given: Any, method: str, what: str) -> InputError:
+def _refusal(author: Any, method: str, what: str) -> InputError:
     """A refusal of what a method of the class gives."""
-    place = place_in_class(type(given), method)
-    return InputError(f"privacy.mechanism: {given.name}: {method} {what}{place}. Mend the class.")
+    place = place_in_class(type(author), method)
+    return InputError(f"privacy.mechanism: {author.name}: {method} {what}{place}. Mend the class.")
 
 
 def _value_text(values: Array) -> str:
@@ -360,5 +361,5 @@ def _list(names: Any) -> str:
     return ", ".join(names)
 
 
-def _options_text(given: Any) -> str:
-    return ", ".join(f"{f.name}={getattr(given, f.name)!r}" for f in fields(given)) if is_dataclass(given) else ""
+def _options_text(author: Any) -> str:
+    return ", ".join(f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)) if is_dataclass(author) else ""

@@ -155,17 +155,14 @@ class NoiseMechanism(Mechanism, Protocol):
         ...
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """The grid of a release of `width` coordinates, one for each scale; 0 where the scale is 0.
-
-        Of the shape of the scale.
-        """
+        """The grid of a release of `width` coordinates, for each scale, in its shape; 0 where the scale is 0."""
         ...
 
     def rounds_at_random(self, width: int) -> bool:
         """Whether a release of this width has its own uniform variates for rounding; the others do as they do."""
         ...
 
-    def sample(self, asked: Unnoised) -> Array:
+    def sample(self, request: Unnoised) -> Array:
         """Round and noise the queries of some agents, all channels side by side.
 
         Returns:

@@ -199,11 +199,11 @@ def time_factor(kind: str, rounds: int, band: int, apart: int = 1) -> TimeFactor
     order: Array = np.arange(1.0, min(band, rounds))
     match kind:
         case "banded_square_root":
-            return _toeplitz(rounds, apart, kept=np.cumprod(1.0 - 0.5 / order, dtype=np.float64))
+            return _toeplitz(rounds, apart, c=np.cumprod(1.0 - 0.5 / order, dtype=np.float64))
         case "banded_inverse":
-            return _toeplitz(rounds, apart, drawn=np.cumprod(1.0 - 1.5 / order, dtype=np.float64))
+            return _toeplitz(rounds, apart, a=np.cumprod(1.0 - 1.5 / order, dtype=np.float64))
         case "anti_pgd":
-            return _toeplitz(rounds, apart, drawn=np.full(1, -1.0))
+            return _toeplitz(rounds, apart, a=np.full(1, -1.0))
         case "buffered_toeplitz":
             return _toeplitz(rounds, apart, _NONE, _NONE, *_buffers(rounds, band, apart))
     raise InputError(
@@ -265,20 +265,20 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
 def _toeplitz(
     rounds: int,
     apart: int,
-    drawn: Array = _NONE,
-    kept: Array = _NONE,
+    a: Array = _NONE,
+    c: Array = _NONE,
     weights: Array = _NONE,
     decays: Array = _NONE,
 ) -> TimeFactor:
-    """A factor that is the same in all rounds, with the row sums of |C|."""
+    """A factor that is the same in all rounds, with the row sums of |C|. a, c, weights, decays: a, c, ω and λ."""
     series = np.zeros(rounds)
     series[0] = 1.0
-    if drawn.size:
+    if a.size:
         for k in range(1, rounds):
-            near = series[max(k - drawn.size, 0) : k][::-1]
-            series[k] = -drawn[: near.size] @ near
+            near = series[max(k - a.size, 0) : k][::-1]
+            series[k] = -a[: near.size] @ near
     else:
-        series[1 : 1 + kept.size] = kept
+        series[1 : 1 + c.size] = c
         series[1:] += weights @ decays[:, None] ** np.arange(rounds - 1)
     # Reads in the fixed rhythm 0, b, 2b, … show most if |C| does not grow with the lag; it counts as if it did not.
     size = np.abs(series) if apart == 1 else np.maximum.accumulate(np.abs(series)[::-1])[::-1]
@@ -287,24 +287,24 @@ def _toeplitz(
         sums[k] += sums[k - apart]
     # Every term is positive in all kinds: a sum of products, one for each coefficient and each round before. What a
     # round costs does not depend on how many follow.
-    upwards = 1.0 + np.arange(1.0, rounds + 1.0) * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
+    upwards = 1.0 + np.arange(1.0, rounds + 1.0) * (a.size + c.size + weights.size + 8.0) * _UNIT
     # C⁻¹ is Toeplitz as well: its last row is its first column backwards.
     rounded = np.cumsum(np.abs(series)) * upwards
-    made = TimeFactor(drawn[None], kept, weights, decays, sums * upwards, rounded, 1.0, 0.0)
-    past, growth = empty_past(made, ()), 0.0
-    for t in range(rounds if drawn.any() or kept.any() or weights.any() else 1):
+    factor = TimeFactor(a[None], c, weights, decays, sums * upwards, rounded, 1.0, 0.0)
+    past, growth = empty_past(factor, ()), 0.0
+    for t in range(rounds if a.any() or c.any() or weights.any() else 1):
         draw = np.array(float(t == 0))
-        growth += abs(float(carried_noise(made, past) + draw))
-        past = next_past(made, past, draw)
+        growth += abs(float(carried_noise(factor, past) + draw))
+        past = next_past(factor, past, draw)
     growth *= 1.0 + 1e-6 * (growth > 1.0)
-    return made._replace(growth=growth, error=_error(drawn[None], kept, weights, decays, growth, rounds))
+    return factor._replace(growth=growth, error=_error(a[None], c, weights, decays, growth, rounds))
 
 
-def _error(drawn: Array, kept: Array, weights: Array, decays: Array, growth: float, rounds: int) -> float:
+def _error(a: Array, c: Array, weights: Array, decays: Array, growth: float, rounds: int) -> float:
     """What float64 errs in `carried_noise`: local errors of products and sums, each carried on as a draw is."""
     long = (1.0 - decays**rounds) / (1.0 - decays)
-    terms = drawn.shape[-1] + kept.size + 3.0 * weights.size + 4.0
-    sizes = np.abs(drawn).sum(axis=1).max(initial=0.0) + growth * (np.abs(kept).sum() + np.abs(weights) @ long + 1.0)
+    terms = a.shape[-1] + c.size + 3.0 * weights.size + 4.0
+    sizes = np.abs(a).sum(axis=1).max(initial=0.0) + growth * (np.abs(c).sum() + np.abs(weights) @ long + 1.0)
     # A sum errs by two operations a round, each of which fades as it does.
     sums = 2.0 * growth * float(np.abs(weights) @ long**2)
     return float(2.0 * growth * _UNIT * (terms * sizes + sums))
