@@ -1,7 +1,7 @@
 """Membership inference against runs of one scenario: an AUC with its interval, beside the ceiling that ε sets.
 
 The train records of a run, the members, are compared with its held-out test records, the others. A ceiling of
-`privacy.auc_bounds.within_run` is about members and others that could have changed places. Where they could not, an
+`auc_bounds.within_run` is about members and others that could have changed places. Where they could not, an
 attack tells them apart as groups, of which a guarantee for records says nothing: that is refused.
 
 One run's AUC moves with its noise, and with who happened to be held out: pairs of one run share both, and a thousand of

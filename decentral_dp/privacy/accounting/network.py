@@ -1,31 +1,6 @@
-"""Prices seen from inside the network, and what float64 adds to them.
+"""Prices against a few agents inside the network, and what float64 adds to them.
 
-What float64 adds to a budget seen from inside the network: a bound, beside the exact price in real arithmetic.
-
-Messages are ṽ = g·(rint(public/g) + rint(private/g) + rint(N s/g)), on the grid g of `prices`. With z the same but for
-the last rounding, z = g·(rint(public/g) + rint(private/g)) + s N, ṽ is z rounded to the grid, and what an observer O
-sees is a function of the path of z outside O and of O's own noise. Given the past of z, the mean of z_{i,t+1} differs
-from what real arithmetic makes of that past by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:
-
-    D_{i,t+1} = o·g_{i,t+1} + Σ_j |A_ij,t| r_{j,t} + φ_t,   r_{j,t} = g_{j,t}/2 outside O, and D_{j,t} + g_{j,t}/2 in O
-
-(its own two roundings, o = 1, or 3/2 if the private one is tossed; those of what it received, what float64 adds to the
-public part; E is what summing and clipping add, `summation_slack`). Both laws of the path are chains of Gaussian
-kernels of the same variance, hence (adaptive composition) a pair with at most
-
-    ν² = Σ_{t, i∉O} (√d D_{i,t+1} + E_{i,t})²/s_{i,t+1}²,
-
-and the views in two neighbouring data sets are a pair with at most μ + 2ν: float64 to real, real to real, real to
-float64 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
-
-All noise counts here, not the victim's alone, and float64 draws it not quite normally. With n draws the laws of both
-data sets lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
-
-    δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
-
-Privacy against a few agents inside the network: exact μ, for linear gossip with Gaussian noise.
-
-All agents run, coordinate by coordinate,
+The price is an exact μ, for linear gossip with Gaussian noise. All agents run, coordinate by coordinate,
 
     ṽ_{t+1} = A_t ṽ_t + (public terms) + λ_t u_t + n_{t+1},     n_{i,t+1} ~ N(0, s_{i,t+1}²),
     A_t = diag(k_t)(I + W) − diag(c_t)
@@ -57,7 +32,27 @@ D = diag(s²). S ≥ D_N and Π' ≥ D_H, so nothing is singular while all agent
 semi-definite (Joseph's form). Read backwards, V_t(d) = dᵀQ d + 2 qᵀd + c is what the rounds from t on reveal, and c is
 μ² for a record that arrives at t: one pass for all victims and all arrivals, O(T m³) for each observer.
 
-All this is in real arithmetic. What float64 messages add is bounded in `privacy.network_rounding`.
+All this is in real arithmetic. What float64 adds is bounded. Messages are ṽ = g·(rint(public/g) + rint(private/g) +
+rint(N s/g)), on the grid g of `mechanisms.gaussian`. With z the same but for the last rounding,
+z = g·(rint(public/g) + rint(private/g)) + s N, ṽ is z rounded to the grid, and what an observer O sees is a function of
+the path of z outside O and of O's own noise. Given the past of z, the mean of z_{i,t+1} differs from what real
+arithmetic makes of that past by at most D_{i,t+1} in a coordinate, and √d D_{i,t+1} + E_{i,t} in norm:
+
+    D_{i,t+1} = o·g_{i,t+1} + Σ_j |A_ij,t| r_{j,t} + φ_t,   r_{j,t} = g_{j,t}/2 outside O, and D_{j,t} + g_{j,t}/2 in O
+
+(its own two roundings, o = 1, or 3/2 if the private one is tossed; those of what it received, what float64 adds to the
+public part; E is what summing and clipping add, `summation_slack`). Both laws of the path are chains of Gaussian
+kernels of the same variance, hence (adaptive composition) a pair with at most
+
+    ν² = Σ_{t, i∉O} (√d D_{i,t+1} + E_{i,t})²/s_{i,t+1}²,
+
+and the views in two neighbouring data sets are a pair with at most μ + 2ν: float64 to real, real to real, real to
+float64 (group privacy; Dong, Roth & Su, "Gaussian differential privacy", J. R. Stat. Soc. B, 2022).
+
+All noise counts here, not the victim's alone, and float64 draws it not quite normally. With n draws the laws of both
+data sets lie within e^{±σ/2} of the ideal ones but for δ_n (`float_slack.noise_alone`), so that
+
+    δ(ε' + σ) ≤ δ_n + e^{σ/2} (δ'(ε') + e^{ε'} δ_n).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Distributionally robust learning under a ψ-divergence: the worst mean of losses, over distributions near the data's.
 
-With a public strength λ, losses ℓ_i cut to [0, B] (problem.cap; see `record_losses`), and ψ, ψ* and w = (ψ*)' as in
+With a public strength λ, losses ℓ_i cut to [0, B] (problem.cap; see `losses`), and ψ, ψ* and w = (ψ*)' as in
 `conjugates`, the problem is that of Xu et al. 2025 (Equation 3), minimised by x and by y = η:
 
     Φ(x) = max_p Σ_i p_i ℓ_i(x) − λ D(p, 1/n) = min_η F(x, η),       F = mean_i λψ*((ℓ_i − η)/λ) + η

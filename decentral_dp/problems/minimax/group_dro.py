@@ -1,6 +1,6 @@
 """Group DRO: the worst mean loss of a group, where the groups are the classes (Zhang et al. 2025, Equation 5).
 
-With losses ℓ_i cut to [0, B] (problem.cap; see `record_losses`), g_i the class of a record, public shares π_k of the
+With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
 classes (problem.group_shares, equal ones if left out) and μ = problem.strength,
 
     min_x max_{y ∈ Δ} Σ_k y_k L_k(x) − (μ/2)‖y‖²,      L_k = mean_i 1[g_i = k] ℓ_i/π_k

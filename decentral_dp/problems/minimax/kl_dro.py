@@ -1,6 +1,6 @@
 """Distributionally robust learning under the KL divergence, as a function of one mean (compositional form).
 
-With losses ℓ_i cut to [0, B] (problem.cap; see `record_losses`), ρ = problem.radius and λ₀ = problem.strength, over the
+With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), ρ = problem.radius and λ₀ = problem.strength, over the
 model's weights x and y = λ ≥ λ₀ (Xu et al. 2025, Equation 5)
 
     Ψ(x, λ) = λ log mean_i exp(ℓ_i/λ) + λρ = λ log h̄ + B + λρ,      h_i = exp((ℓ_i − B)/λ)

@@ -230,7 +230,7 @@ def _count(widths: Sequence[int]) -> int:
 
 
 def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
-    """Dense layers, ReLU between them, their weights laid out as `problems.models` does: layer by layer A, then b."""
+    """Dense layers, ReLU between them, their weights laid out as `models` does: layer by layer A, then b."""
     begin, last = 0, len(widths) - 2
     for k, (i, o) in enumerate(pairwise(widths)):
         middle, end = begin + i * o, begin + (i + 1) * o

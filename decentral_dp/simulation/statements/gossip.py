@@ -39,7 +39,7 @@ _EXPLICIT_ROUNDS = 10_000
 # and all its later rounds together add less than float64 can tell.
 _MEAN_STEP = StepSize(1.0, decay=60.0)
 
-# Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
+# Algorithms whose every release carries one clipped step of the round, by the formulas of `infinite_horizon`.
 OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
 
 # Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
