@@ -36,7 +36,7 @@ from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence_of
-from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, capped_loss
+from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.problems.minimax.protocol import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
@@ -68,14 +68,7 @@ class DroObjective(CappedObjective):
 
     def best(self, losses: Array) -> float:
         """The η that minimises F of these losses (n,), by bisection of 1 − mean w among the losses."""
-        low, high = float(losses.min()), float(losses.max())
-        for _ in range(80):
-            middle = 0.5 * (low + high)
-            if np.mean(self._weights(losses, middle)) > 1.0:
-                low = middle
-            else:
-                high = middle
-        return high
+        return bisect(lambda eta: bool(np.mean(self._weights(losses, eta)) > 1.0), losses.min(), losses.max())
 
     def robust(self, losses: Array) -> float:
         """max_p Σ_i p_i ℓ_i − λ D(p, 1/n) of these losses (n,)."""

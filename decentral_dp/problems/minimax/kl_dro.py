@@ -48,7 +48,7 @@ from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
-from decentral_dp.problems.minimax.losses import Cap, Capped, CappedObjective, Loss, Strength, capped_loss
+from decentral_dp.problems.minimax.losses import Cap, Capped, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.problems.minimax.protocol import PublicBall, Scores
 
 # The least that h̄ may be promised to be.
@@ -184,14 +184,7 @@ class KlDro(Composite):
             return lowest
         if lowest == 0.0 and math.log(len(losses) / np.count_nonzero(losses == losses.max())) <= self.radius:
             return 0.0
-        low, high = lowest, self.objective.highest
-        for _ in range(80):
-            middle = 0.5 * (low + high)
-            if _spread(losses, middle) > self.radius:
-                low = middle
-            else:
-                high = middle
-        return high
+        return bisect(lambda strength: _spread(losses, strength) > self.radius, lowest, self.objective.highest)
 
     def gradient(self, x: Array, strength: float, records: Labelled) -> tuple[Array, float]:
         """(∇_xΨ (p,), ∂_λΨ) on all these records."""

@@ -177,6 +177,14 @@ class CappedObjective(Objective, Protocol):
         return outputs[:, 0] if classes is None else np.eye(of.classes)[classes.astype(np.int64)]
 
 
+def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
+    """The least number from low to high that is not low, from above, if a low one is below all that are not."""
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if is_low(middle) else (low, middle)
+    return float(high)
+
+
 Loss = Annotated[str, Key("The loss of one record, by name, or a Python file.")]
 Cap = Annotated[Positive, Key("Losses are cut at this bound.")]
 Strength = Annotated[Positive, Key("Strength λ of the term that keeps the distribution near that of the records.")]
