@@ -9,6 +9,7 @@ simulator's view, never to a release.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -130,13 +131,12 @@ class LowerLevel(NamedTuple):
             return np.full(q, np.nan)
         if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
             hessian = self.hessian(y)
-            try:
-                # Refuses what is not positive definite. scipy's solver takes longer to import than a run's solutions.
-                np.linalg.cholesky(hessian)
-                return np.asarray(np.linalg.solve(hessian, target), dtype=np.float64)
-            except np.linalg.LinAlgError:
-                # Singular to the last digit, or not finite: products may still do.
-                pass
+            # Where it is singular to the last digit, or not finite, products may still do.
+            with suppress(np.linalg.LinAlgError):
+                if np.isfinite(hessian).all():
+                    # Refuses what is not positive definite; to import scipy's solver takes longer than a run's systems.
+                    np.linalg.cholesky(hessian)
+                    return np.asarray(np.linalg.solve(hessian, target), dtype=np.float64)
         diagonal = self.regulariser(y, np.ones(q)).hvp[0]
         size = float(target @ target)
         diagonal = diagonal + (float(target @ self.mean(y, target, "lower_hvp")) / size if size > 0 else 0.0)
