@@ -32,8 +32,10 @@ def test_every_error_has_its_place(mutation: Mutation) -> None:
     assert mutation.new != mutation.old
     for test in mutation.tests:
         path, _, name = test.partition("::")
-        # Of a test with parameters, one case.
-        assert f"def {name.partition('[')[0]}" in (root / path).read_text(encoding="utf-8")
+        # Of a test with parameters, one case; of a class, which may inherit its tests, the class.
+        group, _, method = name.rpartition("::")
+        defined = f"class {group}(" if group else f"def {method.partition('[')[0]}"
+        assert defined in (root / path).read_text(encoding="utf-8")
 
 
 def test_names_are_unique() -> None:
