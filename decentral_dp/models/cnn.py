@@ -7,7 +7,7 @@ import math
 from torch import nn
 
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import tensor
+from decentral_dp.models.devices import module_on, tensor
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model
 from decentral_dp.models.stacked_convolution import ConvolutionLayers
@@ -32,5 +32,5 @@ def cnn(layers: ConvolutionLayers, device: str = "cpu") -> Mlp | TorchModel:
     Raises InputError: there is no such device.
     """
     with quiet_torch():
-        module = convolutional_network(layers).to(device)
+        module = module_on(convolutional_network(layers), device)
         return as_model(module, math.prod(layers.image), layers.outputs, device)

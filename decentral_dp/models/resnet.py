@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.convolution import Image, group_count
+from decentral_dp.models.devices import module_on
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable
 
@@ -88,7 +89,7 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
 def resnet(image: Image, width: int, depth: int, outputs: int, seed: int, device: str = "cpu") -> Mlp | TorchModel:
     """A residual network for images, which starts from weights drawn by a public seed."""
     with quiet_torch():
-        module = residual_network(image, width, depth, outputs, seed).to(device)
+        module = module_on(residual_network(image, width, depth, outputs, seed), device)
         return as_model(module, math.prod(image), outputs, device)
 
 

@@ -31,7 +31,7 @@ from torch.func import grad, vmap
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import default_device, tensor
+from decentral_dp.models.devices import default_device, module_on, tensor
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, forward_one, trainable
 from decentral_dp.models.row_locality import COUNTS
@@ -86,10 +86,10 @@ def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int,
 
 def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, device: str) -> Mlp | TorchModel:
     """The model, its rows tried on the processor, where they have the same bits every time. Raises InputError."""
-    on_processor = as_model(module.to("cpu"), n_features, outputs, "cpu", where)
+    on_processor = as_model(module_on(module, "cpu"), n_features, outputs, "cpu", where)
     if isinstance(on_processor, TorchModel):
         on_processor.check_rows_apart(COUNTS)
-    return on_processor if device == "cpu" else as_model(module.to(device), n_features, outputs, device, where)
+    return on_processor if device == "cpu" else as_model(module_on(module, device), n_features, outputs, device, where)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _checked_module(module: nn.Module, where: str, n_features: int, outputs: int
         with _public_draws(seed):
             # Lazy layers get their parameters: here, whatever the device, whose draws would be others.
             module(tensor(made_up[0]))
-        module, inputs, others = module.to(device), *(tensor(a, device) for a in made_up)
+        module, inputs, others = module_on(module, device), *(tensor(a, device) for a in made_up)
         with default_device(device):
             _check_outputs(module, where, inputs, others, outputs)
             _check_parameters(module, where)
