@@ -248,6 +248,8 @@ class DpBilevel(lower_solvers.SolvesLower):
             raise dp.InputError(
                 f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(lower_solvers.SOLVERS)}."
             )
+        if not 0.0 < self.rate <= 1.0:
+            raise dp.InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
         if self.penalty is not None and not 0.0 < self.penalty < math.inf:
             raise dp.InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
 
