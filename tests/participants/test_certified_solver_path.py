@@ -177,7 +177,9 @@ def test_whatever_a_float_process_does_the_path_stays_in_its_balls() -> None:
         path = straight(1, 5)
 
         def at(x: Array, bad: Any = bad) -> tuple[Objective, Facts]:
-            return pool._objective(x)._replace(train=bad), pool.bounds.facts(x)._replace(lipschitz=1.0)
+            objective = pool._objective(x)
+            lower = objective.lower._replace(records=bad)
+            return objective._replace(lower=lower), pool.bounds.facts(x)._replace(lipschitz=1.0)
 
         for x, y in zip(path, solutions_along(path, at), strict=True):
             assert np.linalg.norm(y) <= pool.bounds.facts(x).radius * (1 + 1e-12)
