@@ -151,7 +151,7 @@ def at_infinity(
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
-    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD
+    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not _has_other_sums(job)
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel, {} if known is None else known)
     return Horizon(finite, endless)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.statements.gossip import at_infinity
+from decentral_dp.simulation.statements.statement import Horizon
 from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
 
@@ -97,6 +101,29 @@ def test_path_object_and_entry_point_are_one_mechanism(scenario: Make, made: typ
     for other in (by_object, by_entry_point):
         np.testing.assert_array_equal(other.simulation().budget.epsilon, by_path.simulation().budget.epsilon)
         assert other.records.same_releases(by_path.records)
+
+
+def test_a_stream_without_end_is_not_priced_by_the_formula_of_another_mechanism(scenario: Make) -> None:
+    @dataclass(frozen=True)
+    class Dearer:
+        """Thrice the price of Gaussian noise, and no δ is left for its sampler: the planned rounds have no ε."""
+
+        name, norm, unit, deviation = "dearer", "l2", "μ", 1.0
+
+        def cost(self, sensitivity: Any, scale: Any, width: int) -> Any:
+            return 3.0 * sensitivity / scale
+
+        def float_slack(self, loss: Any, width: int) -> Any:
+            return 0.0 * loss, 0.5 + 0.0 * loss
+
+        def sample(self, generator: Any, query: Any, grid: float, scale: float) -> Any:
+            return grid * np.rint((query + generator.normal(scale=scale, size=query.shape)) / grid)
+
+    table, noise = scenario(problem={"stream": {"kind": "accumulate", "batch": 5}}), {"scale": 1.0}
+    table["privacy"] = {"mechanism": "gaussian", "clip": table["privacy"]["clip"], "y": noise, "z": noise}
+    job = decentral_dp.build(table, mechanism=Dearer())
+    assert np.isinf(job.simulation().budget.epsilon).all()
+    assert at_infinity(job.simulation()) == Horizon(math.inf, None)
 
 
 def test_both_engines_draw_the_same(scenario: Make, made: type[Any], ray_cluster: None) -> None:
