@@ -23,7 +23,7 @@ RUN = ["run", "ring_breast_cancer", "--set", "algorithm.rounds=12", "--set", "ru
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(page, "draw_run", lambda folder, _: (folder / "report.html").touch())
+    monkeypatch.setattr(page, "draw_run", lambda folder, *_: (folder / "report.html").touch())
     return tmp_path / "run"
 
 

@@ -13,7 +13,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import load, scenario_folder, scenario_names
+from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.files.package import shipped_folder
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.topology import GENERATORS, names
 from tests.conformance.checks import checked
@@ -21,7 +22,7 @@ from tests.golden.cases import is_planned_only
 
 Make = Callable[..., dict[str, Any]]
 
-LOSSES = str(scenario_folder() / "own_losses.py")
+LOSSES = str(shipped_folder("scenarios") / "own_losses.py")
 SMALL = {
     "data": "synthetic_classification",
     "scale": "none",
@@ -175,16 +176,16 @@ def test_every_named_network(scenario: Make, name: str) -> None:
     assert run.result["topology"]["agents"] == run.simulation().n_agents
 
 
-@pytest.mark.parametrize("name", scenario_names())
+@pytest.mark.parametrize("name", shipped_names("scenario"))
 def test_every_shipped_scenario_says_what_it_is(name: str) -> None:
     """That it can be planned, and that a run of it is as every run, is tested where it is run: in tests/golden."""
-    content = tomllib.loads((scenario_folder() / f"{name}.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads((shipped_folder("scenarios") / f"{name}.toml").read_text(encoding="utf-8"))
     assert content["title"]
     assert content["description"].strip()
     assert load(name).run.device == content.get("run", {}).get("device", "cpu")
 
 
-@pytest.mark.parametrize("name", [name for name in scenario_names() if is_planned_only(name)])
+@pytest.mark.parametrize("name", [name for name in shipped_names("scenario") if is_planned_only(name)])
 def test_every_scenario_of_full_size_runs_on_what_stands_in_for_its_files(name: str) -> None:
     # Two rounds of a deep network take minutes on a processor, and say no more than those of a shallow one.
     deep = load(name).problem.model.kind == "resnet"

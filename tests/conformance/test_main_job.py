@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load, scenario_names, shipped_names
+from decentral_dp.config.loading import load, shipped_names
 
 # What is measured on the way is not looked at, and costs more than the rounds.
 AT_THE_END = "run.evaluate_every=4000"
@@ -88,7 +88,7 @@ def test_readme_commands_are_one_line_each_and_name_what_exists() -> None:
     assert commands[0].endswith("decentral-dp run ring_breast_cancer")
     assert "-m pytest -n 2" in commands[1]
     named = re.findall(r"decentral-dp (?:run|plan|network|show) (\w+)", README)
-    assert set(named) <= {*scenario_names(), *shipped_names("study")}
+    assert set(named) <= {*shipped_names("scenario"), *shipped_names("study")}
 
 
 def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,9 @@ def finish(made: Mapping[str, Any]) -> decentral_dp.Run:
     assert run.result["status"] == "ok", run.result["reason"]
     assert run.simulation().covers(run.records)
     assert set(run.released) == {"x", "y"}
-    for name, size in (("x", run.simulation().problem.p), ("y", run.simulation().problem.q)):
-        assert run.released[name].shape == (run.simulation().releasers, size)
+    job = run.simulation()
+    for name, size in (("x", job.problem.p), ("y", job.problem.q)):
+        assert run.released[name].shape == (1 if job.plans_ahead else job.n_agents, size)
         assert np.isfinite(run.released[name]).all()
     privacy, guarantee = run.result["privacy"], run.scenario.privacy.guarantee
     epsilon = privacy["epsilon_max"]

@@ -13,7 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load, scenario_names
+from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.data.loaders import DATASETS
 from decentral_dp.simulation.jobs.build import build
 
@@ -39,7 +39,7 @@ BROUGHT = {"mnist", "fashion_mnist", "cifar10", "celeba", "pong"}
 def test_the_tables_name_every_algorithm() -> None:
     assert set(GAINS) == set(ALGORITHMS)
     assert UNCERTIFIED
-    assert set(ALGORITHMS) <= set(scenario_names())
+    assert set(ALGORITHMS) <= set(shipped_names("scenario"))
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

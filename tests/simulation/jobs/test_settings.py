@@ -217,16 +217,20 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"privacy": {"unit": "agent"}}, False),
         ({"privacy": {"guarantee": "none"}}, False),
         ({"problem": {"model": {"kind": "mlp", "widths": [8]}}}, False),
-        ({"problem": {"stream": {"kind": "minibatch", "batch": 8}}}, False),
+        ({"problem": {"stream": {"kind": "minibatch", "batch": 8}}}, True),
+        ({"problem": {"stream": {"kind": "accumulate", "batch": 8}}}, False),
+        ({"privacy": {"correlation": {"across": "pairwise", "ratio": 4.0}}}, True),
+        ({"privacy": {"correlation": {"in_time": {"kind": "banded_square_root", "bands": 2}}}}, False),
         ({"topology": {"drop": 0.1}}, False),
         ({"algorithm": {"kind": "ldp_single_level"}}, False),
-        ({"algorithm": {"kind": "federated"}}, False),
+        ({"algorithm": {"kind": "federated"}}, True),
     ],
 )
 def test_features_are_read_from_their_mean_where_that_is_planned(tables: dict[str, Any], centred: bool) -> None:
     job = decentral_dp.build(_scenario(**tables)).simulation()
     assert job.problem.p == (30 if centred else 0)
-    assert ("x" in {c.channel for c in job.ledger.charged_channels}) is centred
+    # A server asks for the mean beside the steps; neighbours send it as x.
+    assert any(c.channel in ("x", "m") for c in job.ledger.charged_channels) is centred
 
 
 # What a scenario says.
