@@ -323,8 +323,8 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     if problem is None:
         raise InputError(
             f"predict: {kind} has no model that predicts the label of a record, or an earlier version ran it, which "
-            "did not say what its weights read. What the run published is run.published, and published_… in state.npz "
-            "of its folder."
+            "did not say what its weights read. Run its scenario again in that case; what the run published is "
+            "run.published, and published_… in state.npz of its folder."
         )
     if y is None:
         raise InputError(
