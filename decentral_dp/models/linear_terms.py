@@ -252,7 +252,9 @@ def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
     if not math.isfinite(norms.sum()):
         # Zero times infinity is NaN: such rows have to go before the product.
         rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
-    return clipped_sums([np.ones((g, n))], norms, [bound], rows)[0]
+    # Without the compiled part a row of zeros divides by its norm.
+    with np.errstate(all="ignore"):
+        return clipped_sums([np.ones((g, n))], norms, [bound], rows)[0]
 
 
 def _is_small_block(rows: Array) -> bool:
