@@ -174,6 +174,11 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     @property
+    def subtracts_variance(self) -> bool:
+        """Whether it subtracts `LocalDataset.noise_variance`, which is of noise that is fresh and an agent's own."""
+        return False
+
+    @property
     def gradients_at(self) -> str:
         """Where a released protocol takes its gradients, as a statement of privacy says it."""
         return "points that follow from released values"

@@ -252,8 +252,8 @@ class LocalDataset:
             t: their round.
         """
         schedule = self._noise.get(channel)
-        deviation = 0.0 if schedule is None else schedule.scale * (t + 1.0) ** -schedule.decay
-        return np.broadcast_to(np.square(deviation), (self.network.n_agents,))
+        deviations = 0.0 if schedule is None else schedule.deviations(t)
+        return np.broadcast_to(np.square(deviations), (self.network.n_agents,))
 
     def within_steps(self, x: Value, step: float) -> Value:
         """Keep a free x where steps of this size are stable: step·‖∇²_yy R‖ ≤ 1, coordinate by coordinate.

@@ -112,8 +112,8 @@ def _price(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
         text += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
         text += f"δ = {delta_text(delta)}."
     if result.privacy.shared is not None:
-        text += f" ε of this run holds against {result.privacy.colluders} colluders (privacy.observer), elsewhere "
-        text += "against any number."
+        some = f"{result.privacy.colluders} colluder{'s' * (result.privacy.colluders != 1)}"
+        text += f" ε of this run holds against {some} (privacy.observer), elsewhere against any number."
     if "none" in baselines:
         text += " What the run without noise released protects nobody: keep it, and its scores, to yourself."
     return text

@@ -230,9 +230,10 @@ def curve(metrics: Columns, name: str) -> Curve | None:
         rows = np.flatnonzero((names == of) & (agents == "mean"))
         return dict(zip(every_round[rows].tolist(), every_value[rows].tolist(), strict=True))
 
-    by_agent: dict[float, list[float]] = {}
-    for row in np.flatnonzero((names == name) & (agents != "mean")):
-        by_agent.setdefault(float(every_round[row]), []).append(float(every_value[row]))
+    rows = np.flatnonzero((names == name) & (agents != "mean"))
+    rows = rows[np.argsort(every_round[rows], kind="stable")]
+    times, first = np.unique(every_round[rows], return_index=True)
+    by_agent = dict(zip(times.tolist(), np.split(every_value[rows], first[1:]), strict=False))
     mean = means(name) or {t: float(np.mean(values)) for t, values in by_agent.items()}
     if not mean:
         return None

@@ -340,7 +340,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             f"algorithm.heavy_ball: {kind} with momentum sends what two rounds lead to, and pairs of agents are priced "
             "for one. Set it to 0; where it is left out, it may be planned."
         )
-    if getattr(job.algorithm, "adaptive", 0.0):
+    if job.algorithm.subtracts_variance:
         raise InputError(
             f"algorithm.adaptive: adaptive steps of {kind} are no linear function of what was released, and pairs of "
             "agents are priced for such. Leave it out."

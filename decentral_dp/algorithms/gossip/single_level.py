@@ -175,6 +175,10 @@ class DpDsgd(OneLevel):
     def releases_per_round(self) -> int:
         return 1 if self.block else self.steps
 
+    @property
+    def subtracts_variance(self) -> bool:
+        return self.adaptive > 0.0
+
     def for_unit(self, unit: dp.Unit) -> DpDsgd:
         return replace(self, block=unit.records is None and self.local_steps is not None)
 

@@ -65,9 +65,13 @@ class NoiseSchedule:
 
     def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
         """The mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
+        return noise_of(mechanism_of(mechanism), "a channel").scale_of(self.deviations(index))
+
+    def deviations(self, index: int | NDArray[np.int64]) -> Array:
+        """σ/(t+1)^ς, of the same shapes as `scales`."""
         t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
-        deviation = self.scale * (t + 1.0) ** -self.decay
-        return noise_of(mechanism_of(mechanism), "a channel").scale_of(deviation)
+        deviations: Array = self.scale * (t + 1.0) ** -self.decay
+        return deviations
 
     def select(self, agents: NDArray[np.int64]) -> NoiseSchedule:
         return NoiseSchedule(self.scale[agents], self.decay[agents])

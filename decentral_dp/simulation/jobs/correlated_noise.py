@@ -79,11 +79,9 @@ def check_correlation(c: Components, algorithm: Algorithm, network: Network, str
     if given.across is not None and senders_of(algorithm, network._replace(over_time=None)) is not None:
         why = f"in some rounds of {kind} an agent is silent, whose neighbours' noise stays."
         raise refusal_of_correlation(why, "take dp_dsgd")
-    if getattr(algorithm, "adaptive", 0.0):
-        raise InputError(
-            "algorithm.adaptive: it subtracts noise that is fresh and an agent's own from squares of steps. Leave "
-            "adaptive or privacy.correlation out."
-        )
+    if algorithm.subtracts_variance:
+        why = f"{kind} subtracts the variance of noise that is fresh and an agent's own from squares of its steps."
+        raise refusal_of_correlation(why, "take steps that are not adaptive")
     if given.in_time is not None:
         _check_time(c, algorithm, network, stream)
     return True

@@ -465,5 +465,5 @@ def test_adaptive_steps_go_with(changes: dict[str, Any]) -> None:
 def test_adaptive_steps_under_correlated_noise_are_refused() -> None:
     content = base("dp_dsgd", "certified", "gaussian", algorithm={"adaptive": 0.9})
     content["privacy"] |= {"delta": 1e-5, "correlation": {"across": "pairwise", "ratio": 1.0}}
-    with pytest.raises(InputError, match=r"^algorithm\.adaptive: .* Leave adaptive or privacy\.correlation out\.$"):
+    with pytest.raises(InputError, match=r"^privacy\.correlation: dp_dsgd subtracts .* steps that are not adaptive\.$"):
         made("quadratic", content)
