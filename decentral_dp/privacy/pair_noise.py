@@ -77,6 +77,10 @@ class PairNoise:
         """Return (b,) the deviations of these agents' own noise over σ."""
         return np.ones(agents.size) if self.own_deviation is None else self.own_deviation[agents]
 
+    def own_square(self) -> float:
+        """Return the mean of the squares of all agents' own deviations over σ."""
+        return float(np.square(self.own_deviations(np.arange(self.network.n_agents))).mean())
+
     def reach(self) -> float:
         """Return Σ_j c_ij/σ + σ_i/σ of the agent for which it is largest, its pairs of all rounds together."""
         links, m = self.links(), self.network.n_agents
@@ -111,8 +115,7 @@ class PairNoise:
 
         Pairs cancel in it, so that with the gains γ_i and own deviations s_i, over σ, it is min γ_i² m/Σ s_i².
         """
-        own = self.own_deviations(np.arange(self.network.n_agents))
-        return float(self.gain(0).min() ** 2 / np.square(own).mean())
+        return float(self.gain(0).min() ** 2 / self.own_square())
 
     def charged_scales(
         self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]

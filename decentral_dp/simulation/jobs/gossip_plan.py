@@ -790,8 +790,10 @@ def gossip_job(c: Components) -> GossipJob:
     noise = noise._replace(is_final=True)
     ledger = plan_ledger(noise, rounds)
     # What is said of all noise together is of fresh noise.
-    if factor is None and (note := settings_note(problem, algorithm, averaged, clip.y, rounds, noise.schedules, unit)):
-        shards = replace(shards, notes=(*shards.notes, note))
+    if factor is None:
+        own_square = 1.0 if pairs is None else pairs.own_square()
+        note = settings_note(problem, algorithm, averaged, clip.y, rounds, noise.schedules, unit, own_square)
+        shards = replace(shards, notes=(*shards.notes, *([note] if note else [])))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)

@@ -332,8 +332,12 @@ def settings_note(
     rounds: int,
     noise: Mapping[str, NoiseSchedule],
     unit: Unit,
+    own_square: float,
 ) -> str:
-    """What the settings of training come to, planned or given, for the notes of a plan; "" of anything else."""
+    """What the settings of training come to, planned or given, for the notes of a plan; "" of anything else.
+
+    own_square: mean over agents of the squares of their own deviations, over those of the schedules.
+    """
     if not isinstance(problem, Planned) or not isinstance(algorithm, DpDsgd):
         return ""
     local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
@@ -347,7 +351,7 @@ def settings_note(
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
     each = float(schedule.scale.max()) / (1.0 - algorithm.heavy_ball)
     noised = rounds * (1 if algorithm.block else algorithm.steps)
-    change = each * math.sqrt(noised / averaged)
+    change = each * math.sqrt(noised * own_square / averaged)
     what = "the change by local steps" if algorithm.block else "the gradient of a record"
     note += f"; {what} is clipped to {clip:g}"
     if algorithm.centring:
