@@ -42,6 +42,7 @@ _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/network/test_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
+_SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_unit.py"
@@ -955,6 +956,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         "changes.sent_weights(t + 1).toarray()",
         "changes.sent_weights(t).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
+    ),
+    Mutation(
+        "a mean of features of which a group moves as much as one record",
+        "participants/agents.py",
+        "self.p, ones, None, self._unit)",
+        "self.p, ones, None)",
+        (f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",),
+    ),
+    Mutation(
+        "a replaced record of which a mean of features loses one part and gains none",
+        "algorithms/gossip/single_level.py",
+        "dp.plan_release(public.unsampled(), index, ",
+        "dp.plan_release(public.unsampled()._replace(unit=dp.Unit(public.unit.records, True)), index, ",
+        (
+            f"{_CENTRING}::test_under_shared_noise_no_unit_moves_more_than_is_planned",
+            f"{_SHARED}::test_a_mean_of_features_and_the_steps_after_it_are_priced_together[pairwise-0]",
+        ),
+    ),
+    Mutation(
+        "a mean of features in noise of its own, priced as if neighbours shared it",
+        "privacy/mechanisms/releasers.py",
+        "shared = pairs.sums(index, t, tagged, ratio)",
+        "shared = pairs.sums(index, t, tagged, ratio) * (names == 'y')",
+        (f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged",),
+    ),
+    Mutation(
+        "noise of an average of agents told by the least of them",
+        "simulation/jobs/settings.py",
+        "noised * own_square / averaged",
+        "noised / averaged",
+        (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
     ),
     Mutation(
         "lost messages that nobody overhears",

@@ -104,25 +104,33 @@ def test_it_is_charged_at_the_scale_that_the_covariance_has(kind: str) -> None:
     np.testing.assert_array_equal(drawn["pair_scale"], own * largest)
 
 
+SCALES = {"x": 7.0, "y": 2.0}
+
+
 def releaser(agents: np.ndarray, kind: str = "ring") -> ScheduledReleaser:
-    schedule = NoiseSchedule(np.full(agents.size, 2.0), np.full(agents.size, 0.5))
+    schedules = {c: NoiseSchedule(np.full(agents.size, own), np.full(agents.size, 0.5)) for c, own in SCALES.items()}
     streams, noise = Streams(b"root", "noise", agents), draws(agents, kind=kind)
-    return ScheduledReleaser(GAUSSIAN, {"y": schedule}, streams, 1, agents, noise.noise.network, noise)
+    return ScheduledReleaser(GAUSSIAN, schedules, streams, 1, agents, noise.noise.network, noise)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_released_has_the_law_that_is_charged(kind: str) -> None:
-    """A covariance of own and shared noise, round by round; a price by the eigenvectors of another would be seen."""
+    """A covariance of own and shared noise, round by round; a price by the eigenvectors of another would be seen.
+
+    Two channels that are released together have noise of their own.
+    """
     of_all, own = releaser(np.arange(M), kind), OWN if kind == "scales" else np.ones(M)
     moved = {"train": Sensitivity(np.ones(M), np.ones(M), None)}
     zero = np.zeros((M, WIDTH))
+    nothing = dict.fromkeys(SCALES, Bounded(zero, zero, moved, "l2"))
     for index in (1, 2, 3):
-        released = of_all.release(index, {"y": Bounded(zero, zero, moved, "l2")})["y"]
-        wanted = 4.0 / (index + 1.0) * (np.diag(own**2) + laplacian(kind, index))
+        released = of_all.release(index, nothing)
+        units = np.vstack([released[c] / scale for c, scale in SCALES.items()])
+        wanted = np.kron(np.eye(2), (np.diag(own**2) + laplacian(kind, index)) / (index + 1.0))
         away = np.sqrt((wanted**2 + np.outer(np.diag(wanted), np.diag(wanted))) / WIDTH)
-        assert (np.abs(released @ released.T / WIDTH - wanted) <= 5.0 * away).all()
+        assert (np.abs(units @ units.T / WIDTH - wanted) <= 5.0 * away).all()
     # The mean of all has no more than own noise: the rest cancels.
-    assert np.isclose(released.mean(axis=0).std(), np.linalg.norm(own) / M, rtol=0.1)
+    assert np.isclose(released["y"].mean(axis=0).std(), np.linalg.norm(own) / M, rtol=0.1)
 
 
 def test_the_ledger_of_blocks_is_that_of_all() -> None:

@@ -47,7 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
     "colluder": scenario(PAIRWISE, 1, {"kind": "ring"}),
     "scales": scenario({"across": "optimised"}, 0, {}),
     "zero_sum": scenario({"across": "zero_sum", "ratio": 3.0}, 2, {}),
-    "mean": _with_mean(scenario(PAIRWISE, 0, {})),
+    "mean": _with_mean(scenario({"across": "optimised"}, 1, {})),
     "lossy": scenario(PAIRWISE, 0, {"kind": "complete", "offline": 0.3, "drop": 0.2}),
 }
 

@@ -75,6 +75,13 @@ def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
     np.testing.assert_allclose(said[ROUNDS]["x"], x, atol=1e-9)
 
 
+def test_means_are_shortened_by_what_shared_noise_leaves_in_their_average() -> None:
+    job = _job(topology={"kind": "path"}, privacy={"correlation": {"across": "optimised"}})
+    own = job.pairs.own_deviation * job.noise["x"].scale[0]
+    assert own.max() > 1.2 * own.min()
+    assert job.algorithm.centre_noise == pytest.approx(D * np.square(own / AGENTS).sum(), rel=0.05)
+
+
 def test_neighbours_that_share_noise_agree_on_a_mean_that_errs_less() -> None:
     """At one ε: what two share is not in the mean of all, so that less of what agents add is left in it."""
     errors = {}
@@ -93,23 +100,29 @@ _BATCHES = [{"kind": "minibatch", "batch": 2}, {"kind": "poisson", "rate": 0.5}]
 
 
 def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[str, float]:
-    """Channel → the largest share of its planned sensitivity by which one record of one agent moves a release.
+    """Channel → the largest share of its planned sensitivity by which a unit's records of one agent move a release.
 
     Fails where another agent's release moves, or what counts as public.
     """
     largest: dict[str, float] = {}
+    unit = tables.get("privacy", {}).get("unit", {"records": 1})
+    moved_records = RECORDS if unit == "agent" else unit["records"]
     for seed in range(seeds):
         rng = np.random.default_rng([3, seed])
         victim, frame = int(rng.integers(AGENTS)), _frame(rng)
+        rows = victim + AGENTS * np.arange(moved_records)
         transcript = [
             {c: size * rng.normal(size=(AGENTS, D + d)) for c, size, d in _SAID} for _ in range(2 * ROUNDS + 1)
         ]
         wanted, root = [], None
         for sign in (1.0, -1.0):
-            # The record at one corner of the ranges, then at the opposite one, or with the other label.
-            frame.loc[victim, ["a", "b"]] = sign if seed % 2 else 1.0
-            frame.loc[victim, "label"] = int(sign > 0.0)
+            # Records at one corner of the ranges, then at the opposite one, or with the other label, or none.
+            frame.loc[rows, ["a", "b"]] = sign if seed % 2 else 1.0
+            frame.loc[rows, "label"] = int(sign > 0.0)
             job = _job(frame, **tables)
+            if job.unit.zeroed and sign < 0.0:
+                nothing = job.problem.null_record(job.records["train"][victim])
+                job = job.with_record("train", victim, nothing, moved_records)
             # Batches of both are drawn with the same coins.
             root = job.root if sign > 0.0 else root
             job = replace(job, algorithm=with_fields_of(program or type(job.algorithm), job.algorithm), root=root)
@@ -127,6 +140,8 @@ def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[
                 if moved[victim]:
                     (row,) = np.flatnonzero(of.rounds == t)
                     allowed = of.sensitivity["train"][row, of.group[victim]]
+                    stated = one[channel].sensitivities["train"].sensitivity[victim]
+                    assert stated == pytest.approx(allowed, rel=1e-12)
                     largest[channel] = max(largest.get(channel, 0.0), float(moved[victim] / allowed))
     return largest
 
@@ -176,6 +191,16 @@ def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches
     scales = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}}
     found = _search(algorithm={"kind": kind}, problem={"stream": stream}, privacy=scales)
     assert found.keys() == sent
+    for share in found.values():
+        assert 0.95 < share <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "zero_out"])
+@pytest.mark.parametrize("unit", [{"records": 1}, {"records": 2}, "agent"], ids=str)
+def test_under_shared_noise_no_unit_moves_more_than_is_planned(unit: Any, neighbours: str) -> None:
+    privacy = {"epsilon": None, "x": {"scale": 0.3}, "y": {"scale": 0.1}, "unit": unit, "neighbours": neighbours}
+    found = _search(privacy={**privacy, "correlation": {"across": "pairwise", "ratio": 3.0}})
+    assert found.keys() == {"x", "y"}
     for share in found.values():
         assert 0.95 < share <= 1.0 + 1e-9
 

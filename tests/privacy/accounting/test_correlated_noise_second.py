@@ -18,12 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import combinations, product
+from typing import Any
 
+import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
 
+import decentral_dp
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
@@ -166,6 +170,60 @@ def test_rounds_are_priced_together() -> None:
     wanted = float(gaussian_epsilon(2.0 * math.sqrt(rounds * exact), 1e-5))
     assert epsilon_of(Ledger(16, (line,)), 1e-5) == pytest.approx(np.full(16, wanted), rel=5e-3)
     assert wanted == pytest.approx(2.45, rel=5e-3)
+
+
+SIZES = (4, 2, 3, 6, 2, 5)
+# What ε compares, and by how many clips it moves a sum over n records.
+UNITS: list[tuple[dict[str, Any], Callable[[Array], Array]]] = [
+    ({}, lambda n: np.full(n.shape, 2.0)),
+    ({"neighbours": "zero_out"}, np.ones_like),
+    ({"unit": {"records": 3}}, lambda n: 2.0 * np.minimum(n, 3.0)),
+    ({"unit": "agent"}, lambda n: 2.0 * n),
+]
+
+
+@pytest.mark.parametrize(
+    ("across", "colluders"),
+    [*product(["pairwise", "zero_sum"], range(4)), ("optimised", 0), ("optimised", 1)],
+)
+def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: str, colluders: int) -> None:
+    """Four agents who all know each other, and two in a row behind one of them, of whom one colluder isolates the last.
+
+    One Gaussian vector of the messages of all rounds, the mean among them, with what every coalition knows.
+    """
+    unit, clips = UNITS[colluders]
+    m, rounds, step, held = len(SIZES), 9, 0.5, np.array(SIZES, dtype=np.float64)
+    clip, noise = {"x": 0.7, "y": 0.3}, {"x": 0.9, "y": 0.11}
+    graph, draw = nx.lollipop_graph(4, 2), np.random.default_rng(0)
+    frame = pd.DataFrame(draw.uniform(-1.0, 1.0, (sum(SIZES), 2)), columns=["a", "b"])
+    frame = frame.assign(label=np.arange(len(frame)) % 2, agent=np.repeat(np.arange(m), SIZES), split="train")
+    ratio = {} if across == "optimised" else {"ratio": 3.0}
+    ranges = {"a": [-1, 1], "b": [-1, 1]}
+    content = {
+        "problem": {"kind": "classification", "label": "label", "classes": [0, 1], "scale": ranges},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": step}},
+        "privacy": {
+            "mechanism": "gaussian",
+            "delta": 1e-5,
+            "clip": clip,
+            **{channel: {"scale": scale} for channel, scale in noise.items()},
+            "correlation": {"across": across, **ratio},
+            "observer": {"colluders": colluders},
+            **unit,
+        },
+    }
+    job: Any = decentral_dp.build(content, data=frame, topology=graph).simulation()
+    own, pair = np.ones(m), np.full((m, m), 3.0)
+    if across == "optimised":
+        own, pair = job.pairs.own_deviation, job.pairs.ratio
+    edges = list(combinations(range(m), 2)) if across == "zero_sum" else sorted(map(sorted, graph.edges))
+    for v in range(m):
+        moved, size = np.zeros((rounds + 1, m)), float(clips(held)[v]) / SIZES[v]
+        moved[:, v] = [size * clip["x"] / noise["x"], *[step * size * clip["y"] / noise["y"]] * rounds]
+        sets = combinations([i for i in range(m) if i != v], colluders)
+        shown = max(information(*noise_maps(own, pair, edges, known), np.eye(rounds + 1), moved) for known in sets)
+        wanted = float(gaussian_epsilon(math.sqrt(shown), 1e-5))
+        assert wanted * (1.0 - 1e-6) <= job.budget.epsilon[v] <= wanted * (1.0 + 2e-3)
 
 
 def test_a_state_that_is_not_released_breaks_it() -> None:
