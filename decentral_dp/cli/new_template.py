@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
@@ -25,6 +24,7 @@ from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, Topolog
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.errors import InputError, quoted, quoted_path
+from decentral_dp.files.tables import Table, key_texts
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.topology import GENERATORS
 
@@ -322,7 +322,7 @@ def _smoothness(problem: Mapping[str, Any], features: int, at: float) -> float |
 
 
 _WIDTH = 100
-_TABLES: Mapping[str, type[BaseModel]] = {
+_TABLES: Mapping[str, type[Table]] = {
     "problem": ProblemTable,
     "topology": TopologyTable,
     "algorithm": AlgorithmTable,
@@ -364,7 +364,7 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
         for key, inner in own.items():
             lines += ["", *_comment(notes[f"{name}.{key}"]), f"[{name}.{key}]"]
             for k, value in inner.items():
-                about = ColumnRules.model_fields[k].description or "" if key == "columns" else ""
+                about = key_texts(ColumnRules)[k] if key == "columns" else ""
                 lines += [*_comment(about), _line(k, value, notes.get(f"{name}.{key}.{k}", ""))]
         lines.append("")
     return "\n".join(lines)
@@ -385,7 +385,7 @@ def _comment(text: str) -> list[str]:
 
 def _descriptions(name: str, table: Mapping[str, Any]) -> dict[str, str]:
     """Key → what it means, of one table."""
-    descriptions = {key: field.description or "" for key, field in _TABLES[name].model_fields.items()}
+    descriptions = dict(key_texts(_TABLES[name]))
     if name == "algorithm" and (entry := ALGORITHMS.get(str(table.get("kind")))) is not None:
         descriptions |= {option.key: option.description for option in entry.keys}
     if name == "topology" and (generator := GENERATORS.get(str(table.get("kind")))) is not None:

@@ -42,7 +42,6 @@ from decentral_dp.files.tables import (
     Table,
     case_of,
     merged_fields,
-    optional,
     require_keys,
 )
 from decentral_dp.formatting import join_words
@@ -55,26 +54,23 @@ from decentral_dp.user_code import entry_points_of, in_file
 class Partition(Table):
     """How records are dealt to agents: iid, by_class (share), dirichlet (alpha), or column (name)."""
 
-    kind: Literal["iid", "by_class", "dirichlet", "column"] = Field(
-        description=(
-            'The rule: "iid" at random; "by_class" (share), "dirichlet" (alpha), both by labels; "column" '
-            "(name), as the data say."
-        )
-    )
-    share: Annotated[float, Field(ge=0, le=1)] | None = optional(
-        "Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."
-    )
+    kind: Literal["iid", "by_class", "dirichlet", "column"]
+    """The rule: "iid" at random; "by_class" (share), "dirichlet" (alpha), both by labels; "column" (name), as the data
+    say."""
+
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Of by_class: the share of a class that goes to its home agent, from 0 to 1; the rest is dealt evenly."""
+
     # Beyond its ends it is iid in all but name, and far beyond the draws behind a Dirichlet overflow.
-    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] | None = optional(
-        "Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."
-    )
-    name: str | None = optional(
-        "Of column: the column of the data file with the agent of each record, numbered from 0 or by name."
-    )
-    agents: Annotated[list[int | str], Field(min_length=1)] | None = optional(
-        "Of column: the names of the agents in that column, in the order of the topology; a record of another agent is "
-        "refused. Left out: numbers from 0."
-    )
+    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
+    """Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."""
+
+    name: str | None = None
+    """Of column: the column of the data file with the agent of each record, numbered from 0 or by name."""
+
+    agents: Annotated[list[int | str], Field(min_length=1)] | None = None
+    """Of column: the names of the agents in that column, in the order of the topology; a record of another agent is
+    refused. Left out: numbers from 0."""
 
     @model_validator(mode="after")
     def _check_required(self) -> Partition:
@@ -91,47 +87,68 @@ class Partition(Table):
 class Column(Table):
     """A column of the data file."""
 
-    column: str = Field(description="Name of a column of the data file.")
+    column: str
+    """Name of a column of the data file."""
 
 
 class Synthetic(Table):
     """Sizes of records that are made up."""
 
-    dimension: Count | None = optional(
-        "Features of each record; 200 if left out, and a9a's 123 of synthetic_census. Read by the synthetic families."
-    )
-    records: Count | None = optional(
-        "Records per agent, train and validation together (200 if left out); of environments trajectories per agent."
-    )
-    test_records: Count | None = optional("Held-out records in all; 2000 if left out. Of environments trajectories.")
-    separation: NonNegative | None = optional(
-        "Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."
-    )
-    relevant: Count | None = optional(
-        "Features in which the class means differ, chosen at random; all if left out. Read by synthetic_classification."
-    )
-    steps: Count | None = optional("Steps after which a trajectory is cut off. Read by environments.")
+    dimension: Count | None = None
+    """Features of each record; 200 if left out, and a9a's 123 of synthetic_census. Read by the synthetic families."""
+
+    records: Count | None = None
+    """Records per agent, train and validation together (200 if left out); of environments trajectories per agent."""
+
+    test_records: Count | None = None
+    """Held-out records in all; 2000 if left out. Of environments trajectories."""
+
+    separation: NonNegative | None = None
+    """Distance of the two class means, in standard deviations; 2 if left out. Read by synthetic_classification."""
+
+    relevant: Count | None = None
+    """Features in which the class means differ, chosen at random; all if left out. Read by synthetic_classification."""
+
+    steps: Count | None = None
+    """Steps after which a trajectory is cut off. Read by environments."""
 
 
 class ImageFiles(Table):
     """Where the files of a collection of images are: a folder, or each by path or URL."""
 
-    folder: str | None = optional("Folder with the files under their usual names.")
-    images: str | None = optional("Train images: a path or URL. Read by mnist and fashion_mnist.")
-    labels: str | None = optional("Train labels: a path or URL. Read by mnist and fashion_mnist.")
-    test_images: str | None = optional("Test images: a path or URL. Read by mnist and fashion_mnist.")
-    test_labels: str | None = optional("Test labels: a path or URL. Read by mnist and fashion_mnist.")
-    archive: str | None = optional("The binary archive: a path or URL. Read by cifar10.")
-    attributes: str | None = optional("Path of celeba's list of attributes.")
-    features: str | None = optional("Path of a file with features of your own for the photographs of celeba.")
-    partition: str | None = optional("Path of celeba's list of train, validation and test photographs.")
-    published: Literal[True] | None = optional(
-        "true: the files that the publisher of mnist, fashion_mnist or cifar10 offers, fetched once and verified by "
-        "SHA-256."
-    )
-    sha256: dict[str, str] = optional(
-        "Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL.", {}
-    )
+    folder: str | None = None
+    """Folder with the files under their usual names."""
+
+    images: str | None = None
+    """Train images: a path or URL. Read by mnist and fashion_mnist."""
+
+    labels: str | None = None
+    """Train labels: a path or URL. Read by mnist and fashion_mnist."""
+
+    test_images: str | None = None
+    """Test images: a path or URL. Read by mnist and fashion_mnist."""
+
+    test_labels: str | None = None
+    """Test labels: a path or URL. Read by mnist and fashion_mnist."""
+
+    archive: str | None = None
+    """The binary archive: a path or URL. Read by cifar10."""
+
+    attributes: str | None = None
+    """Path of celeba's list of attributes."""
+
+    features: str | None = None
+    """Path of a file with features of your own for the photographs of celeba."""
+
+    partition: str | None = None
+    """Path of celeba's list of train, validation and test photographs."""
+
+    published: Literal[True] | None = None
+    """true: the files that the publisher of mnist, fashion_mnist or cifar10 offers, fetched once and verified by
+    SHA-256."""
+
+    sha256: dict[str, str] = {}
+    """Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL."""
 
 
 class ConstructionTable(Table):
@@ -140,14 +157,17 @@ class ConstructionTable(Table):
     One of share, keep and tail at most.
     """
 
-    positive: list[int | float | str] | None = optional("Labels that become class 1; the others become class 0.")
-    share: Share | None = optional(
-        "So many positive train records are kept that they are this share of all train records."
-    )
-    keep: dict[str, Count] | None = optional(
-        "Class → how many of its train records are kept, the last ones; of other classes all."
-    )
-    tail: Share | None = optional("Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1)).")
+    positive: list[int | float | str] | None = None
+    """Labels that become class 1; the others become class 0."""
+
+    share: Share | None = None
+    """So many positive train records are kept that they are this share of all train records."""
+
+    keep: dict[str, Count] | None = None
+    """Class → how many of its train records are kept, the last ones; of other classes all."""
+
+    tail: Share | None = None
+    """Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1))."""
 
 
 def _close_schema(schema: dict[str, Any]) -> None:
@@ -164,19 +184,19 @@ def _close_schema(schema: dict[str, Any]) -> None:
 class StreamTable(Table):
     """Which records a round reads."""
 
-    kind: Literal["accumulate", "all", "minibatch", "poisson", "turns"] = optional(
-        '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
-        'fresh sample each round; "poisson": every record by its own secret coin in each round; "turns": the next '
-        "records of a public order, which begins again after the last one.",
-        "accumulate",
-    )
-    batch: Count | None = optional(
-        "Records per agent and round: new ones of accumulate, drawn ones of minibatch, the next ones of turns."
-    )
-    warm_start: Annotated[int, Field(ge=0)] = optional(
-        "Of accumulate: records that each agent has before the first round.", 0
-    )
-    rate: Share | None = optional("Of poisson: the probability with which a record is drawn.")
+    kind: Literal["accumulate", "all", "minibatch", "poisson", "turns"] = "accumulate"
+    """ "accumulate": records arrive round by round; "all": every record in every round; "minibatch": a fresh sample
+    each round; "poisson": every record by its own secret coin in each round; "turns": the next records of a public
+    order, which begins again after the last one."""
+
+    batch: Count | None = None
+    """Records per agent and round: new ones of accumulate, drawn ones of minibatch, the next ones of turns."""
+
+    warm_start: Annotated[int, Field(ge=0)] = 0
+    """Of accumulate: records that each agent has before the first round."""
+
+    rate: Share | None = None
+    """Of poisson: the probability with which a record is drawn."""
 
     @model_validator(mode="after")
     def _check_fit(self) -> StreamTable:
@@ -207,82 +227,77 @@ class CommonProblemTable(Table):
     # Options of a problem from outside are its own; of the others an unknown key is refused below.
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_close_schema)
 
-    kind: str = Field(
-        description=(
-            'What is optimised: a registered problem, one of an installed package, or "file.py:Name". `list '
-            "problems` lists them."
-        )
-    )
-    data: str = Field(
-        description=(
-            "The records: a data set that comes along, the path of a .csv, .npz, .parquet or .libsvm file, one of an "
-            'installed package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", "file.py:function", or, beside '
-            'manifest, where agents have theirs: "shards/agent-{agent}.npz".'
-        )
-    )
-    manifest: str | None = optional(
-        "Path of a public manifest of records that are with their agents, each of whom reads its own file. "
-        "Refused by algorithms that hold all records in one place."
-    )
-    files: ImageFiles | None = optional(
-        "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
-        "digits stand in; for celeba and femnist nothing does."
-    )
-    limit: Count | None = optional(
-        "Only the first so many records, and at most as many of the data's own test set; all if left out."
-    )
-    features: Count | None = optional("How many features a .libsvm file has; a certified run must be told.")
-    label: str | None = optional(
-        "Name of the label column of a .csv or .parquet file, or the attribute of celeba that is the label."
-    )
-    classes: list[int | float | str] | None = optional(
-        "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "
-        "where the data do not declare them."
-    )
-    columns: ColumnRules | None = optional(
-        "Public rules by which columns of words, gaps, dates and skewed numbers of a table become features."
-    )
-    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = optional(
-        'How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the '
-        'data\'s own agent column, else "iid".'
-    )
-    validation: Share | Column | None = optional(
-        "Share of each agent's records for the upper level, or { column = … }. Left out: the data's own "
-        "split column, else 0.5. Read by bilevel problems."
-    )
-    test: Annotated[float, Field(ge=0, lt=1)] | None = optional(
-        "Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."
-    )
-    scale: str | dict[str, list[float] | dict[str, float | bool]] = optional(
-        'How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; '
-        'feature → [low, high]; "standard", fitted on the records, which no certified run takes.',
-        "none",
-    )
-    normalise: Literal["none", "l1", "l2", "box"] = optional(
-        'Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature;'
-        ' "none" leaves it.',
-        "none",
-    )
-    stream: Literal["all"] | StreamTable = optional(
-        'Which records a round reads: "all", or a table. Read by gossip algorithms.', "all"
-    )
-    label_bound: Positive | None = optional(
-        "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
-        " problem constants."
-    )
-    label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = optional(
-        "Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores "
-        "are in the labels' own unit."
-    )
-    construction: ConstructionTable | None = optional(
-        "Other records made of the data's own, by their labels, after test records are held out."
-    )
-    synthetic: Synthetic = optional(
-        "Sizes of records that are made up. Read by the synthetic families and environments.", Synthetic()
-    )
-    seed: Seed | None = optional(
-        "Public seed of partition, split, made-up records and first weights; the scenario's if left out."
-    )
+    kind: str
+    """What is optimised: a registered problem, one of an installed package, or "file.py:Name". `list problems` lists
+    them."""
+
+    data: str
+    """The records: a data set that comes along, the path of a .csv, .npz, .parquet or .libsvm file, one of an installed
+    package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", "file.py:function", or, beside manifest, where agents
+    have theirs: "shards/agent-{agent}.npz"."""
+
+    manifest: str | None = None
+    """Path of a public manifest of records that are with their agents, each of whom reads its own file. Refused by
+    algorithms that hold all records in one place."""
+
+    files: ImageFiles | None = None
+    """Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and digits stand in; for
+    celeba and femnist nothing does."""
+
+    limit: Count | None = None
+    """Only the first so many records, and at most as many of the data's own test set; all if left out."""
+
+    features: Count | None = None
+    """How many features a .libsvm file has; a certified run must be told."""
+
+    label: str | None = None
+    """Name of the label column of a .csv or .parquet file, or the attribute of celeba that is the label."""
+
+    classes: list[int | float | str] | None = None
+    """The labels that there may be, in order; [] for numbers to predict. A certified run needs them where the data do
+    not declare them."""
+
+    columns: ColumnRules | None = None
+    """Public rules by which columns of words, gaps, dates and skewed numbers of a table become features."""
+
+    partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = None
+    """How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the data's own agent column,
+    else "iid"."""
+
+    validation: Share | Column | None = None
+    """Share of each agent's records for the upper level, or { column = … }. Left out: the data's own split column, else
+    0.5. Read by bilevel problems."""
+
+    test: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."""
+
+    scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
+    """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; feature → [low,
+    high]; "standard", fitted on the records, which no certified run takes."""
+
+    normalise: Literal["none", "l1", "l2", "box"] = "none"
+    """Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature; "none" leaves
+    it."""
+
+    stream: Literal["all"] | StreamTable = "all"
+    """Which records a round reads: "all", or a table. Read by gossip algorithms."""
+
+    label_bound: Positive | None = None
+    """Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need problem
+    constants."""
+
+    label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
+    """Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores are in
+    the labels' own unit."""
+
+    construction: ConstructionTable | None = None
+    """Other records made of the data's own, by their labels, after test records are held out."""
+
+    synthetic: Synthetic = Synthetic()
+    """Sizes of records that are made up. Read by the synthetic families and environments."""
+
+    seed: Seed | None = None
+    """Public seed of partition, split, made-up records and first weights; the scenario's if left out."""
 
     @field_validator("classes", mode="before")
     @classmethod
@@ -362,19 +377,27 @@ def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
 class Step(Table):
     """Step size λ_t = scale/(t+1)^decay."""
 
-    scale: NonNegative = Field(description="λ_0, the first step.")
-    decay: Decay = optional("Exponent of the decay in rounds; 0 keeps the step constant.", 0.0)
+    scale: NonNegative
+    """λ_0, the first step."""
+
+    decay: Decay = 0.0
+    """Exponent of the decay in rounds; 0 keeps the step constant."""
 
 
 class DomainTable(Table):
     """Where x may be, for algorithms of a trusted coordinator: a box, a ball around 0, or the simplex."""
 
-    kind: Literal["box", "ball", "simplex"] = Field(
-        description='"box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex".'
-    )
-    low: Finite | None = optional("Of box: lower end of every coordinate.")
-    high: Finite | None = optional("Of box: upper end of every coordinate.")
-    radius: Positive | None = optional("Of ball: radius in l2.")
+    kind: Literal["box", "ball", "simplex"]
+    """ "box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex"."""
+
+    low: Finite | None = None
+    """Of box: lower end of every coordinate."""
+
+    high: Finite | None = None
+    """Of box: upper end of every coordinate."""
+
+    radius: Positive | None = None
+    """Of ball: radius in l2."""
 
     @model_validator(mode="after")
     def _check_required(self) -> DomainTable:
@@ -391,21 +414,21 @@ class AlgorithmTable(Table):
     Those are the fields of its dataclass (`decentral-dp show KIND` describes them); others are refused.
     """
 
-    kind: Annotated[
-        str, Field(description="a registered algorithm, one of an installed package by entry point, or file.py:Name")
-    ]
-    rounds: Annotated[Count, Field(description="how many rounds are run [rounds]")]
-    init: dict[Channel, Finite] = optional("variable → the constant where it starts; 0 by default", {})
-    protocol: Annotated[
-        Literal["released", "private"],
-        Field(
-            description='"released": everything is computed at the own released values; "private", of ldp_dsbo: its '
-            "state is kept without noise"
-        ),
-    ] = "released"
-    sampler: Annotated[
-        str | None, Field(description='of minimax algorithms that sample: how; "poisson", or it is refused')
-    ] = None
+    kind: str
+    """a registered algorithm, one of an installed package by entry point, or file.py:Name"""
+
+    rounds: Count
+    """how many rounds are run [rounds]"""
+
+    init: dict[Channel, Finite] = {}
+    """variable → the constant where it starts; 0 by default"""
+
+    protocol: Literal["released", "private"] = "released"
+    """ "released": everything is computed at the own released values; "private", of ldp_dsbo: its state is kept without
+    noise"""
+
+    sampler: str | None = None
+    """of minimax algorithms that sample: how; "poisson", or it is refused"""
 
     def own_keys(self) -> dict[str, Any]:
         """What is given of the algorithm's own keys."""

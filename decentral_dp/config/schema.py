@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -42,7 +41,6 @@ from decentral_dp.files.tables import (
     Seed,
     Table,
     Target,
-    optional,
 )
 from decentral_dp.privacy.pair_ratio import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
@@ -55,85 +53,91 @@ Files: TypeAlias = Mapping[tuple[str, ...], Path]
 class RecoveryTable(Table):
     """How lost actors are noticed and started again. What they release again are the same draws."""
 
-    heartbeat: Seconds = optional("Seconds after which actors are asked whether they are there. Read by ray.", 1.0)
-    save_every: Seconds = optional(
-        "Seconds after which the driver keeps the states that actors would go on from. Read by ray.", 5.0
-    )
-    restarts: Annotated[int, Field(ge=0, le=10**6)] = optional(
-        "Starts after a loss, without a round more done, before a run gives up. Read by ray.", 3
-    )
-    pause: Seconds = optional("Seconds before the first of these starts, doubled each time. Read by ray.", 0.25)
-    longest_pause: Seconds = optional("The most that it is doubled to, in seconds. Read by ray.", 5.0)
+    heartbeat: Seconds = 1.0
+    """Seconds after which actors are asked whether they are there. Read by ray."""
+
+    save_every: Seconds = 5.0
+    """Seconds after which the driver keeps the states that actors would go on from. Read by ray."""
+
+    restarts: Annotated[int, Field(ge=0, le=10**6)] = 3
+    """Starts after a loss, without a round more done, before a run gives up. Read by ray."""
+
+    pause: Seconds = 0.25
+    """Seconds before the first of these starts, doubled each time. Read by ray."""
+
+    longest_pause: Seconds = 5.0
+    """The most that it is doubled to, in seconds. Read by ray."""
 
 
 class NetworkTable(Table):
     """Links of a simulated network: how long what is sent would take."""
 
-    latency: Annotated[float, Field(ge=0.0)] = optional("Seconds before a message arrives.", 0.0)
-    bandwidth: Positive = Field(description="Bits that an agent can send in a second.")
-    stragglers: Annotated[float, Field(ge=0.0, lt=1.0)] = optional(
-        "Probability that an agent lags in a round, by a public coin.", 0.0
-    )
-    slowdown: Annotated[float, Field(ge=1.0)] = optional("How many times longer it then takes.", 10.0)
+    latency: Annotated[float, Field(ge=0.0)] = 0.0
+    """Seconds before a message arrives."""
+
+    bandwidth: Positive
+    """Bits that an agent can send in a second."""
+
+    stragglers: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Probability that an agent lags in a round, by a public coin."""
+
+    slowdown: Annotated[float, Field(ge=1.0)] = 10.0
+    """How many times longer it then takes."""
 
 
 class RunTable(Table):
     """Where it runs and what is evaluated."""
 
-    engine: Literal["local", "ray"] = optional(
-        '"local": one process; "ray": agents in actors of a Ray cluster. Both release the same values.', "local"
-    )
-    address: str | None = optional(
-        'A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
-    )
-    place: Annotated[str, Field(min_length=1, max_length=100)] | None = optional(
-        'Resource of the machine that an agent\'s actor is to be on, such as "site-{agent}". Read by ray.'
-    )
-    recovery: RecoveryTable | None = optional(
-        "What happens where an actor is lost; its defaults if left out. Read by ray."
-    )
-    agents_per_actor: Count | Literal["auto"] = optional(
-        'Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is '
-        "given. Read by ray.",
-        1,
-    )
-    gpus_per_actor: Annotated[float, Field(ge=0.0, le=1024.0)] = optional(
-        "GPUs that Ray sets aside for each actor, such as 1 or 0.5; an actor sees no other. Read by ray.", 0.0
-    )
-    blocks: Count | None = optional(
-        "Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's "
-        "cache. What is released does not depend on it. Read by local."
-    )
-    evaluate_every: Count = optional(
-        "Rounds from one evaluation to the next; the first and the last are always evaluated.", 10
-    )
-    measures: Annotated[list[str], Field(min_length=1)] | None = optional(
-        'Measures that are taken, such as ["test_auc", "train_loss"]; all that there are if left out. `show measures` '
-        "lists them."
-    )
-    average: Count = optional(
-        "The mean of the last so many released values is evaluated and published. Read by gossip algorithms.", 1
-    )
-    keep_releases: bool = optional(
-        "Whether released values are written, as releases.parquet. Read where a run has a folder.", False
-    )
-    network: NetworkTable | None = optional(
-        "A network whose seconds are simulated; none if left out. Read by gossip algorithms."
-    )
-    agent_scores: bool = optional(
-        "Whether agents send scores of their own records, which nothing protects; else such scores are left out. "
-        "Read beside problem.manifest.",
-        False,
-    )
-    log: Annotated[list[Literal["tensorboard", "mlflow", "prometheus"]], Field(max_length=3)] | None = optional(
-        'Where progress is written besides: "tensorboard" or "mlflow", each an extra, or "prometheus", as metrics of a'
-        " Ray cluster. Read where a run has a folder."
-    )
-    device: Literal["cpu", "cuda"] = optional(
-        'Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of '
-        "bilevel problems and all noise stay on the processor.",
-        "cpu",
-    )
+    engine: Literal["local", "ray"] = "local"
+    """ "local": one process; "ray": agents in actors of a Ray cluster. Both release the same values."""
+
+    address: str | None = None
+    """A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray."""
+
+    place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """Resource of the machine that an agent's actor is to be on, such as "site-{agent}". Read by ray."""
+
+    recovery: RecoveryTable | None = None
+    """What happens where an actor is lost; its defaults if left out. Read by ray."""
+
+    agents_per_actor: Count | Literal["auto"] = 1
+    """Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is given.
+    Read by ray."""
+
+    gpus_per_actor: Annotated[float, Field(ge=0.0, le=1024.0)] = 0.0
+    """GPUs that Ray sets aside for each actor, such as 1 or 0.5; an actor sees no other. Read by ray."""
+
+    blocks: Count | None = None
+    """Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's cache.
+    What is released does not depend on it. Read by local."""
+
+    evaluate_every: Count = 10
+    """Rounds from one evaluation to the next; the first and the last are always evaluated."""
+
+    measures: Annotated[list[str], Field(min_length=1)] | None = None
+    """Measures that are taken, such as ["test_auc", "train_loss"]; all that there are if left out. `show measures`
+    lists them."""
+
+    average: Count = 1
+    """The mean of the last so many released values is evaluated and published. Read by gossip algorithms."""
+
+    keep_releases: bool = False
+    """Whether released values are written, as releases.parquet. Read where a run has a folder."""
+
+    network: NetworkTable | None = None
+    """A network whose seconds are simulated; none if left out. Read by gossip algorithms."""
+
+    agent_scores: bool = False
+    """Whether agents send scores of their own records, which nothing protects; else such scores are left out. Read
+    beside problem.manifest."""
+
+    log: Annotated[list[Literal["tensorboard", "mlflow", "prometheus"]], Field(max_length=3)] | None = None
+    """Where progress is written besides: "tensorboard" or "mlflow", each an extra, or "prometheus", as metrics of a Ray
+    cluster. Read where a run has a folder."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of bilevel
+    problems and all noise stay on the processor."""
 
     @field_validator("gpus_per_actor")
     @classmethod
@@ -168,31 +172,33 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 class OverTimeTable(Table):
     """A network that changes by round, with what its kind needs."""
 
-    kind: Literal["fixed", "matching", "one_peer_exponential", "resample", "sequence"] = Field(
-        description=(
-            '"matching": a random matching of the links in every round; "one_peer_exponential": everybody sends to one '
-            'other, at distances 1, 2, 4, … in turn; "resample": a random graph drawn anew; "sequence": the graphs of '
-            "`files` in turn."
-        )
-    )
-    every: Count = optional("Rounds that a resampled graph stays.", 1)
-    files: list[str] = optional("Graph files, or named networks, of a sequence.", [])
+    kind: Literal["fixed", "matching", "one_peer_exponential", "resample", "sequence"]
+    """ "matching": a random matching of the links in every round; "one_peer_exponential": everybody sends to one other,
+    at distances 1, 2, 4, … in turn; "resample": a random graph drawn anew; "sequence": the graphs of `files` in turn.
+    """
+
+    every: Count = 1
+    """Rounds that a resampled graph stays."""
+
+    files: list[str] = []
+    """Graph files, or named networks, of a sequence."""
 
 
 class CompressionTable(Table):
     """What of a message travels, once noise has been added."""
 
-    kind: Literal["top_k", "random_k", "qsgd", "sign"] = Field(
-        description=(
-            'What is sent of the difference to what was heard before. "top_k": its largest entries; "random_k": some '
-            'that public coins choose; "qsgd": all, each rounded to one of a few levels; "sign": signs, and one size.'
-        )
-    )
-    share: Annotated[float, Field(gt=0.0, le=1.0)] | None = optional("Share of the entries. Read by top_k, random_k.")
-    levels: Annotated[int, Field(ge=1, le=2**16)] | None = optional("Levels above 0. Read by qsgd.")
-    consensus: Annotated[float, Field(gt=0.0, le=1.0)] | None = optional(
-        "γ, how far agents move towards what they hear; the contraction δ of the widest channel if left out."
-    )
+    kind: Literal["top_k", "random_k", "qsgd", "sign"]
+    """What is sent of the difference to what was heard before. "top_k": its largest entries; "random_k": some that
+    public coins choose; "qsgd": all, each rounded to one of a few levels; "sign": signs, and one size."""
+
+    share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Share of the entries. Read by top_k, random_k."""
+
+    levels: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    """Levels above 0. Read by qsgd."""
+
+    consensus: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """γ, how far agents move towards what they hear; the contraction δ of the widest channel if left out."""
 
     @model_validator(mode="after")
     def _check_fit(self) -> CompressionTable:
@@ -206,45 +212,50 @@ class CompressionTable(Table):
         return self
 
 
-class TopologyTable(BaseModel):
+class TopologyTable(Table):
     """A registered generator with its parameters, or a file; and the rule for the weights."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow")
 
-    kind: str | None = optional(
-        'A generator of graphs by name, one of an installed package, or "file.py:function"; its '
-        "parameters are keys beside it. `list topologies` lists them."
-    )
-    file: str | None = optional(
-        'A named network such as "abilene", or the path of a .toml, .graphml, .gml or edge list; in place of kind.'
-    )
-    agents: Count | None = optional("Number of agents; of a file, or of a function without agents, only checked.")
-    weights: str | dict[str, Any] | None = optional(
-        'Rule for the weights of gossip, by name or as a table; "metropolis" if left out, "out_degree" of a directed '
-        "graph. `list weights` lists them."
-    )
-    directed: bool | None = optional(
-        "Whether links are arcs, from the first agent of a line or pair to the second, for push_sum; if left out, what "
-        "the graph itself says."
-    )
-    seed: Seed | None = optional("Public seed of random graphs; the scenario's if left out.")
-    over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | OverTimeTable | None = optional(
-        "How the network changes by round, by name or as a table; fixed if left out. Read by gossip algorithms."
-    )
-    drop: Probability | None = optional(
-        "Probability that a message is lost, by a public coin of each; 0 if left out. It is charged all the same."
-    )
-    offline: Probability | None = optional(
-        "Probability that an agent is away for a round, and sends and hears nothing; 0 if left out."
-    )
-    delay: Annotated[int, Field(ge=0)] | None = optional("Rounds that messages are late; 0 if left out.")
-    compression: CompressionTable | None = optional(
-        "What of each message travels, with error feedback; all of it if left out. Read by gossip algorithms."
-    )
-    pooled: bool | None = optional(
-        "Whether one server, whom all agents trust with their records, has all of them and learns alone; no if left "
-        "out. Read by gossip algorithms."
-    )
+    kind: str | None = None
+    """A generator of graphs by name, one of an installed package, or "file.py:function"; its parameters are keys beside
+    it. `list topologies` lists them."""
+
+    file: str | None = None
+    """A named network such as "abilene", or the path of a .toml, .graphml, .gml or edge list; in place of kind."""
+
+    agents: Count | None = None
+    """Number of agents; of a file, or of a function without agents, only checked."""
+
+    weights: str | dict[str, Any] | None = None
+    """Rule for the weights of gossip, by name or as a table; "metropolis" if left out, "out_degree" of a directed
+    graph. `list weights` lists them."""
+
+    directed: bool | None = None
+    """Whether links are arcs, from the first agent of a line or pair to the second, for push_sum; if left out, what the
+    graph itself says."""
+
+    seed: Seed | None = None
+    """Public seed of random graphs; the scenario's if left out."""
+
+    over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | OverTimeTable | None = None
+    """How the network changes by round, by name or as a table; fixed if left out. Read by gossip algorithms."""
+
+    drop: Probability | None = None
+    """Probability that a message is lost, by a public coin of each; 0 if left out. It is charged all the same."""
+
+    offline: Probability | None = None
+    """Probability that an agent is away for a round, and sends and hears nothing; 0 if left out."""
+
+    delay: Annotated[int, Field(ge=0)] | None = None
+    """Rounds that messages are late; 0 if left out."""
+
+    compression: CompressionTable | None = None
+    """What of each message travels, with error feedback; all of it if left out. Read by gossip algorithms."""
+
+    pooled: bool | None = None
+    """Whether one server, whom all agents trust with their records, has all of them and learns alone; no if left out.
+    Read by gossip algorithms."""
 
     @model_validator(mode="after")
     def _check_kind_or_file(self) -> TopologyTable:
@@ -266,14 +277,15 @@ class Noise(Table):
     Lists give one value per agent. Without a scale, the target epsilon calibrates it.
     """
 
-    scale: Positive | list[Positive] | None = optional(
-        "Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or "
-        "one per agent. Left out: the target epsilon sets it."
-    )
-    decay: Decay | list[Decay] = optional("Exponent of the decay in rounds; one number or one per agent.", 0.0)
-    decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = optional(
-        "Added to the decay of agent i = 1..m, times i.", 0.0
-    )
+    scale: Positive | list[Positive] | None = None
+    """Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or one per agent.
+    Left out: the target epsilon sets it."""
+
+    decay: Decay | list[Decay] = 0.0
+    """Exponent of the decay in rounds; one number or one per agent."""
+
+    decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = 0.0
+    """Added to the decay of agent i = 1..m, times i."""
 
 
 class MechanismTable(Table):
@@ -281,19 +293,22 @@ class MechanismTable(Table):
 
     model_config = ConfigDict(extra="allow")
 
-    kind: str = Field(description='"file.py:Name", or the name of an installed mechanism.')
+    kind: str
+    """ "file.py:Name", or the name of an installed mechanism."""
 
 
 class GroupTable(Table):
     """A group of records of one agent, which are protected together."""
 
-    records: Annotated[int, Field(ge=1, le=10**9)] = Field(description="k, how many records of an agent at most.")
+    records: Annotated[int, Field(ge=1, le=10**9)]
+    """k, how many records of an agent at most."""
 
 
 class ColludersTable(Table):
     """Agents who tell the observer all that they know."""
 
-    colluders: Annotated[int, Field(ge=0, le=10**6)] = Field(description="q, how many there may be.")
+    colluders: Annotated[int, Field(ge=0, le=10**6)]
+    """q, how many there may be."""
 
 
 FactorKind = Literal["banded_square_root", "banded_inverse", "buffered_toeplitz", "anti_pgd"]
@@ -306,16 +321,17 @@ Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() 
 class TimeFactorTable(Table):
     """C⁻¹, the lower-triangular factor by which noise goes on from that of earlier rounds: of a kind, or in a file."""
 
-    kind: FactorKind | None = optional(
-        'The factor. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2), x the shift by a round; '
-        '"banded_inverse": C⁻¹ has those of (1 − x)^(1/2); "buffered_toeplitz": a few sums that fade; "anti_pgd": '
-        "each round takes back what the one before drew."
-    )
-    bands: Count | None = optional(
-        "Coefficients, the leading 1 included, if left out as many as rounds from one read of a record to the next; or "
-        "sums of buffered_toeplitz, from 2 on, 4 if left out. Not read by anti_pgd."
-    )
-    file: str | None = optional("Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind.")
+    kind: FactorKind | None = None
+    """The factor. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2), x the shift by a round;
+    "banded_inverse": C⁻¹ has those of (1 − x)^(1/2); "buffered_toeplitz": a few sums that fade; "anti_pgd": each round
+    takes back what the one before drew."""
+
+    bands: Count | None = None
+    """Coefficients, the leading 1 included, if left out as many as rounds from one read of a record to the next; or
+    sums of buffered_toeplitz, from 2 on, 4 if left out. Not read by anti_pgd."""
+
+    file: str | None = None
+    """Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind."""
 
     @model_validator(mode="after")
     def _check_one_kind(self) -> TimeFactorTable:
@@ -329,21 +345,19 @@ class TimeFactorTable(Table):
 class CorrelationTable(Table):
     """Noise that agents share, and that cancels between them; noise that goes on from that of earlier rounds."""
 
-    across: Literal["pairwise", "optimised", "zero_sum"] | None = optional(
-        '"pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed '
-        'that only the two know. "optimised": the same, with a scale of each agent and each link that errs least '
-        'in gossip at one price. "zero_sum": so do every two agents, neighbours or not.'
-    )
-    ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = optional(
-        "c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in "
-        'gossip at one price, 4 at most, on a network that stays. Not read by "optimised".'
-    )
+    across: Literal["pairwise", "optimised", "zero_sum"] | None = None
+    """ "pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed that
+    only the two know. "optimised": the same, with a scale of each agent and each link that errs least in gossip at one
+    price. "zero_sum": so do every two agents, neighbours or not."""
 
-    in_time: FactorKind | TimeFactorTable | Rows | None = optional(
-        "Factor of noise that is correlated in time, by name, as a table, or a C⁻¹ of your own: a list of numbers for "
-        "each round, in Python an array as well. Noise is fresh in every round if left out. "
-        'Saves reading, and no privacy, where problem.stream.kind = "turns".'
-    )
+    ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = None
+    """c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in gossip
+    at one price, 4 at most, on a network that stays. Not read by "optimised"."""
+
+    in_time: FactorKind | TimeFactorTable | Rows | None = None
+    """Factor of noise that is correlated in time, by name, as a table, or a C⁻¹ of your own: a list of numbers for each
+    round, in Python an array as well. Noise is fresh in every round if left out. Saves reading, and no privacy, where
+    problem.stream.kind = "turns"."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
@@ -357,74 +371,69 @@ class CorrelationTable(Table):
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
-    guarantee: Literal["certified", "as_printed", "none"] = optional(
-        '"certified": priced as run; "as_printed": the paper\'s own protocol and noise, priced as well'
-        ' as can be proven; "none": no noise and no clipping.',
-        "certified",
-    )
-    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = optional(
-        'Noise of gossip algorithms: "laplace", "gaussian", or one of your own, by "file.py:Name", by the name of '
-        "an installed one, or as a table with its kind and options. Coordinator algorithms have their own.",
-        "laplace",
-    )
-    unit: Literal["record", "agent"] | GroupTable = optional(
-        'What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", '
-        "everything that it holds. Read by gossip algorithms that keep nothing un-noised.",
-        "record",
-    )
-    neighbours: Literal["replace", "zero_out"] = optional(
-        'What becomes of it in the data set that ε compares with: "replace", other records stand there; '
-        '"zero_out", it contributes nothing, which takes half the noise and protects half as much. Read by gossip '
-        "algorithms that keep nothing un-noised.",
-        "replace",
-    )
-    observer: Literal["everybody"] | ColludersTable = Field(
-        default="everybody",
-        description=(
-            'Against whom ε holds: "everybody", who sees every message; { colluders = q }, who knows as well all that '
-            "any q agents know. Read by gossip algorithms."
-        ),
-    )
-    correlation: CorrelationTable | None = optional(
-        "Gaussian noise that neighbours share, or that is correlated in time; all of it is an agent's own and fresh if "
-        "left out. Read by gossip algorithms that keep nothing un-noised."
-    )
-    epsilon: Target | None = optional(
-        "Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the"
-        " scales of x, y and z are given."
-    )
-    epsilon_rounds: Count | None = optional(
-        "Rounds over which epsilon is spent; all of them if left out. After them the noise keeps its schedule, and "
-        "the budget grows. Read by gossip algorithms."
-    )
-    delta: Annotated[float, Field(ge=0, lt=1)] = optional(
-        "δ at which the budget is stated and ε is met; 0 for a pure guarantee.", 1e-5
-    )
-    constants: dict[str, float] | None = optional(
-        "Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms"
-        " that need problem constants."
-    )
-    clip: dict[Channel, Positive] = optional(
-        "Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 "
-        "under Gaussian noise.",
-        {},
-    )
-    box: dict[Channel, Finite] = optional(
-        "Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto "
-        'it, at no cost; under "as_printed" the points of directions are. Read by gossip algorithms.',
-        {},
-    )
-    share: dict[Channel, Positive] = optional(
-        "Channel → its share of the budget, relative to the others; equal ones if left out. Read by "
-        "gossip algorithms with a target epsilon.",
-        {},
-    )
-    cap: Positive | None = optional(
-        "ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."
-    )
-    x: Noise | None = optional("Noise of the releases of x.")
-    y: Noise | None = optional("Noise of the releases of y.")
-    z: Noise | None = optional("Noise of the releases of z.")
+    guarantee: Literal["certified", "as_printed", "none"] = "certified"
+    """ "certified": priced as run; "as_printed": the paper's own protocol and noise, priced as well as can be proven;
+    "none": no noise and no clipping."""
+
+    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
+    """Noise of gossip algorithms: "laplace", "gaussian", or one of your own, by "file.py:Name", by the name of an
+    installed one, or as a table with its kind and options. Coordinator algorithms have their own."""
+
+    unit: Literal["record", "agent"] | GroupTable = "record"
+    """What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", everything
+    that it holds. Read by gossip algorithms that keep nothing un-noised."""
+
+    neighbours: Literal["replace", "zero_out"] = "replace"
+    """What becomes of it in the data set that ε compares with: "replace", other records stand there; "zero_out", it
+    contributes nothing, which takes half the noise and protects half as much. Read by gossip algorithms that keep
+    nothing un-noised."""
+
+    observer: Literal["everybody"] | ColludersTable = "everybody"
+    """Against whom ε holds: "everybody", who sees every message; { colluders = q }, who knows as well all that any q
+    agents know. Read by gossip algorithms."""
+
+    correlation: CorrelationTable | None = None
+    """Gaussian noise that neighbours share, or that is correlated in time; all of it is an agent's own and fresh if
+    left out. Read by gossip algorithms that keep nothing un-noised."""
+
+    epsilon: Target | None = None
+    """Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the scales of
+    x, y and z are given."""
+
+    epsilon_rounds: Count | None = None
+    """Rounds over which epsilon is spent; all of them if left out. After them the noise keeps its schedule, and the
+    budget grows. Read by gossip algorithms."""
+
+    delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
+    """δ at which the budget is stated and ε is met; 0 for a pure guarantee."""
+
+    constants: dict[str, float] | None = None
+    """Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms that need
+    problem constants."""
+
+    clip: dict[Channel, Positive] = {}
+    """Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 under Gaussian
+    noise."""
+
+    box: dict[Channel, Finite] = {}
+    """Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto it, at
+    no cost; under "as_printed" the points of directions are. Read by gossip algorithms."""
+
+    share: dict[Channel, Positive] = {}
+    """Channel → its share of the budget, relative to the others; equal ones if left out. Read by gossip algorithms with
+    a target epsilon."""
+
+    cap: Positive | None = None
+    """ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."""
+
+    x: Noise | None = None
+    """Noise of the releases of x."""
+
+    y: Noise | None = None
+    """Noise of the releases of y."""
+
+    z: Noise | None = None
+    """Noise of the releases of z."""
 
     @property
     def mechanism_kind(self) -> str:
@@ -482,9 +491,14 @@ class RunGraph(Table):
     Without it the file would be another graph to the noise, and a run on the same links would draw other values.
     """
 
-    digest: str = Field(description="Digest of the table [topology] that it belongs to; with another it is not read.")
-    given: str = Field(description="Digest of the object.")
-    table: str = Field(description="The table [topology] of the run, as JSON.")
+    digest: str
+    """Digest of the table [topology] that it belongs to; with another it is not read."""
+
+    given: str
+    """Digest of the object."""
+
+    table: str
+    """The table [topology] of the run, as JSON."""
 
 
 class Scenario(Table):
@@ -501,29 +515,44 @@ class Scenario(Table):
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
 
-    title: Line = optional("One line, for tables and reports.", "")
-    description: str = optional("What it shows, and how its public parameters were chosen.", "")
-    seed: Seed | None = optional(
-        "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
-    )
-    problem: ProblemTable = Field(description="The problem and its records.")
-    topology: TopologyTable = Field(description="Who talks to whom.")
+    title: Line = ""
+    """One line, for tables and reports."""
+
+    description: str = ""
+    """What it shows, and how its public parameters were chosen."""
+
+    seed: Seed | None = None
+    """Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."""
+
+    problem: ProblemTable
+    """The problem and its records."""
+
+    topology: TopologyTable
+    """Who talks to whom."""
+
     algorithm: Annotated[
         Annotated[RegisteredAlgorithmTable, Tag("RegisteredAlgorithmTable")]
         | Annotated[OutsideAlgorithmTable, Tag("OutsideAlgorithmTable")],
         Discriminator(which_table),
         AlgorithmSchema(),
-    ] = Field(description="How it is optimised.")
-    privacy: PrivacyTable = optional("What is guaranteed, and what it costs.", PrivacyTable())
-    run: RunTable = optional("The engine, and which rounds are evaluated.", RunTable())
-    versions: dict[str, str] = optional("Versions of the software that wrote a run folder; not read.", {})
-    objects: dict[str, str] = optional(
-        "Written into a run folder: components that were Python objects, which another run needs again.", {}
-    )
-    run_graph: RunGraph | None = optional(
-        "Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is "
-        "drawn for."
-    )
+    ]
+    """How it is optimised."""
+
+    privacy: PrivacyTable = PrivacyTable()
+    """What is guaranteed, and what it costs."""
+
+    run: RunTable = RunTable()
+    """The engine, and which rounds are evaluated."""
+
+    versions: dict[str, str] = {}
+    """Versions of the software that wrote a run folder; not read."""
+
+    objects: dict[str, str] = {}
+    """Written into a run folder: components that were Python objects, which another run needs again."""
+
+    run_graph: RunGraph | None = None
+    """Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is drawn
+    for."""
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)

@@ -29,7 +29,7 @@ from pydantic import model_validator
 
 from decentral_dp.data.dataset import Dataset, FloatArray, label_key, nearest
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.tables import Finite, Table, optional
+from decentral_dp.files.tables import Finite, Table
 
 # What stands for a missing value in a cell, in lower case.
 GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
@@ -45,22 +45,25 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 class ColumnRules(Table):
     """Public rules that make features of columns of words, gaps, dates and skewed numbers; none reads the records."""
 
-    drop: list[str] = optional("Columns that are no features, such as a number of the patient.", [])
-    categories: dict[str, list[bool | int | float | str]] = optional(
-        "Column → words: one feature of 0 and 1 for each of them, called column=word. Any other word, and a gap, "
-        "is 0 in all.",
-        {},
-    )
-    fill: dict[str, Finite | str] = optional(
-        "Column → the public constant that stands for a gap; of a category its text, of a date 2020-06-30.", {}
-    )
-    date: dict[str, str] = optional(
-        'Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; what lies outside is cut. A format follows '
-        'where cells are not of that form: "2015-01-01:2025-12-31 %d/%m/%Y".',
-        {},
-    )
-    log: list[str] = optional("Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v.", [])
-    binary: list[str] = optional("Columns of 0 and 1, which need no range.", [])
+    drop: list[str] = []
+    """Columns that are no features, such as a number of the patient."""
+
+    categories: dict[str, list[bool | int | float | str]] = {}
+    """Column → words: one feature of 0 and 1 for each of them, called column=word. Any other word, and a gap, is 0 in
+    all."""
+
+    fill: dict[str, Finite | str] = {}
+    """Column → the public constant that stands for a gap; of a category its text, of a date 2020-06-30."""
+
+    date: dict[str, str] = {}
+    """Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; what lies outside is cut. A format follows where
+    cells are not of that form: "2015-01-01:2025-12-31 %d/%m/%Y"."""
+
+    log: list[str] = []
+    """Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."""
+
+    binary: list[str] = []
+    """Columns of 0 and 1, which need no range."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> ColumnRules:

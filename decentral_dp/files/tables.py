@@ -5,13 +5,16 @@ One table for components of many kinds: the keys that they declare, and which of
 
 from __future__ import annotations
 
+import ast
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 
 from decentral_dp.errors import printable
 
@@ -51,10 +54,47 @@ Channel = Literal["x", "y", "z"]
 
 
 class Table(BaseModel):
-    """A table of a scenario: no unknown keys, no silent conversions."""
+    """A table of a scenario: no unknown keys, no silent conversions.
+
+    The docstring below a field says what the key is.
+    """
 
     # Most tables are only ever parts of another, which has a checker of its own.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, text in key_texts(cls).items():
+            properties[cls.model_fields[name].alias or name]["description"] = text
+        return schema
+
+
+@cache
+def key_texts(table: type[Table]) -> dict[str, str]:
+    """Key → what it is, of a table: by the docstring below its field, or as the field was made.
+
+    pydantic's own `use_attribute_docstrings` reads them whenever a table is defined, and few commands need them.
+    """
+    texts = {name: field.description or "" for name, field in table.model_fields.items()}
+    for base in [base for base in reversed(table.__mro__) if issubclass(base, Table)]:
+        texts |= _docstrings_in(base.__module__).get(base.__name__, {})
+    return {name: text for name, text in texts.items() if text}
+
+
+@cache
+def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
+    """Class → field → the docstring below it, of the classes of a module."""
+    classes = [top for top in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(top, ast.ClassDef)]
+    return {
+        one.name: {
+            ast.unparse(field.target): " ".join(str(ast.literal_eval(text.value)).split())
+            for field, text in pairwise(one.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        }
+        for one in classes
+    }
 
 
 def require_keys(table: Table, noun: str, needed: Sequence[str], taken: Sequence[str], known: Sequence[str]) -> None:
@@ -76,11 +116,6 @@ def require_keys(table: Table, noun: str, needed: Sequence[str], taken: Sequence
             raise ValueError(f'a "{table.kind}"{noun} takes no {key}')  # type: ignore[attr-defined]
         if key in needed and not given:
             raise ValueError(f'a "{table.kind}"{noun} needs {key}')  # type: ignore[attr-defined]
-
-
-def optional(description: str, default: Any = None) -> Any:
-    """Declare a key that may be left out, and what it is then."""
-    return Field(default=default, description=description)
 
 
 class Key(NamedTuple):

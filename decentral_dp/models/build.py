@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Count, Table, optional, require_keys
+from decentral_dp.files.tables import Count, Table, require_keys
 from decentral_dp.models.convolution import Image
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_terms import with_intercept
@@ -81,26 +81,34 @@ class ModelTable(Table):
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
-    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = optional(
-        '"linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or '
-        '"torch" (file, name).',
-        "linear",
-    )
-    hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
-    widths: list[Count] | None = optional("Of mlp: another name of hidden.")
-    channels: Annotated[list[Count], Field(min_length=1)] | None = optional(
-        "Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."
-    )
-    shape: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = optional(
-        "Of cnn: height, width and channels of a record, whose columns are channels first; that of the data if left "
-        "out."
-    )
-    width: Count | None = optional("Of resnet: channels of the first stage; 16 if left out.")
-    depth: Count | None = optional("Of resnet: blocks of each of its three stages; 1 if left out.")
-    file: str | None = optional(
-        "Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."
-    )
-    name: str | None = optional('Of torch: the name of that function; "build" if left out.')
+    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = "linear"
+    """ "linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or "torch"
+    (file, name)."""
+
+    hidden: list[Count] | None = None
+    """Of mlp: units of each hidden layer, in order."""
+
+    widths: list[Count] | None = None
+    """Of mlp: another name of hidden."""
+
+    channels: Annotated[list[Count], Field(min_length=1)] | None = None
+    """Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."""
+
+    shape: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = None
+    """Of cnn: height, width and channels of a record, whose columns are channels first; that of the data if left out.
+    """
+
+    width: Count | None = None
+    """Of resnet: channels of the first stage; 16 if left out."""
+
+    depth: Count | None = None
+    """Of resnet: blocks of each of its three stages; 1 if left out."""
+
+    file: str | None = None
+    """Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."""
+
+    name: str | None = None
+    """Of torch: the name of that function; "build" if left out."""
 
     @model_validator(mode="before")
     @classmethod

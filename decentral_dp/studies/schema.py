@@ -25,7 +25,7 @@ from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
-from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table, optional
+from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table
 from decentral_dp.reporting.plots.style import Format
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import entry_points_of, in_file
@@ -40,31 +40,53 @@ PictureName = Annotated[
 class Variant(Table):
     """A named bundle of changes: another base, keys taken out, keys set."""
 
-    name: str = Field(description="What tables, plots and claims call it.")
-    scenario: str | None = optional("Another base scenario, by name or path; the study's if left out.")
-    unset: list[str] = optional('Keys that are taken out of the scenario, such as "privacy" or "algorithm.z".', [])
-    set: dict[str, Any] = optional("Key of the scenario → value, in every run of this variant.", {})
+    name: str
+    """What tables, plots and claims call it."""
+
+    scenario: str | None = None
+    """Another base scenario, by name or path; the study's if left out."""
+
+    unset: list[str] = []
+    """Keys that are taken out of the scenario, such as "privacy" or "algorithm.z"."""
+
+    set: dict[str, Any] = {}
+    """Key of the scenario → value, in every run of this variant."""
 
 
 class Plot(Table):
     """One picture."""
 
     name: PictureName
-    title: Line = optional("Heading of the picture.", "")
-    x: str = optional('What is on the horizontal axis: an axis of the grid, "round", or a measured name.', "round")
-    y: str | list[str] = Field(description="Measured name on the vertical axis, or several.")
-    lines: str | None = optional(
-        "Axis whose values are lines of their own. Where x is measured, what else varies at one x has own markers."
-    )
-    panels: str | None = optional("Axis whose values are panels of their own.")
-    points: str | None = optional(
-        "Axis whose values are points along a line, where x is measured: of names they are written above, of numbers "
-        "they are joined."
-    )
-    log: Literal["", "x", "y", "xy"] = optional('Which axes are logarithmic: "x", "y", "xy", or "" for none.', "")
-    where: Where = optional("Axis → value, or values, that are drawn; all if left out.", {})
-    x_label: str = optional("Words on the horizontal axis; its name if left out.", "")
-    y_label: str = optional("Words on the vertical axis; the measured name if left out.", "")
+    title: Line = ""
+    """Heading of the picture."""
+
+    x: str = "round"
+    """What is on the horizontal axis: an axis of the grid, "round", or a measured name."""
+
+    y: str | list[str]
+    """Measured name on the vertical axis, or several."""
+
+    lines: str | None = None
+    """Axis whose values are lines of their own. Where x is measured, what else varies at one x has own markers."""
+
+    panels: str | None = None
+    """Axis whose values are panels of their own."""
+
+    points: str | None = None
+    """Axis whose values are points along a line, where x is measured: of names they are written above, of numbers they
+    are joined."""
+
+    log: Literal["", "x", "y", "xy"] = ""
+    """Which axes are logarithmic: "x", "y", "xy", or "" for none."""
+
+    where: Where = {}
+    """Axis → value, or values, that are drawn; all if left out."""
+
+    x_label: str = ""
+    """Words on the horizontal axis; its name if left out."""
+
+    y_label: str = ""
+    """Words on the vertical axis; the measured name if left out."""
 
     @property
     def measures(self) -> list[str]:
@@ -74,110 +96,165 @@ class Plot(Table):
 class Side(Table):
     """The mean of a measured name over the seeds of the cells where axes have these values."""
 
-    measure: str = Field(description="Measured name whose mean over seeds is taken.")
-    where: Where = optional("Axis → value of the runs that count.", {})
-    best: str | None = optional(
-        "Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would."
-    )
-    round: Annotated[int, Field(ge=0)] | None = optional("Round at which it is measured; the last if left out.")
+    measure: str
+    """Measured name whose mean over seeds is taken."""
+
+    where: Where = {}
+    """Axis → value of the runs that count."""
+
+    best: str | None = None
+    """Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would."""
+
+    round: Annotated[int, Field(ge=0)] | None = None
+    """Round at which it is measured; the last if left out."""
 
 
 class Claim(Table):
     """A comparison of two means, with a verdict."""
 
-    statement: str = Field(description="The claim in words.")
-    left: Side = Field(description="What is compared.")
-    compare: Annotated[Literal["less", "greater", "within"], Field(alias="is")] = Field(
-        description=(
-            '"less": left < factor · right; "greater": left > factor · right; "within": right/factor ≤ left ≤'
-            " factor · right."
-        )
-    )
-    right: Side | Finite = Field(description="What it is compared with: another mean, or a number.")
-    factor: Positive = optional("The factor of the comparison, above 0.", 1.0)
+    statement: str
+    """The claim in words."""
+
+    left: Side
+    """What is compared."""
+
+    compare: Annotated[Literal["less", "greater", "within"], Field(alias="is")]
+    """ "less": left < factor · right; "greater": left > factor · right; "within": right/factor ≤ left ≤ factor · right.
+    """
+
+    right: Side | Finite
+    """What it is compared with: another mean, or a number."""
+
+    factor: Positive = 1.0
+    """The factor of the comparison, above 0."""
 
 
 class Pair(Table):
     """Two variants that are compared seed by seed."""
 
-    name: str = Field(description="What tables and pictures call the comparison.")
-    of: str = Field(description="The variant whose gain is asked for.")
-    over: str = Field(description="The variant that it is a gain over.")
+    name: str
+    """What tables and pictures call the comparison."""
+
+    of: str
+    """The variant whose gain is asked for."""
+
+    over: str
+    """The variant that it is a gain over."""
 
 
 class Gain(Table):
     """Paired differences between variants, level by level, as a table and a phase diagram."""
 
     name: PictureName
-    title: Line = optional("Heading of the picture.", "")
-    measure: str = Field(description="Measured name whose differences are taken.")
-    where: dict[str, Label] = optional("Axis → value of the runs that count; all if left out.", {})
-    better: Literal["higher", "lower"] = optional('Whether "higher" or "lower" values are a gain.', "higher")
-    between: Literal["programs", "networks"] = optional(
-        'What the sides differ in: "programs", on one network, or "networks", of one program.', "programs"
-    )
-    x: str = Field(description="Axis of the grid on the horizontal axis; of numbers, where there is a y.")
-    y: str | None = optional("Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines.")
-    pairs: Annotated[list[Pair], Field(min_length=1)] = Field(description="What is compared: one panel, or line, each.")
+    title: Line = ""
+    """Heading of the picture."""
+
+    measure: str
+    """Measured name whose differences are taken."""
+
+    where: dict[str, Label] = {}
+    """Axis → value of the runs that count; all if left out."""
+
+    better: Literal["higher", "lower"] = "higher"
+    """Whether "higher" or "lower" values are a gain."""
+
+    between: Literal["programs", "networks"] = "programs"
+    """What the sides differ in: "programs", on one network, or "networks", of one program."""
+
+    x: str
+    """Axis of the grid on the horizontal axis; of numbers, where there is a y."""
+
+    y: str | None = None
+    """Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines."""
+
+    pairs: Annotated[list[Pair], Field(min_length=1)]
+    """What is compared: one panel, or line, each."""
 
 
 class Layout(Table):
     """How `table.md` and `table.tex` are laid out; the page has every column."""
 
-    columns: list[str] = optional(
-        "Measured names that are columns, of those that are measured; all of them if left out.", []
-    )
-    pivot: str | None = optional(
-        "Axis whose values stand side by side, once for each measured name, instead of below each other."
-    )
+    columns: list[str] = []
+    """Measured names that are columns, of those that are measured; all of them if left out."""
+
+    pivot: str | None = None
+    """Axis whose values stand side by side, once for each measured name, instead of below each other."""
 
 
 class Study(Table):
     """A study, complete; see the package's description."""
 
-    title: Line = optional("One line, for tables and pictures.", "")
-    description: str = optional("What is asked, and how it was set up.", "")
-    scenario: str = Field(description="The base scenario: a shipped name, or a path from the study's folder.")
-    kind: Literal["run", "plan"] = optional('"run": every scenario is run; "plan": it is only priced.', "run")
-    seeds: Count | list[Seed] = optional("Number of seeds (1, 2, …), or their list.", 1)
-    confidence: Share = optional("Level of the confidence intervals over seeds.", 0.95)
-    rounds: Literal["last", "all"] | list[Count] = optional(
-        'Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a '
-        'round. "last": the end alone; "all": of runs every round that is evaluated, of plans 1, 2, 5, 10, …; or '
-        "a list, of which runs keep those that are evaluated.",
-        "last",
-    )
-    measure: list[str] = optional(
-        "Measured names that tables show, of `show measures`; those of plots and claims are measured, too.", []
-    )
-    unset: list[str] = optional("Keys that are taken out of every scenario.", [])
-    set: dict[str, Any] = optional("Key of the scenario → value, in every run.", {})
-    grid: dict[str, Any] = optional("Axes: key of the scenario → list of values; every combination is run.", {})
-    variants: list[Variant] = optional("Named bundles of changes, as one more axis.", [])
-    where: list[Where] = optional(
-        "Parts of the grid that are run, each as axis → value, or values; the whole grid if left out.", []
-    )
-    plots: list[Plot] = optional("Pictures to draw.", [])
-    formats: Annotated[list[Format], Field(min_length=1)] = optional(
-        'Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".', ["png"]
-    )
-    width: Annotated[float, Field(ge=2.0, le=20.0)] | None = optional(
-        "Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs "
-        "it if left out."
-    )
-    height: Annotated[float, Field(ge=0.5, le=20.0)] | None = optional(
-        "Height of each panel of the pictures in inches, between its axes; as its width asks for if left out."
-    )
-    foot: bool = optional(
-        "Whether pictures say at their foot what their points and intervals are; a paper has its caption.", True
-    )
-    interactive: bool = optional(
-        "Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.", False
-    )
-    table: Layout = Field(default_factory=Layout, description="How the tables for a README and a paper are laid out.")
-    gains: list[Gain] = optional("Paired differences between variants, with phase diagrams.", [])
-    claims: list[Claim] = optional("Claims to check, each with a verdict.", [])
-    versions: dict[str, str] = optional("Versions of the software that wrote a results folder; not read.", {})
+    title: Line = ""
+    """One line, for tables and pictures."""
+
+    description: str = ""
+    """What is asked, and how it was set up."""
+
+    scenario: str
+    """The base scenario: a shipped name, or a path from the study's folder."""
+
+    kind: Literal["run", "plan"] = "run"
+    """ "run": every scenario is run; "plan": it is only priced."""
+
+    seeds: Count | list[Seed] = 1
+    """Number of seeds (1, 2, …), or their list."""
+
+    confidence: Share = 0.95
+    """Level of the confidence intervals over seeds."""
+
+    rounds: Literal["last", "all"] | list[Count] = "last"
+    """Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a round.
+    "last": the end alone; "all": of runs every round that is evaluated, of plans 1, 2, 5, 10, …; or a list, of which
+    runs keep those that are evaluated."""
+
+    measure: list[str] = []
+    """Measured names that tables show, of `show measures`; those of plots and claims are measured, too."""
+
+    unset: list[str] = []
+    """Keys that are taken out of every scenario."""
+
+    set: dict[str, Any] = {}
+    """Key of the scenario → value, in every run."""
+
+    grid: dict[str, Any] = {}
+    """Axes: key of the scenario → list of values; every combination is run."""
+
+    variants: list[Variant] = []
+    """Named bundles of changes, as one more axis."""
+
+    where: list[Where] = []
+    """Parts of the grid that are run, each as axis → value, or values; the whole grid if left out."""
+
+    plots: list[Plot] = []
+    """Pictures to draw."""
+
+    formats: Annotated[list[Format], Field(min_length=1)] = ["png"]
+    """Formats of the pictures: "png", "svg" and "pdf"; the page shows "png"."""
+
+    width: Annotated[float, Field(ge=2.0, le=20.0)] | None = None
+    """Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs it
+    if left out."""
+
+    height: Annotated[float, Field(ge=0.5, le=20.0)] | None = None
+    """Height of each panel of the pictures in inches, between its axes; as its width asks for if left out."""
+
+    foot: bool = True
+    """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""
+
+    interactive: bool = False
+    """Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly."""
+
+    table: Layout = Field(default_factory=Layout)
+    """How the tables for a README and a paper are laid out."""
+
+    gains: list[Gain] = []
+    """Paired differences between variants, with phase diagrams."""
+
+    claims: list[Claim] = []
+    """Claims to check, each with a verdict."""
+
+    versions: dict[str, str] = {}
+    """Versions of the software that wrote a results folder; not read."""
 
     # Where the names of scenario files start: the folder of the study file. What --set changed in the scenarios.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)

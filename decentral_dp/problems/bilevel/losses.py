@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
@@ -622,10 +621,11 @@ def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> di
 class StartTable(Table):
     """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
 
-    kind: Literal["normal", "uniform"] = Field(
-        description='"normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale.'
-    )
-    scale: Positive = Field(description="How far from 0.")
+    kind: Literal["normal", "uniform"]
+    """ "normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale."""
+
+    scale: Positive
+    """How far from 0."""
 
 
 def load_losses(
