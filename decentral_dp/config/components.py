@@ -28,15 +28,23 @@ from decentral_dp.config.component_tables import (
     own_fields,
 )
 from decentral_dp.config.loading import Source, explain, load
-from decentral_dp.config.outside import KEYS, Component, build_dataset, build_topology, dealer, instance, problem_type
+from decentral_dp.config.outside import (
+    KEYS,
+    Component,
+    build_dataset,
+    build_topology,
+    dealer,
+    instance,
+    mechanism_with,
+    problem_type,
+)
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside as outside_mechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import options_of, register_outside
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED
 from decentral_dp.problems import Entry as ProblemEntry
@@ -250,7 +258,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
         names |= {"algorithm": entry.kind} if entry.origin else {}
     if "mechanism" in handed:
         names["mechanism"] = type(handed["mechanism"]).__name__
-        made = handed["mechanism"] = outside_mechanism(handed["mechanism"], {})
+        made = handed["mechanism"] = register_outside(mechanism_with(handed["mechanism"], {}))
         table = MechanismTable.model_construct(kind=made.name, **options_of(made))
         changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
     chosen = s.model_copy(update=changed)
@@ -344,7 +352,7 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
     mechanism = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
     if mechanism is None:
         raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
-    return outside_mechanism(mechanism, {} if isinstance(table, str) else table.model_extra or {})
+    return register_outside(mechanism_with(mechanism, {} if isinstance(table, str) else table.model_extra or {}))
 
 
 def _component(s: Scenario, what: str, files: Files) -> Component:

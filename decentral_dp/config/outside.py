@@ -31,10 +31,10 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_origin, get_type_hints
 
 import numpy as np
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, Field, ValidationError, create_model
 
 from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, declared_columns
 from decentral_dp.config.loading import explain
@@ -47,8 +47,9 @@ from decentral_dp.data.tables import select_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
-from decentral_dp.files.tables import Table
+from decentral_dp.files.tables import Finite, Table
 from decentral_dp.privacy.fingerprint import digest_of_file
+from decentral_dp.privacy.mechanisms.outside_mechanism import DESCRIPTIVE_FIELDS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.graphs import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blame, call, reason, untyped_options
@@ -153,47 +154,86 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
         if problem.is_object or not table_keys:
             return made
         raise InputError(f"problem.{next(iter(table_keys))}: {name} takes none. Leave it out.")
-    chosen = checked_options(option_fields(made, name), table_keys, "problem", problem.name_with_source)
-    return call(made, chosen, lambda e: f"problem.kind: {name} refuses these options: {blame(e)}. Set others.")
+    return _made(made, option_fields(made, name), table_keys, "problem", name)
 
 
 def option_fields(cls: type, name: str) -> dict[str, tuple[Any, Any]]:
-    """Key → (type, default or ... where it is required), of the options of a class: its dataclass fields.
+    """Key → (type, default or ... where it is required), of the options of a problem: its dataclass fields.
 
     Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
     is no dataclass.
     """
-    untyped = untyped_options(cls)
-    if untyped:
-        place = place_in_class(cls, untyped[0]) or source_of(cls)
+    options, keys = _typed_fields(cls, name, "problem"), ProblemTable.model_fields
+    if not is_dataclass(cls) and ("__init__" in vars(cls) or vars(cls).get("__annotations__")):
+        raise _no_dataclass(cls, name, "problem")
+    for key in options:
+        # A default that is written out in a run folder could not be told from an option of that value.
+        if key in SHARED_KEYS or (key in keys and keys[key].default is not None):
+            raise InputError(
+                f"problem.kind: {name} has a field {key}, which is a key of every problem"
+                f"{place_in_class(cls, key)}. Give it another name."
+            )
+    return options
+
+
+def mechanism_with(component: Any, options: Mapping[str, Any]) -> Any:
+    """The object of a mechanism's class, its options set by the scenario; an object as it is. Raises InputError."""
+    table = "privacy.mechanism"
+    if not isinstance(component, type):
+        if options and not isinstance(component, FunctionType):
+            listed = ", ".join(options)
+            raise InputError(f"{table}: {listed} given, but an object has its values already. Leave them out.")
+        return component
+    known = _typed_fields(component, component.__name__, table, DESCRIPTIVE_FIELDS)
+    if options and not is_dataclass(component):
+        raise _no_dataclass(component, component.__name__, table)
+    finite = {key: (Finite if kind is float else kind, default) for key, (kind, default) in known.items()}
+    return _made(component, finite, options, table, component.__name__)
+
+
+def _typed_fields(cls: type, name: str, table: str, no_options: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """Key → (type, default or ...), of the dataclass fields of a class; none of a class of another kind.
+
+    no_options: plain values by which the class says what it is. Raises InputError.
+    """
+    untyped = next((key for key in untyped_options(cls) if key not in no_options), None)
+    if untyped is not None:
+        place = place_in_class(cls, untyped) or source_of(cls)
         raise InputError(
-            f"problem.kind: {name} sets {untyped[0]} without a type{place}, so it is no option. Write for "
-            f"example {untyped[0]}: float = …, or in capitals where it is none."
+            f"{table}.kind: {name} sets {untyped} without a type{place}, so it is no option. Write for "
+            f"example {untyped}: float = …, or in capitals where it is none."
         )
     if not is_dataclass(cls):
-        if "__init__" in vars(cls) or vars(cls).get("__annotations__"):
-            raise InputError(
-                f"problem.kind: {name}{source_of(cls)} is no dataclass, so its options are not known. Decorate it "
-                "with @dataclass(frozen=True)."
-            )
         return {}
     scope = next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})
     try:
         types = get_type_hints(cls, globalns=scope)
     except USER_ERRORS as error:
         why = f"{reason(error)}{place_of(cls)}"
-        raise InputError(f"problem.kind: a field of {name} has no usable type: {why}. Mend it.") from error
-    out, keys = {}, ProblemTable.model_fields
+        raise InputError(f"{table}.kind: a field of {name} has no usable type: {why}. Mend it.") from error
+    out = {}
     for f in fields(cls):
-        # A default that is written out in a run folder could not be told from an option of that value.
-        if f.name in SHARED_KEYS or (f.name in keys and keys[f.name].default is not None):
-            raise InputError(
-                f"problem.kind: {name} has a field {f.name}, which is a key of every problem"
-                f"{place_in_class(cls, f.name)}. Give it another name."
-            )
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        out[f.name] = (types[f.name], ... if default is MISSING else default)
+        if f.init:
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            out[f.name] = (types[f.name], ... if default is MISSING else default)
     return out
+
+
+def _no_dataclass(cls: type, name: str, table: str) -> InputError:
+    return InputError(
+        f"{table}.kind: {name} is no dataclass{place_of(cls)}, so its options are not known. Decorate it with "
+        "@dataclass(frozen=True)."
+    )
+
+
+def _made(cls: type, options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str) -> Any:
+    def taker(key: str) -> str:
+        place = place_in_class(cls, key)
+        return f"{name}{place}," if place else f"{name}{source_of(cls)}"
+
+    chosen = checked_options(options, values, table, taker)
+    refused = f"{table}.kind: {name} refuses these options"
+    return call(cls, chosen, lambda e: f"{refused}: {blame(e, place_of(cls))}. Set others.")
 
 
 def source_of(component: Any) -> str:
@@ -208,7 +248,7 @@ def source_of(component: Any) -> str:
 
 
 def checked_options(
-    options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str
+    options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, taker: Callable[[str], str]
 ) -> dict[str, Any]:
     """Check options by name: of their types, none unknown, none missing.
 
@@ -216,7 +256,7 @@ def checked_options(
         options: key → (type, default, or ... where it is required).
         values: key → value, as the scenario has it.
         table: name of the scenario's table, for messages.
-        name: of the component and where it stands, for messages.
+        taker: key → name of the component and where it says what it takes, for messages.
 
     Returns:
         Key → value for every option, its default where none is given.
@@ -224,13 +264,18 @@ def checked_options(
     Raises:
         InputError: an option that is unknown, missing or of another type.
     """
-    known: dict[str, Any] = dict(options)
+    # Of TOML, in which a tuple is a list.
+    known: dict[str, Any] = {
+        key: (Annotated[kind, Field(strict=False)] if get_origin(kind) is tuple else kind, default)
+        for key, (kind, default) in options.items()
+    }
     # The message speaks of the scenario that an option is missing in.
     model = create_model("scenario", __base__=_Options, **known)
     try:
         valid = model.model_validate(dict(values))
     except ValidationError as error:
-        raise InputError(f"{table}.{explain(error, model).rstrip('.')}; {name} says what it takes.") from None
+        text = explain(error, model).rstrip(".")
+        raise InputError(f"{table}.{text}; {taker(text.partition(':')[0])} says what it takes.") from None
     return {key: getattr(valid, key) for key in options}
 
 
@@ -273,7 +318,7 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
     for key in options:
         if key not in own:
             raise unknown_key(key, name, own)
-    chosen = checked_options(own, options, "topology", graph.name_with_source)
+    chosen = checked_options(own, options, "topology", lambda _: graph.name_with_source)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
     call_with = partial(_call, value, key="topology.kind", name=name)
     with graph.naming_line():

@@ -15,11 +15,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from itertools import accumulate
 from types import FunctionType
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -30,17 +30,15 @@ from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method, untyped_options
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
 _METHODS = ("cost", "sample")
 _OPTIONAL_METHODS = ("grid", "float_slack")
 _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
-# What a field of this type takes, in words.
-_TYPES: Mapping[Any, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 # What a class says of itself, which is no option.
-_DESCRIPTIVE_FIELDS = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
+DESCRIPTIVE_FIELDS = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
 # Letters of a privacy unit.
 _LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
@@ -166,53 +164,44 @@ class OutsideMechanism:
         return draws
 
 
-def register_outside(component: Any, options: Mapping[str, Any], key: str = "privacy.mechanism") -> OutsideMechanism:
-    """Put a user's class, or an object of one, among the mechanisms.
+def register_outside(author: Any) -> OutsideMechanism:
+    """Put an object of a user's class among the mechanisms.
 
-    Args:
-        component: the class, whose fields the options are; or an object, which takes none.
-        options: field → value.
-        key: of the scenario, for a refusal.
-
-    Raises:
-        InputError: for options that do not fit, for what the class lacks, and for a price that cannot be one.
+    Raises InputError: for what the class lacks, and for a price that cannot be one.
     """
-    if isinstance(component, FunctionType):
+    if isinstance(author, FunctionType):
         wanted = "a frozen dataclass with cost and sample"
-        raise InputError(f"{key}: {component.__name__} is a function{place_of(component)}; wanted {wanted}. Name one.")
-    author = _built(component, options, key) if isinstance(component, type) else component
-    if not isinstance(component, type) and options:
-        raise InputError(f"{key}: {_list(options)} given, but an object has its values already. Leave them out.")
+        raise InputError(
+            f"privacy.mechanism: {author.__name__} is a function{place_of(author)}; wanted {wanted}. Name one."
+        )
     name = getattr(author, "name", None)
     if name in MECHANISMS:
         place = place_in_class(type(author), "name")
         raise InputError(
-            f"{key}: {type(author).__name__} has a name of the package's own, {name}{place}. Take another."
+            f"privacy.mechanism: {type(author).__name__} has a name of the package's own, {name}{place}. Take another."
         )
     if not isinstance(name, str) or not name.isidentifier():
-        raise _lacks(author, key, "name", 'a name such as "staircase"')
+        raise _lacks(author, "name", 'a name such as "staircase"')
     norm, deviation = getattr(author, "norm", None), getattr(author, "deviation", None)
     unit: Any = getattr(author, "unit", "ε")
     if norm not in ("l1", "l2"):
-        raise _lacks(author, key, "norm", 'norm = "l1" or "l2", in which its sensitivity is measured')
+        raise _lacks(author, "norm", 'norm = "l1" or "l2", in which its sensitivity is measured')
     if unit not in _UNITS:
-        raise _lacks(author, key, "unit", 'unit = "ε" (pure) or "μ" (a Gaussian pair)')
+        raise _lacks(author, "unit", 'unit = "ε" (pure) or "μ" (a Gaussian pair)')
     if isinstance(deviation, bool) or not isinstance(deviation, (int, float)) or not 0.0 < deviation < math.inf:
-        raise _lacks(
-            author, key, "deviation", "deviation, the standard deviation of its noise at scale 1, a number above 0"
-        )
+        raise _lacks(author, "deviation", "deviation, the standard deviation of its noise at scale 1, a number above 0")
     for method in _METHODS:
         if not callable(getattr(author, method, None)):
-            raise _lacks(author, key, method, f"a method {method}")
+            raise _lacks(author, method, f"a method {method}")
     for method in _OPTIONAL_METHODS:
         if hasattr(author, method) and not callable(getattr(author, method)):
-            raise _lacks(author, key, method, f"a method {method}, or none of this name")
+            raise _lacks(author, method, f"a method {method}, or none of this name")
     if (close := misspelt_method(type(author), _OPTIONAL_METHODS, _METHODS)) is not None:
-        raise InputError(f"{key}: {close}")
+        raise InputError(f"privacy.mechanism: {close}")
     description, protected = getattr(author, "description", f"{name} noise"), getattr(author, "privacy_unit", "")
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
-        raise _lacks(author, key, "privacy_unit", wanted)
+        raise _lacks(author, "privacy_unit", wanted)
     text, said = str(description), _options_text(author)
     mechanism = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(author), author, protected)
     _check_price(mechanism)
@@ -225,68 +214,6 @@ def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
     author = mechanism.definition
     every = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
     return {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
-
-
-def _built(cls: type, options: Mapping[str, Any], key: str) -> Any:
-    """An object of a class, its options set. Raises InputError where it does not take these."""
-    name = cls.__name__
-    if (untyped := next((o for o in untyped_options(cls) if o not in _DESCRIPTIVE_FIELDS), None)) is not None:
-        raise InputError(
-            f"{key}: {name} sets {untyped} without a type{place_in_class(cls, untyped)}, so it is no option. Write "
-            f"for example {untyped}: float = …, or in capitals where it is none."
-        )
-    if options and not is_dataclass(cls):
-        mend = "Decorate it with @dataclass(frozen=True)."
-        raise InputError(f"{key}: {name} is no dataclass{place_of(cls)}, so that it takes no options. {mend}")
-    _check_options(cls, options, key)
-    try:
-        return cls(**options)
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(
-            f"{key}: {name} cannot be made: {blame(error, place_of(cls))}. Mend its values or its class."
-        ) from error
-
-
-def _check_options(cls: type, options: Mapping[str, Any], key: str) -> None:
-    """Refuse options that are unknown, missing or of another type. Raises InputError."""
-    declared = {f.name: f for f in fields(cls) if f.init} if is_dataclass(cls) else {}
-    for name in options:
-        if name not in declared:
-            valid = f"its fields are {_list(declared)}" if declared else "it has no fields"
-            taker = f"{cls.__name__} takes none of this name{place_of(cls)}"
-            raise InputError(f"{key}.{name}: unknown key; {taker}; {valid}.")
-    missing = [
-        n for n, f in declared.items() if n not in options and f.default is MISSING and f.default_factory is MISSING
-    ]
-    if missing:
-        raise InputError(
-            f"{key}.{missing[0]}: missing. {cls.__name__} needs it{place_in_class(cls, missing[0])}; write "
-            f'mechanism = {{ kind = "…", {missing[0]} = … }}.'
-        )
-    try:
-        types = get_type_hints(cls, globalns=_scope(cls))
-    except USER_ERRORS as error:
-        raise InputError(
-            f"{key}: the type of a field of {cls.__name__} is not known: {blame(error, place_of(cls))}. Import it."
-        ) from error
-    for name, value in options.items():
-        _check_type(value, types.get(name), f"{key}.{name}", place_in_class(cls, name))
-
-
-def _scope(cls: type) -> dict[str, Any]:
-    """The names that the file of a class knows."""
-    return next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})
-
-
-def _check_type(value: Any, declared: Any, key: str, place: str) -> None:
-    if declared not in _TYPES:
-        return
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    fits = number if declared is float else type(value) is declared
-    if not fits:
-        raise InputError(f"{key}: got {quoted(str(value))}, wanted {_TYPES[declared]}{place}.")
 
 
 def _check_price(mechanism: OutsideMechanism) -> None:
@@ -339,11 +266,11 @@ def _failure(author: Any, method: str, error: BaseException) -> InputError:
     return InputError(f"privacy.mechanism: {author.name}: {method} fails with {why}. Mend the class.")
 
 
-def _lacks(author: Any, key: str, attribute: str, what: str) -> InputError:
+def _lacks(author: Any, attribute: str, what: str) -> InputError:
     """A refusal for want of an attribute, or of one that is `what`."""
     found = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
     place = place_in_class(type(author), attribute)
-    return InputError(f"{key}: {type(author).__name__} lacks {what}{found}{place}. Add it to the class.")
+    return InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{found}{place}. Add it to the class.")
 
 
 def _refusal(author: Any, method: str, what: str) -> InputError:
@@ -355,10 +282,6 @@ def _refusal(author: Any, method: str, what: str) -> InputError:
 def _value_text(values: Array) -> str:
     listed = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
     return f"[{listed}{', …' if values.size > 4 else ''}]"
-
-
-def _list(names: Any) -> str:
-    return ", ".join(names)
 
 
 def _options_text(author: Any) -> str:

@@ -190,9 +190,9 @@ DRAWS = 10_000
 
 
 def test_the_example_has_the_deviation_and_the_price_it_states(made: type[Any]) -> None:
-    assert deviation_complaints(register_outside(made(), {}), draws=DRAWS) == []
+    assert deviation_complaints(register_outside(made()), draws=DRAWS) == []
     for width in (1, 9):
-        assert price_complaints(register_outside(made(), {}), width=width, draws=DRAWS) == []
+        assert price_complaints(register_outside(made()), width=width, draws=DRAWS) == []
 
 
 def test_planted_bugs_are_found(made: type[Any]) -> None:
@@ -207,10 +207,10 @@ def test_planted_bugs_are_found(made: type[Any]) -> None:
     class OtherNorm(made):  # type: ignore[misc]
         norm = "l2"
 
-    assert price_complaints(register_outside(HalfCost(), {}), draws=DRAWS)
-    assert deviation_complaints(register_outside(HalfScale(), {}), draws=DRAWS)
-    assert price_complaints(register_outside(HalfScale(), {}), draws=DRAWS)
-    assert price_complaints(register_outside(OtherNorm(), {}), width=9, draws=DRAWS)
+    assert price_complaints(register_outside(HalfCost()), draws=DRAWS)
+    assert deviation_complaints(register_outside(HalfScale()), draws=DRAWS)
+    assert price_complaints(register_outside(HalfScale()), draws=DRAWS)
+    assert price_complaints(register_outside(OtherNorm()), width=9, draws=DRAWS)
 
 
 def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
@@ -220,7 +220,7 @@ def test_it_composes_as_the_worst_of_its_pure_price(made: type[Any]) -> None:
         line = ChannelLedger("y", mechanism, 1, group, index, one, {"train": 0.2 * one}, {"train": one})
         return price(Ledger(1, (line,)), 1e-5)
 
-    mine, known, worst = spent(register_outside(made(), {})), spent(LAPLACE), spent("pure")
+    mine, known, worst = spent(register_outside(made())), spent(LAPLACE), spent("pure")
     assert mine.epsilon_pure[0] == pytest.approx(4.0, rel=1e-4)
     assert known.epsilon[0] < mine.epsilon[0] == pytest.approx(worst.epsilon[0], rel=1e-3)
 
@@ -326,9 +326,9 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
 
 
 FIELDS = {
-    "cells": "DiscreteLaplace needs it, in line LINE of FILE; write mechanism",
-    "cells: int": "wanted a whole number, in line LINE of FILE.",
-    "cells: Missing": "the type of a field of DiscreteLaplace is not known: NameError: name 'Missing' is not defined",
+    "cells": "privacy.mechanism.cells: missing. Add it to the scenario; DiscreteLaplace, in line LINE of FILE, says",
+    "cells: int": 'cells: got "many", wanted a whole number; DiscreteLaplace, in line LINE of FILE, says what',
+    "cells: Missing": "a field of DiscreteLaplace has no usable type: NameError: name 'Missing' is not defined",
 }
 
 

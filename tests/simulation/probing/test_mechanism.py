@@ -75,12 +75,12 @@ class Staircase:
 
 
 def test_the_example_of_the_guide_passes(page: type[Any]) -> None:
-    assert complaint(register_outside(page(), {})) == ""
+    assert complaint(register_outside(page())) == ""
 
 
 @pytest.mark.parametrize("made", [DiscreteGaussian, Staircase])
 def test_sound_mechanisms_pass(made: type[Any]) -> None:
-    assert complaint(register_outside(made(), {})) == ""
+    assert complaint(register_outside(made())) == ""
 
 
 def half_cost(made: type[Any]) -> type[Any]:
@@ -146,11 +146,11 @@ PLANTED: dict[str, tuple[Callable[[type[Any]], type[Any]], str]] = {
 @pytest.mark.parametrize("planted", PLANTED)
 def test_planted_errors_are_found(page: type[Any], planted: str) -> None:
     change, told = PLANTED[planted]
-    found = complaint(register_outside(change(page)(), {}))
+    found = complaint(register_outside(change(page)()))
     assert told in found
     assert found.startswith("discrete_laplace: ")
     assert "\n" not in found
 
 
 def test_half_the_price_of_a_gaussian_pair_is_found() -> None:
-    assert "μ = 1 is stated" in complaint(register_outside(half_cost(DiscreteGaussian)(), {}))
+    assert "μ = 1 is stated" in complaint(register_outside(half_cost(DiscreteGaussian)()))
