@@ -131,8 +131,8 @@ class Bounded:
             shape = np.shape(factor)
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
-        public, moved = _multiple(self.public, factor), _scale_sensitivities(self.sensitivities, factor)
-        return Bounded(public, self.private * factor, moved, self.norm)
+        public, sensitivities = _multiple(self.public, factor), _scale_sensitivities(self.sensitivities, factor)
+        return Bounded(public, self.private * factor, sensitivities, self.norm)
 
     __rmul__ = __mul__
 

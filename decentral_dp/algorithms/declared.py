@@ -75,8 +75,8 @@ def release_gradients(
         as x and y.
     """
     read = [term for term in queries if context.reads(term)]
-    asked = {_channel(term): context.question(term, x, y, along, rate) for term in read}
-    noised = (yield Release(**(yield Ask(**asked)))).released
+    questions = {_channel(term): context.question(term, x, y, along, rate) for term in read}
+    noised = (yield Release(**(yield Ask(**questions)))).released
     out = {}
     for term in queries:
         public = context.public(term, x, y, along, t)
@@ -99,11 +99,11 @@ class _Declared(protocol.AnyAlgorithm, Protocol):
 
     program: Any
 
-    def init(self, given: Any) -> Any:
-        return self.program.init(given, given.start("x", self.start), given.start("y", self.start))
+    def init(self, context: Any) -> Any:
+        return self.program.init(context, context.start("x", self.start), context.start("y", self.start))
 
-    def step(self, t: int, given: Any, s: Any) -> Generator[Any, Response, Any]:
-        running: Generator[Any, Response, Any] = self.program.step(t, given, s)
+    def step(self, t: int, context: Any, s: Any) -> Generator[Any, Response, Any]:
+        running: Generator[Any, Response, Any] = self.program.step(t, context, s)
         return running
 
 

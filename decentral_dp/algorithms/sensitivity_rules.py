@@ -151,11 +151,11 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
         >>> fading(np.ones((3, 1)), keep=0.5)[:, 0].tolist(), fading(np.ones((3, 1)), keep=0.0)[:, 0].tolist()
         ([1.0, 1.5, 1.75], [1.0, 1.0, 1.0])
     """
-    kept = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
+    factor = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
     out, now = np.empty(change.shape), np.zeros(change.shape[1:])
     for t, bound in enumerate(change):
         with np.errstate(invalid="ignore"):
-            now = np.where(kept[t] == 0.0, 0.0, kept[t] * now) + bound
+            now = np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound
         out[t] = now
     return out
 

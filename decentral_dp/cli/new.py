@@ -334,8 +334,8 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
         # Of LibSVM's other sets no ranges are known.
         scaled = {"normalise": "l2"}
     same = data == base.get("data")
-    kept = base if same and options.problem in (None, base.get("kind")) else (*_SHARED, *_OF_RECORDS)
-    return {"kind": kind, "data": data} | ({} if same else scaled) | _keep_keys(base, kept)
+    keys_of_base = base if same and options.problem in (None, base.get("kind")) else (*_SHARED, *_OF_RECORDS)
+    return {"kind": kind, "data": data} | ({} if same else scaled) | _keep_keys(base, keys_of_base)
 
 
 # Keys of a problem that are about its records, and those that any problem may have.
@@ -402,17 +402,17 @@ def _csv_problem(
     if written:
         table["columns"] = written
         notes |= {f"problem.columns.{key}": note for key, note in proposed.items()} | {"problem.columns": _RULES}
-    kept = _keep_keys(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
-    if kept.get("loss") == "logistic" and len(classes) != 2:
+    from_base = _keep_keys(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
+    if from_base.get("loss") == "logistic" and len(classes) != 2:
         # Left out, it is the usual one for these labels.
-        del kept["loss"]
+        del from_base["loss"]
     trains = kind in PROBLEMS and PROBLEMS[kind].one_level
     if roles.split is not None:
-        kept.pop("test", None)
+        from_base.pop("test", None)
         # Where there is one level, the column is found by its name.
-        kept |= {} if trains or kind in MINIMAX else {"validation": {"column": template.SPLIT}}
+        from_base |= {} if trains or kind in MINIMAX else {"validation": {"column": template.SPLIT}}
     ranges = {name: list(options.ranges[name]) if name in options.ranges else dict(_UNKNOWN) for name in needed}
-    return {**table, **({} if trains else {"normalise": "l2"}), **kept, "scale": ranges}
+    return {**table, **({} if trains else {"normalise": "l2"}), **from_base, "scale": ranges}
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -126,6 +126,6 @@ def _draw_table(words: TextTable, width: int, has_note: bool) -> Table:
         table.add_column(head, justify="right" if number else "left", width=wide)
     for row in words.rows:
         # An interval stays in one piece.
-        kept = [text.replace(", ", ",\u00a0").replace("± ", "±\u00a0") for text in row]
-        table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in kept))
+        cells = [text.replace(", ", ",\u00a0").replace("± ", "±\u00a0") for text in row]
+        table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in cells))
     return table

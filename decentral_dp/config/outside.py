@@ -612,10 +612,10 @@ _FORM = 2
 
 def keep_label(path: Path, label: str) -> Path:
     """Write FILE.checked.json. label: what may be said of the file, with date, version and all that was tried."""
-    kept = _label_file(path)
+    file = _label_file(path)
     content = {"form": _FORM, "file": path.name, "digest": digest_of_file(path), "label": label}
-    kept.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return kept
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return file
 
 
 def label_of(path: Path) -> str | None:

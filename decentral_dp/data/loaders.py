@@ -203,17 +203,17 @@ def _check_sizes(data: str, sizes: Mapping[str, float]) -> None:
             raise InputError(f"{_KEYS[key]}: {data!r} takes none, only {takers} do; leave it out.")
 
 
-def _check_columns(data: str, asked: Mapping[str, str | None]) -> None:
+def _check_columns(data: str, columns_named: Mapping[str, str | None]) -> None:
     """Refuse an owner's or a split's column that these data do not have; those of other files their readers refuse."""
     if data in _CLASSES:
         columns = _COLUMNS.get(data, ())
     elif data.startswith(tables.HUGGINGFACE):
-        columns, asked = (), {"validation": asked["validation"]}
+        columns, columns_named = (), {"validation": columns_named["validation"]}
     elif data.startswith(tables.OPENML) or tables.is_libsvm(Path(data)):
         columns = ()
     else:
         return
-    for key, name in asked.items():
+    for key, name in columns_named.items():
         if name is not None and name not in columns:
             raise InputError(f"problem.{key}: {data!r} has no column {name!r}; {nearest(name, columns)}.")
 

@@ -395,7 +395,7 @@ def _choose_members(members: IntArray, count: int, n: int, seed: int, k: int) ->
     return order[np.isin(order, members)][:count]
 
 
-def _note(stated: Mapping[str, Any], kept: int, among: int) -> str:
+def _note(stated: Mapping[str, Any], left: int, among: int) -> str:
     parts = []
     if "positive" in stated:
         parts.append(f"the classes {', '.join(str(label) for label in stated['positive'])} are positive")
@@ -406,9 +406,9 @@ def _note(stated: Mapping[str, Any], kept: int, among: int) -> str:
     if "tail" in stated:
         parts.append(f"classes are kept to shares that fall from 1 to {stated['tail']:g}")
     note = f"A construction made these records: {', and '.join(parts)}."
-    if kept == among:
+    if left == among:
         return note
     return (
-        f"{note} It kept {kept} of {among} train records, and all held-out ones. It read the labels, and its choice is "
+        f"{note} It kept {left} of {among} train records, and all held-out ones. It read the labels, and its choice is "
         "taken as given: the guarantee is for the records that it kept, and not for the others."
     )

@@ -486,11 +486,11 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     sent = [np.array(sorted(rows), dtype=np.int64) for rows in read]
     all_boundaries = []
     for k, node in enumerate(nodes):
-        kept = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
-        mixing = sp.csr_array(node.mixing[:, kept])
+        columns = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
+        mixing = sp.csr_array(node.mixing[:, columns])
         own = node.neighbours.index(k) if k in node.neighbours else None
         others = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
-        all_boundaries.append(Boundary(sent[k], own, mixing, kept, node.agents, others))
+        all_boundaries.append(Boundary(sent[k], own, mixing, columns, node.agents, others))
     return all_boundaries
 
 

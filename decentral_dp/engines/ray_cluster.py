@@ -140,8 +140,8 @@ def _unreachable(address: str | None, reason: str) -> InputError:
 
 
 def _access_error(address: str, reason: str) -> InputError:
-    kept = (os.environ.get("RAY_AUTH_TOKEN_PATH"), Path.home() / ".ray" / "auth_token")
-    here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in kept)
+    files = (os.environ.get("RAY_AUTH_TOKEN_PATH"), Path.home() / ".ray" / "auth_token")
+    here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in files)
     shown = "shows a token, which is not that of the cluster if it asks for one" if here else "has no token to show"
     return InputError(
         f"run.address: something answers at {address!r}, and does not let this process in, which {shown} "

@@ -59,9 +59,9 @@ class Linear:
         norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(extra)))
         factors = clip_factors(norms, bound)
         # Zero times infinity is NaN: what is not finite has to go before the product.
-        kept = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)
+        weighted = np.where(np.isfinite(norms)[:, None], factors[:, None] * cotangents, 0.0)
         safe = np.where(np.isfinite(norms)[:, None], rows, 0.0)
-        return (kept.T @ safe).reshape(-1), factors
+        return (weighted.T @ safe).reshape(-1), factors
 
 
 _KEYS = {

@@ -189,23 +189,23 @@ class Convolutional:
         out, end = np.empty((n, self.p)), self.p
         back = cotangents.reshape(tape[-1].pool_output.shape)
         for k in reversed(range(self.depth)):
-            block, kept = blocks[k], tape[k]
-            _, height, width, _ = kept.shape
+            block, taped = blocks[k], tape[k]
+            _, height, width, _ = taped.shape
             o = len(block.bias)
-            slope = pooling_slopes(back, kept.pool_input.copy(), kept.pool_output).reshape(n, height * width, o)
-            by_shift, by_scale = slope.sum(axis=1), np.einsum("kio,kio->ko", slope, kept.unit)
+            slope = pooling_slopes(back, taped.pool_input.copy(), taped.pool_output).reshape(n, height * width, o)
+            by_shift, by_scale = slope.sum(axis=1), np.einsum("kio,kio->ko", slope, taped.unit)
             # Through the normalisation: dv = (v̂' − mean v̂' − v̂·mean(v̂'·v̂))/spread, the means over a group.
             size = height * width * (o // self.groups)
             slope *= block.scale
             slope -= self._of_group(by_shift * block.scale, size)[:, None]
-            slope -= kept.unit * self._of_group(by_scale * block.scale, size)[:, None]
-            slope *= kept.spread[:, None]
-            by_kernel = np.matmul(slope.swapaxes(1, 2), kept.patches).reshape(n, -1)
+            slope -= taped.unit * self._of_group(by_scale * block.scale, size)[:, None]
+            slope *= taped.spread[:, None]
+            by_kernel = np.matmul(slope.swapaxes(1, 2), taped.patches).reshape(n, -1)
             for rows in (by_shift, by_scale, slope.sum(axis=1), by_kernel):
                 out[:, end - rows.shape[1] : end] = rows
                 end -= rows.shape[1]
             if k:
-                back = sum_patches(slope.reshape(n * height * width, o) @ block.kernel, kept.shape)
+                back = sum_patches(slope.reshape(n * height * width, o) @ block.kernel, taped.shape)
         return out
 
     def clipped_sum(self, x: Array, tape: Sequence[BlockTape], cotangents: Array, bound: float, norm: Norm) -> Array:

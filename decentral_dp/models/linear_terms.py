@@ -134,20 +134,20 @@ def _products(rows: Array, vectors: Array) -> Array:
     return out
 
 
-def step(kept: Array, own: Array, near: Array, size: float, direction: Array) -> Array:
-    """Compute kept·own + near − size·direction, rounded after each operation, from the left.
+def step(weight: Array, own: Array, near: Array, size: float, direction: Array) -> Array:
+    """Compute weight·own + near − size·direction, rounded after each operation, from the left.
 
     Args:
-        kept: (b, 1).
+        weight: (b, 1).
         own: (b, d).
         near: (b, d).
         size: of the step.
         direction: (b, d).
     """
     if _compiled is None:
-        return np.asarray(kept * own + near - size * direction)
+        return np.asarray(weight * own + near - size * direction)
     out = np.empty(near.shape)
-    _compiled.step(kept, own, near, size, direction if direction.strides[1] else direction.copy(), out)
+    _compiled.step(weight, own, near, size, direction if direction.strides[1] else direction.copy(), out)
     return out
 
 
@@ -180,8 +180,8 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> list[Ar
 
 def strength_products(e: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
     """(e·y, e·z, e·y·z) entry by entry, all (b, d); the last as a sum of one term begins, with 0.0."""
-    alike = e.shape == y.shape == z.shape and e.dtype == y.dtype == z.dtype
-    if _compiled is not None and alike and e.strides[1] == y.strides[1] == z.strides[1] == 8:
+    same_layout = e.shape == y.shape == z.shape and e.dtype == y.dtype == z.dtype
+    if _compiled is not None and same_layout and e.strides[1] == y.strides[1] == z.strides[1] == 8:
         products = np.empty(e.shape), np.empty(e.shape), np.empty(e.shape)
         _compiled.strengths(e, y, z, *products)
         return products

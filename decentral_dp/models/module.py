@@ -121,8 +121,8 @@ class TorchModel:
         scale = self._tensor(factors)
         for name, into in self._parameter_views(total):
             # Zero times infinity is NaN: what is not finite has to go before the product.
-            kept = flat[name] if safe is None else torch.where(safe, flat[name], 0.0)
-            into += (scale @ kept).view(into.shape)
+            finite_rows = flat[name] if safe is None else torch.where(safe, flat[name], 0.0)
+            into += (scale @ finite_rows).view(into.shape)
         return factors
 
     def _rows(self, at: Slope, part: slice) -> Rows:
@@ -281,13 +281,13 @@ def _rows_of(
 
 def _cells(module: nn.Module, record: Tensor) -> int:
     """Float64 numbers that the gradient of one record takes: what its forward pass keeps, and two rows."""
-    kept = 0
+    saved_numbers = 0
 
     def count(saved: Tensor) -> Tensor:
-        nonlocal kept
-        kept += saved.numel()
+        nonlocal saved_numbers
+        saved_numbers += saved.numel()
         return saved
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda held: held):
         module(record)
-    return kept + 2 * sum(value.numel() for _, value in trainable(module))
+    return saved_numbers + 2 * sum(value.numel() for _, value in trainable(module))

@@ -184,13 +184,13 @@ class ConvolutionLayers:
         self,
         sums: list[LayerViews],
         layers: list[LayerViews],
-        kept: tuple[list[_BlockTape], Array],
+        taped: tuple[list[_BlockTape], Array],
         cotangents: Array,
         bound: float,
         norm: Norm,
     ) -> None:
         """Add the clipped gradients of some records to the sums. It writes into the tape."""
-        tape, flat = kept
+        tape, flat = taped
         g, n, _ = cotangents.shape
         size = sizes(cotangents, norm) * (sizes(flat, norm) + 1.0)
         back = np.matmul(cotangents, layers[-1].by_rows)

@@ -447,8 +447,8 @@ class MinimaxContext:
         change = bound * self.cut_sensitivity(mean.private.shape[1])
         sensitivity: dict[Split, Sensitivity] = {"train": Sensitivity(np.array([change]), np.ones(1), None)}
         # What is not finite has the factor 0, and 0·∞ is NaN.
-        kept = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
-        return Bounded(np.zeros_like(mean.private), kept, sensitivity, "l2")
+        cut_mean = mean.value * factor if factor > 0.0 else np.zeros_like(mean.private)
+        return Bounded(np.zeros_like(mean.private), cut_mean, sensitivity, "l2")
 
     def cut_sensitivity(self, width: int) -> float:
         """How far one replaced record moves a mean that is cut to a ball of radius 1."""

@@ -113,8 +113,8 @@ class LowerLevel(NamedTuple):
     def hessian(self, y: Array) -> Array:
         """∇²_yy g(x, y), (q, q)."""
         q = self.problem.q
-        alike = np.broadcast_to(self.x, (q, self.x.size)), np.broadcast_to(y, (q, q))
-        total = np.array(self.problem.regulariser(*alike, np.eye(q)).hvp)
+        points = np.broadcast_to(self.x, (q, self.x.size)), np.broadcast_to(y, (q, q))
+        total = np.array(self.problem.regulariser(*points, np.eye(q)).hvp)
         for share in self.shares:
             matrices = self.problem.matrices(self.x, y, None, share.train, Clip(), ("lower_hessian",))
             if "lower_hessian" in matrices:

@@ -373,8 +373,8 @@ def _are_same_rows(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: 
 
 
 def _costs_within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
-    alike = ("mechanism", "dimension", "sampling", "distortion")
-    if any(getattr(spent, name) != getattr(planned, name) for name in alike):
+    attributes = ("mechanism", "dimension", "sampling", "distortion")
+    if any(getattr(spent, name) != getattr(planned, name) for name in attributes):
         return False
     if not spent.mechanism.charged:
         return True

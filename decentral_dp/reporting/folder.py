@@ -239,8 +239,8 @@ def curve(metrics: Columns, name: str) -> Curve | None:
         return None
     lines = [mean]
     for side, extreme in (("min", np.min), ("max", np.max)):
-        found = means(f"{name}_{side}") or means(f"{stem}_{side}{last}")
-        lines.append(found or {t: float(extreme(values)) for t, values in by_agent.items()} or mean)
+        extremes = means(f"{name}_{side}") or means(f"{stem}_{side}{last}")
+        lines.append(extremes or {t: float(extreme(values)) for t, values in by_agent.items()} or mean)
     rounds = np.array(sorted(mean), dtype=np.float64)
     values = np.array([[line.get(t, np.nan) for t in rounds.tolist()] for line in lines])
     drawable = np.where(np.abs(values) < OVERFLOW, values, np.nan)

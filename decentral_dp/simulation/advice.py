@@ -89,21 +89,21 @@ def learning(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], en
         metrics = {**metrics, "name": np.where(metrics["name"] == "lower_loss", "train_loss", metrics["name"])}
     falling = loss_sentence(metrics, step)
     is_noisy = job.scenario.privacy.guarantee != "none"
-    found = recall_sentence(ends) if is_noisy and not score else ""
-    if not (score or falling or found):
+    recall = recall_sentence(ends) if is_noisy and not score else ""
+    if not (score or falling or recall):
         # A model that learned is no worse for an x that stayed where it was put.
         return []
     rising = rise_sentence(metrics, step) if score else ""
     cause = cause_sentence(is_noisy) if score else ""
-    return [s for s in (score, found, falling, rising, _of_x(job, outcome), cause) if s]
+    return [s for s in (score, recall, falling, rising, _of_x(job, outcome), cause) if s]
 
 
 def _of_x(job: Job, outcome: Outcome) -> str:
     """Whether x of gossip moved; "" where it started at random, or its step is not known."""
-    moved, step = outcome.last_snapshot.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
-    if not job.sends_steps or moved is None or job.scenario.problem.start:
+    x, step = outcome.last_snapshot.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
+    if not job.sends_steps or x is None or job.scenario.problem.start:
         return ""
-    return x_sentence(moved, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))
+    return x_sentence(x, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))
 
 
 def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:

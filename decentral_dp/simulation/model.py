@@ -68,8 +68,8 @@ class Reading(NamedTuple):
         try:
             return self.prepare(columns, where=where, before=before)
         except InputError as error:
-            kept = "A trained model keeps the rules of its scenario: mend this table, or train again."
-            raise InputError(f"predict: {error} {kept}") from None
+            mend = "A trained model keeps the rules of its scenario: mend this table, or train again."
+            raise InputError(f"predict: {error} {mend}") from None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -663,12 +663,12 @@ def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
     """Whether both jobs make the same releases, with the same noise, up to a round."""
     if longer.algorithm != job.algorithm or longer.noise.keys() != job.noise.keys():
         return False
-    alike = all(
+    same_noise = all(
         np.array_equal(mine.scale, longer.noise[channel].scale)
         and np.array_equal(mine.decay, longer.noise[channel].decay)
         for channel, mine in job.noise.items()
     )
-    return alike and _releases_until(job.ledger, leased).same_releases(_releases_until(longer.ledger, leased))
+    return same_noise and _releases_until(job.ledger, leased).same_releases(_releases_until(longer.ledger, leased))
 
 
 def _releases_until(ledger: Ledger, rounds: int) -> Ledger:

@@ -469,13 +469,13 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     also = unnamed_axes(plot, measured)
     lines = lines_of(data, _marker_groups(data, also))
     lines = [n for n in lines if len(rows_of(data.means, n)) or is_lost(select(data.cells, n.where))]
-    unplaced, alike = [], []
+    unplaced, coinciding = [], []
     for ax, panel in zip(each, panels, strict=True):
         part = data.select({} if plot.panels is None else {plot.panels: panel})
         unplaced += _panel(ax, data, part, lines)
         # Where lines stand side by side, or points are not joined, each is seen.
         hidden = data.is_joined and (data.over_rounds or not data.is_barred)
-        alike.append(_coinciding(part, lines, data.cells) if hidden else [])
+        coinciding.append(_coinciding(part, lines, data.cells) if hidden else [])
         if plot.panels is not None:
             ax.set_title(panel_title(plot.panels, panel), fontweight="normal")
         # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
@@ -485,7 +485,7 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
     label_lowest(each, across, plot.x_label or axis_label(plot.x, data.cells))
     more = [unnamed_axes_words(plot, measured).removesuffix(".")] if also else []
-    more += _coincidences(alike, [label_text(panel) for panel in panels])
+    more += _coincidences(coinciding, [label_text(panel) for panel in panels])
     if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
     text = caption(data.drawn_means, data.cells, study.confidence, data.over_rounds, unplaced, more)
@@ -568,10 +568,10 @@ def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> l
     return [tuple(names) for _, names in curves if len(names) > 1]
 
 
-def _coincidences(alike: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[str]) -> list[str]:
+def _coincidences(coinciding: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[str]) -> list[str]:
     """Sentences on the lines that coincide, in all panels or in some."""
     where: dict[tuple[str, ...], list[str]] = {}
-    for names, panel in ((n, panel) for panels_of, panel in zip(alike, panels, strict=True) for n in panels_of):
+    for names, panel in ((n, panel) for panels_of, panel in zip(coinciding, panels, strict=True) for n in panels_of):
         where.setdefault(names, []).append(panel)
     return [
         f"These coincide: {', '.join(names)}" + ("" if len(panels_of) == len(panels) else f" ({', '.join(panels_of)})")

@@ -662,10 +662,10 @@ def _without_files(names: Sequence[str]) -> list[str]:
     return [own if len(of[own]) == 1 else name for own, name in zip(short, names, strict=True)]
 
 
-def _label(name: str, value: Any, alike: Sequence[Any]) -> str:
+def _label(name: str, value: Any, others: Sequence[Any]) -> str:
     if not isinstance(value, Mapping):
         return name
-    tables = [a for a in alike if isinstance(a, Mapping)]
+    tables = [a for a in others if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
     shown = differ or ([] if name else list(value))
     return " ".join([name, *(f"{k} {_format_value(value[k])}" for k in shown)]).strip()

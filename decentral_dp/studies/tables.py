@@ -32,7 +32,7 @@ def results(
     keys: Sequence[str],
     records: Sequence[Record],
     rounds: Literal["last", "all"] | list[int],
-    asked: Collection[str] = (),
+    names: Collection[str] = (),
 ) -> pd.DataFrame:
     """Tabulate every measured value.
 
@@ -41,7 +41,7 @@ def results(
         keys: name of each cell.
         records: of each cell.
         rounds: at which curves are kept.
-        asked: names of the study, of which those are measured that say when a metric first reaches a level.
+        names: names of the study, of which those are measured that say when a metric first reaches a level.
 
     Returns:
         Columns cell, seed, one per axis, round, last, name, value; `last` marks what was measured at the end. A value
@@ -57,7 +57,7 @@ def results(
     for which, record in enumerate(records):
         for name, stored in record["finals"].items():
             add(which, record["round"], True, name, stored)
-        for name in sorted(filter(measures.is_to, asked)):
+        for name in sorted(filter(measures.is_to, names)):
             add(which, record["round"], True, name, measures.first_reaching(name, record["curves"]))
         for name, (at, values) in record["curves"].items():
             shown = set(at if rounds == "all" else cuts_of(rounds, max(at, default=0)))

@@ -129,5 +129,5 @@ class Compression:
             return width, BITS + width
         if self.kind == "qsgd":
             return width, BITS + width * (1 + math.ceil(math.log2(self.levels + 1)))
-        kept = self._n_kept(width)
-        return kept, kept * (BITS + (math.ceil(math.log2(width)) if self.kind == "top_k" else 0))
+        coordinates = self._n_kept(width)
+        return coordinates, coordinates * (BITS + (math.ceil(math.log2(width)) if self.kind == "top_k" else 0))

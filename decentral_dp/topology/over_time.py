@@ -104,8 +104,8 @@ class OverTime:
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
         """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
-        kept: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
-        return kept
+        shares: NDArray[np.float64] = self._cached_value("kept_share", t, self._kept_share)
+        return shares
 
     def _kept_share(self, t: int) -> NDArray[np.float64]:
         # Of what is sent now; its arrival is `heard` in another round, and would take the place of this one's.

@@ -331,8 +331,9 @@ def from_matrix(
         )
     links = matrix - np.diag(matrix.diagonal())
     rows = matrix.sum(axis=1)
-    kept = not matrix.diagonal().any() or any(np.allclose(rows, total, rtol=0.0, atol=1e-9) for total in (0.0, 1.0))
-    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and links.min(initial=0.0) >= 0 and kept):
+    adds_up = any(np.allclose(rows, total, rtol=0.0, atol=1e-9) for total in (0.0, 1.0))
+    fits = adds_up or not matrix.diagonal().any()
+    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and links.min(initial=0.0) >= 0 and fits):
         raise InputError(
             f"{what} weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
             "that makes every row add up to 0 (W) or to 1 (I + W). Mend it; topology.directed = true takes arcs."

@@ -132,8 +132,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a state that goes on before it is released",
         "algorithms/gossip/gossip_sgda.py",
-        "x, y = dataset.project(kept * own.x + near.x, kept * own.y + near.y)",
-        "x, y = dataset.project(kept * getattr(s.x, 'value', s.x) + near.x, kept * own.y + near.y)",
+        "x, y = dataset.project(own_weight * own.x + near.x, own_weight * own.y + near.y)",
+        "x, y = dataset.project(own_weight * getattr(s.x, 'value', s.x) + near.x, own_weight * own.y + near.y)",
         (f"{_GOSSIP_SGDA}::test_agents_say_what_the_formulas_say",),
     ),
     # Units and neighbours ---------------------------------------------------------------------------------------------
@@ -641,8 +641,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a memory that fades too fast",
         "algorithms/sensitivity_rules.py",
-        "np.where(kept[t] == 0.0, 0.0, kept[t] * now) + bound",
-        "np.where(kept[t] == 0.0, 0.0, kept[t] ** 2 * now) + bound",
+        "np.where(factor[t] == 0.0, 0.0, factor[t] * now) + bound",
+        "np.where(factor[t] == 0.0, 0.0, factor[t] ** 2 * now) + bound",
         (f"{_PRICES}::test_what_is_remembered_fades_as_in_a_loop",),
     ),
     Mutation(
@@ -1471,8 +1471,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a second moment with the noise in it",
         "algorithms/gossip/single_level.py",
-        "(np.square(moved) - variance)",
-        "np.square(moved)",
+        "(np.square(step) - variance)",
+        "np.square(step)",
         ("tests/algorithms/gossip/test_single_level.py::test_where_noise_is_all_there_is_weights_have_equal_steps",),
     ),
     Mutation(
@@ -1488,7 +1488,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a server that goes on from one agent's answer",
         "algorithms/gossip/federated.py",
-        "Served(x, s.y + moved, s.y, second)",
+        "Served(x, s.y + change, s.y, second)",
         "Served(x, own, s.y, second)",
         ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
     ),

@@ -373,7 +373,7 @@ def infer(
         {"folders": [str(folder.resolve()) for folder in folders], "runs": total},
         partial(fingerprint, [one.job.scenario for one in results], published),
         "on other runs, on ones that have changed since",
-        lambda found: f"what {found} of {total} runs show is",
+        lambda k: f"what {k} of {total} runs show is",
     )
     with keep_outcomes(out, request, _read_scores) as outcomes:
         for k in range(total):
@@ -424,13 +424,13 @@ def _attack(folders: Sequence[RunFolder], k: int) -> AttackScores:
     return attack_run(done.simulation(), done.published)
 
 
-def judge_attacks(job: Job, each: Sequence[AttackScores], given: int) -> Inference:
+def judge_attacks(job: Job, each: Sequence[AttackScores], folders_given: int) -> Inference:
     """Set every attack's AUCs beside what the job's budget, and the claim, allow.
 
     Args:
         job: that was run, whose ε and δ count.
         each: what came out of each run, at least of one.
-        given: how many of these are of folders that were given.
+        folders_given: how many of these are of folders that were given.
     """
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     ceiling, claim = within_run(epsilon, delta), claim_of(job)
@@ -442,7 +442,7 @@ def judge_attacks(job: Job, each: Sequence[AttackScores], given: int) -> Inferen
     return Inference(
         scenario=job.scenario,
         scores=tuple(each),
-        folders_given=given,
+        folders_given=folders_given,
         eligible=int(job.shards.train_counts.sum() + job.shards.test.size),
         epsilon=epsilon,
         delta=delta,

@@ -225,7 +225,7 @@ def play_game(
     if plan.canaries is not None:
         return _of_one_run(plan, plan.canaries, out)
     settings = [plan.vantage, plan.confidence, plan.seed]
-    asked = Request(
+    request = Request(
         "audit",
         None if out is None else request_of(plan, workers, ends),
         partial(fingerprint, [plan.job.scenario], settings),
@@ -233,7 +233,7 @@ def play_game(
         lambda runs: f"{runs} runs of each data set are kept",
         _INTERVAL,
     )
-    with keep_outcomes(out, asked, read_runs) as outcomes:
+    with keep_outcomes(out, request, read_runs) as outcomes:
         neighbours = worst_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
         bound = _lower_bound(plan, neighbours, same, outcomes, workers, Reporter(progress, "runs"))

@@ -232,12 +232,12 @@ def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] 
     }
 
 
-def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
+def plan_again(out: Path, request: Any) -> tuple[AuditPlan, Workers, Ends]:
     """Read what an audit that was cut off was asked.
 
     Args:
         out: its file.
-        asked: as of `request_of`.
+        request: as of `request_of`.
 
     Returns:
         Its plan, who makes its runs, and what is written in the end.
@@ -246,25 +246,25 @@ def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
         InputError: it was asked of a job that was handed over, its scenario has changed, or the file is not what was
             written.
     """
-    if asked is None:
+    if request is None:
         raise InputError(
             f"resume: {out} does not say what was audited: a job that was built in Python, or by an earlier version of "
             "decentral_dp. Give the same audit with the same out again; what was played is kept."
         )
     try:
-        file = asked["file"]
-        if file is not None and Path(file).exists() and digest_of_file(Path(file)) != asked["file_digest"]:
+        file = request["file"]
+        if file is not None and Path(file).exists() and digest_of_file(Path(file)) != request["file_digest"]:
             raise InputError(
                 f"resume: {file} has changed since the audit in {out} was begun, and its runs would be of two "
                 "scenarios. Put it back, or audit the new one with another --out."
             )
-        ends = Ends(**{name: None if path is None else Path(path) for name, path in asked["ends"].items()})
-        workers = Workers(asked["jobs"], asked["address"])
+        ends = Ends(**{name: None if path is None else Path(path) for name, path in request["ends"].items()})
+        workers = Workers(request["jobs"], request["address"])
         # Of a run folder the names of keys and files are what that version wrote.
         with refuse_damaged(regular(out, "resume"), "resume"):
-            scenario = load(asked["scenario"], folder=Path(asked["folder"]))
+            scenario = load(request["scenario"], folder=Path(request["folder"]))
         known = None if file is None or not Path(file).exists() else Path(file)
-        plan = replace(plan_audit(scenario, **_settings_in(asked)), file=known)
+        plan = replace(plan_audit(scenario, **_settings_in(request)), file=known)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"resume: {out} is not what an audit writes ({error}); audit again with another --out."
@@ -333,8 +333,8 @@ def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], byt
     ours: list[Array] = []
     theirs: list[Array] = []
     for k in range(_LEARNT):
-        for side, kept in ((neighbours.first, ours), (neighbours.second, theirs)):
-            kept.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
+        for side, seen in ((neighbours.first, ours), (neighbours.second, theirs)):
+            seen.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
     difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
     variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
     # Of what never varies, any difference decides; of few runs a variance may be small by chance.

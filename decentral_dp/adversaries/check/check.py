@@ -387,8 +387,8 @@ class CheckResult:
     @property
     def label(self) -> str:
         """What may be said afterwards of all that was asked for: what was tried, and what was not."""
-        verdict, asked = "checked" if self.passed else "failed", (*_IN_ROUNDS, *self.outside_components)
-        return f"{verdict} ({self.date}, decentral_dp {self.version}: {self._coverage_text(asked)})"
+        verdict, components = "checked" if self.passed else "failed", (*_IN_ROUNDS, *self.outside_components)
+        return f"{verdict} ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
 
     def label_of(self, components: Sequence[str]) -> str | None:
         """The same of some components, as a file defines them; None where nothing of them was tried and passed."""

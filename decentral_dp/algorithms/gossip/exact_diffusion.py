@@ -69,8 +69,8 @@ class ExactDiffusion(OneLevel):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
-        moved = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
-        combined, correction = released.y + moved, s.correction + moved
+        change = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
+        combined, correction = released.y + change, s.correction + change
         batch, base = dataset.batch(t), s.last_mixed + s.correction
         gradient = batch.lower_grad_y(s.x, combined)
         gradient = self.estimate(t, gradient, lambda: batch.lower_grad_y(s.x, s.last_mixed), base, released.y)

@@ -92,9 +92,9 @@ class Federated(DpDsgd):
     ) -> Generator[dp.Ask, dp.Answer, Served]:
         # What the server says, before it asks anything.
         yield dp.Ask(x=s.x, y=s.y)
-        x, own, second, asked = s.x, s.y, s.second, 1 if self.block else self.steps
-        moved = momentum = self.heavy_ball * (s.y - s.last_y)
-        for k in range(asked):
+        x, own, second, asks = s.x, s.y, s.second, 1 if self.block else self.steps
+        change = momentum = self.heavy_ball * (s.y - s.last_y)
+        for k in range(asks):
             if self.block:
                 u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
             else:
@@ -104,13 +104,13 @@ class Federated(DpDsgd):
                 x = self.shortened(answer.mean.m)
             else:
                 answer = yield dp.Ask(u=u)
-            own, moved = own + answer.released.u, moved + answer.mean.u
+            own, change = own + answer.released.u, change + answer.mean.u
         if self.adaptive:
             noise = dataset.noise_variance("u", t)
-            variance = asked * float(noise.sum()) / noise.size**2
-            second, share = adapted_share(second, moved - momentum, variance, self.adaptive, t + 1)
-            moved = momentum + share * (moved - momentum)
-        return Served(x, s.y + moved, s.y, second)
+            variance = asks * float(noise.sum()) / noise.size**2
+            second, share = adapted_share(second, change - momentum, variance, self.adaptive, t + 1)
+            change = momentum + share * (change - momentum)
+        return Served(x, s.y + change, s.y, second)
 
 
 ENTRY = dp.Entry(

@@ -86,8 +86,8 @@ class GossipSgda(dp.Derived):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         own, near = yield dp.Gossip(x=s.x, y=s.y)
-        kept = 1.0 - dataset.neighbour_weight
-        x, y = dataset.project(kept * own.x + near.x, kept * own.y + near.y)
+        own_weight = 1.0 - dataset.neighbour_weight
+        x, y = dataset.project(own_weight * own.x + near.x, own_weight * own.y + near.y)
         batch, down, up = dataset.batch(t), self.x_recursion, self.y_recursion
         in_x = down(t, batch.upper_grad_x(x, y), lambda: batch.upper_grad_x(s.u, s.v), s.u, own.x)
         in_y = up(t, batch.lower_grad_y(x, y), lambda: batch.lower_grad_y(s.u, s.v), s.v, own.y)

@@ -82,12 +82,12 @@ class LdpDsbo(dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
-        kept = released if self.protocol == "released" else s
+        own = released if self.protocol == "released" else s
         if self.protocol == "private":
-            kept = State(*(dataset.remembered_state(t, v) for v in s))
+            own = State(*(dataset.remembered_state(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
         steps = (self.x(t), self.y(t), self.z(t))
-        x, y, z = step_along(steps, 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
+        x, y, z = step_along(steps, 1.0 - dataset.neighbour_weight, own, neighbour_sum, d)
         return State(dataset.within_steps(x, max(steps[1:])), y, z)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:

@@ -106,13 +106,13 @@ class Moving(NamedTuple):
 
 
 def adapted_share(
-    second: dp.Array, moved: dp.Array, variance: dp.Array | float, decay: float, count: int
+    second: dp.Array, step: dp.Array, variance: dp.Array | float, decay: float, count: int
 ) -> tuple[dp.Array, dp.Array]:
     """Weigh released steps by their second moments.
 
     Args:
         second: (b, q) v before them.
-        moved: (b, q) d, with noise.
+        step: (b, q) d, with noise.
         variance: (b, 1) σ² of this noise.
         decay: γ.
         count: how many steps were released with these.
@@ -125,7 +125,7 @@ def adapted_share(
         >>> share.round(3).tolist()
         [[5.0, 0.714]]
     """
-    second = decay * second + (1.0 - decay) * (np.square(moved) - variance)
+    second = decay * second + (1.0 - decay) * (np.square(step) - variance)
     left = decay**count
     error = variance * np.sqrt(2.0 * (1.0 - decay) * (1.0 + left) / ((1.0 + decay) * (1.0 - left)))
     square = np.maximum(second / (1.0 - left), error)
@@ -228,21 +228,21 @@ class DpDsgd(OneLevel):
             ahead = combined - s.last_mixed
             ahead *= self.heavy_ball
             ahead += combined
-        kept = ahead if self.adaptive else s.ahead
+        next_ahead = ahead if self.adaptive else s.ahead
         if self.block:
-            moved = dataset.local_steps(t, x, combined, self.steps, self.y(t))
-            return Moving(x, ahead + moved, combined, kept, second)
+            local_change = dataset.local_steps(t, x, combined, self.steps, self.y(t))
+            return Moving(x, ahead + local_change, combined, next_ahead, second)
         y = ahead + -self.y(t) * dataset.batch(t).lower_grad_y(x, combined)
         for k in range(1, self.steps):
             # A release to itself: neighbours go on from the last one of a round alone.
             own = (yield dp.Gossip(y=y)).released.y
             if self.adaptive:
-                change, second = self._correction(dataset, t, k, kept - own, second)
-                kept = own = own + change
+                change, second = self._correction(dataset, t, k, next_ahead - own, second)
+                next_ahead = own = own + change
             y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
         if self.centring and t == 0:
             x = dataset.feature_mean()
-        return Moving(x, y, combined, kept, second)
+        return Moving(x, y, combined, next_ahead, second)
 
     def shortened(self, x: dp.Array) -> dp.Array:
         """Means with noise, (b, p), times max(0, 1 − ν²/‖x‖²)."""
@@ -253,15 +253,15 @@ class DpDsgd(OneLevel):
         return shorter
 
     def _correction(
-        self, dataset: dp.LocalDataset, t: int, k: int, moved: dp.Array, second: dp.Array
+        self, dataset: dp.LocalDataset, t: int, k: int, step: dp.Array, second: dp.Array
     ) -> tuple[dp.Array, dp.Array]:
         """What is added to a released value for its step to be an adapted one, and v; k: steps of the round before."""
         variance = dataset.noise_variance("y", t)[dataset.agents, None]
         if (online := dataset.network.online(t)) is not None:
             # Who was away released no step.
-            moved, variance = (np.where(online[dataset.agents, None], part, 0.0) for part in (moved, variance))
-        second, share = adapted_share(second, moved, variance, self.adaptive, t * self.releases_per_round + k)
-        return (1.0 - share) * moved, second
+            step, variance = (np.where(online[dataset.agents, None], part, 0.0) for part in (step, variance))
+        second, share = adapted_share(second, step, variance, self.adaptive, t * self.releases_per_round + k)
+        return (1.0 - share) * step, second
 
 
 ENTRIES = (

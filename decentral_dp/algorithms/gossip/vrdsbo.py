@@ -98,20 +98,20 @@ class Vrdsbo(dp.Algorithm):
         return State(x, y, x, y, over, under, over, under, over, under)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
-        a, kept = 1.0 - dataset.neighbour_weight, self.kept_share(t)
+        a, share = 1.0 - dataset.neighbour_weight, self.kept_share(t)
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
 
         at = dataset.batch(t, kept=True)
         u, v = yield from self._directions(at, s.x, s.y)
-        if kept > 0.0:
+        if share > 0.0:
             old_u, old_v = yield from self._directions(at, s.last_x, s.last_y)
-            u, v = u - kept * old_u, v - kept * old_v
+            u, v = u - share * old_u, v - share * old_v
         else:
             yield from self._no_series(dataset)
 
         last_u, last_v = dataset.remembered_state(t, s.u), dataset.remembered_state(t, s.v)
-        zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
-        zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
+        zf = a * s.zf + s.zf_near + (u - (1.0 - share) * last_u)
+        zg = a * s.zg + s.zg_near + (v - (1.0 - share) * last_v)
         released, z_near = yield dp.Gossip(zf=zf, zg=zg)
         zf, zg = self.own_value(released.zf, zf), self.own_value(released.zg, zg)
 
@@ -121,8 +121,8 @@ class Vrdsbo(dp.Algorithm):
             y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
             last_x=s.x,
             last_y=s.y,
-            u=kept * last_u + u,
-            v=kept * last_v + v,
+            u=share * last_u + u,
+            v=share * last_v + v,
             zf=zf,
             zg=zg,
             zf_near=z_near.zf,
@@ -156,24 +156,24 @@ class Vrdsbo(dp.Algorithm):
         """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
         rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
-        kept = np.fromiter((self.kept_share(t) for t in range(rounds)), np.float64, rounds)
+        share = np.fromiter((self.kept_share(t) for t in range(rounds)), np.float64, rounds)
         index, t = dp.grid(rounds, e, range(1, 1 + 2 * self.inverse))
         place = np.tile(np.arange(2 * self.inverse), rounds)
-        sent = (place < self.inverse) | (kept[t] > 0.0)
+        sent = (place < self.inverse) | (share[t] > 0.0)
         k = place % self.inverse
         return {
             "x": dp.free_release(public, ends),
             "y": dp.free_release(public, ends),
             "v": planned_series(public, index[sent], t[sent], k[sent], self.smoothness, kept=True),
-            "zf": _plan_increments(public, ends - 1, U_TERMS, kept),
-            "zg": _plan_increments(public, ends - 1, ("lower_grad_y",), kept),
+            "zf": _plan_increments(public, ends - 1, U_TERMS, share),
+            "zg": _plan_increments(public, ends - 1, ("lower_grad_y",), share),
         }
 
 
-def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], kept: dp.Array) -> dp.Planned:
+def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], share: dp.Array) -> dp.Planned:
     """Increments of U or V; κ: (T,)."""
-    keep, rounds = kept[:, None], np.arange(public.rounds)
-    news = dp.plan_release(public, index, [dp.Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
+    keep, rounds = share[:, None], np.arange(public.rounds)
+    news = dp.plan_release(public, index, [dp.Use(term, 1.0 + share, rounds) for term in terms], kept=True)
     sensitivity = {}
     for kind, change in news.sensitivity.items():
         growth = dp.memory_slack(public.averaged_counts[kind])

@@ -226,7 +226,7 @@ def refine(target: Target) -> Envelope:
     corners = np.stack(np.meshgrid(*[[0, 1]] * dimension, indexing="ij"), axis=-1).reshape(-1, dimension)
     active = np.zeros((1, dimension), dtype=np.int64)
     cells, depths, floors = [], [], []
-    reference, kept = 0, 0
+    reference, n_cells = 0, 0
     for depth in range(DEPTH + 1):
         whole = units(target.score(target.box.centres(active, depth)), target.unit)
         if depth == 0:
@@ -238,13 +238,13 @@ def refine(target: Target) -> Envelope:
             refined = order[:0]
         else:
             refined = order[_negligible(heights[order], 2.0 * c * slack) :]
-            refined = refined[-max(1, (_MOST_CELLS - kept - len(active)) // len(corners)) :]
+            refined = refined[-max(1, (_MOST_CELLS - n_cells - len(active)) // len(corners)) :]
         done = np.ones(len(active), dtype=np.bool_)
         done[refined] = False
         cells.append(active[done])
         depths.append(np.full(len(cells[-1]), depth))
         floors.append(whole[done] - slack)
-        kept += len(cells[-1])
+        n_cells += len(cells[-1])
         if done.all():
             break
         active = (2 * active[~done][:, None, :] + corners).reshape(-1, dimension)

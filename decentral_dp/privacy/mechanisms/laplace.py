@@ -88,10 +88,10 @@ class Laplace:
 
         How that was measured is in `float_slack`; see docs/proofs/09.
         """
-        moved = loss > 0.0
+        is_charged = loss > 0.0
         with np.errstate(over="ignore"):
             delta = np.minimum(1.3e-16 * (2.0 * width + np.expm1(loss)), 1.0)
-        return np.where(moved, 2e-15 * width, 0.0), np.where(moved, delta, 0.0)
+        return np.where(is_charged, 2e-15 * width, 0.0), np.where(is_charged, delta, 0.0)
 
     def sample(self, request: Unnoised) -> Array:
         """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""

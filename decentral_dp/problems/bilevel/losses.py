@@ -142,21 +142,21 @@ class LossProblem:
     ) -> Terms:
         """As of `Stacked`. How many agents are in a call follows from their records; the last one is repeated."""
         names, (g, n) = tuple([t for t in self.reads_records if t in wanted]), records.labels.shape
-        found: dict[str, list[Array]] = {name: [] for name in names}
+        parts_of: dict[str, list[Array]] = {name: [] for name in names}
         together = self._stack_size(names, n)
         for first in range(0, g, together):
             if together == 1:
                 alone = LossRecords(records.features[first], records.labels[first])
                 oracle = self._rows_of(names, x[first], y[first], z[first])
                 for name, mean in self._means(names, oracle, alone, clip, self._width).items():
-                    found[name].append(mean[None])
+                    parts_of[name].append(mean[None])
                 continue
             some = np.minimum(np.arange(first, first + together), g - 1)
-            given = self._tensors(*[a.take(some, 0) for a in (x, y, z, *records)])
-            for name, rows in self._rows_of_stack(names, *given).items():
+            tensors = self._tensors(*[a.take(some, 0) for a in (x, y, z, *records)])
+            for name, rows in self._rows_of_stack(names, *tensors).items():
                 sums = clipped_row_sums(rows[: g - first], clip.bound(CLIP_OF_TERM[name]), clip.norm)
-                found[name].append(sums / max(n, 1))
-        return Terms(**{name: np.concatenate(parts) for name, parts in found.items()})
+                parts_of[name].append(sums / max(n, 1))
+        return Terms(**{name: np.concatenate(parts) for name, parts in parts_of.items()})
 
     def _stack_size(self, names: tuple[str, ...], n: int) -> int:
         """How many agents with n records are in a call: one where these are so many that calling takes little."""
@@ -185,32 +185,33 @@ class LossProblem:
         places = [(rows, same[name][0]) for name in names for rows in (*same[name], mixed[name][0], other[name][-1])]
         return all(np.array_equal(to_numpy(here), to_numpy(wanted), equal_nan=True) for here, wanted in places)
 
-    def _rows_of_stack(self, names: tuple[str, ...], *given: Tensor) -> dict[str, Array]:
+    def _rows_of_stack(self, names: tuple[str, ...], *tensors: Tensor) -> dict[str, Array]:
         """(g, n, ·) of these terms, not clipped; NaN for a record that raises, in whose place another one stands.
 
-        given: x, y, z, features and labels of g agents.
+        tensors: x, y, z, features and labels of g agents.
         """
         oracle = self._stack_oracle(names)
         try:
-            return {name: to_numpy(rows) for name, rows in oracle(*given).items()}
+            return {name: to_numpy(rows) for name, rows in oracle(*tensors).items()}
         except USER_ERRORS as error:
             if is_of_device(error):
                 raise
-        g, n = given[4].shape
+        g, n = tensors[4].shape
         alone = self._row_terms(names)
-        found = [stand_ins(partial(alone, *(v[a] for v in given[:3])), given[3][a], given[4][a]) for a in range(g)]
-        agents = [a if found[a] else next((other for other in range(g) if found[other]), -1) for a in range(g)]
+        x, y, z, features, labels = tensors
+        stand = [stand_ins(partial(alone, x[a], y[a], z[a]), features[a], labels[a]) for a in range(g)]
+        agents = [a if stand[a] else next((other for other in range(g) if stand[other]), -1) for a in range(g)]
         if -1 in agents:
             return {name: np.full((g, n, *sizes(self.p, self.q)[name]), np.nan) for name in names}
-        places = np.array([found[a] for a in agents])
-        whole = [a[agents] for a in given[:3]] + [a[np.array(agents)[:, None], places] for a in given[3:]]
+        places = np.array([stand[a] for a in agents])
+        whole = [a[agents] for a in tensors[:3]] + [a[np.array(agents)[:, None], places] for a in tensors[3:]]
         raised = (places != np.arange(n)) | (np.array(agents) != np.arange(g))[:, None]
         return {name: np.where(raised[:, :, None], np.nan, to_numpy(rows)) for name, rows in oracle(*whole).items()}
 
     def _tensors(self, *arrays: Array) -> list[Tensor]:
         """Points, features and labels of a stack, gathered for it and nobody else's."""
-        *given, labels = (shared(a, self.device) for a in arrays)
-        return [*given, labels if self.classes is None else labels.long()]
+        *points, labels = (shared(a, self.device) for a in arrays)
+        return [*points, labels if self.classes is None else labels.long()]
 
     def _stack_oracle(self, names: tuple[str, ...]) -> Captured:
         """As `_row_terms`, of several agents."""

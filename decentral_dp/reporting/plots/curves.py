@@ -333,8 +333,8 @@ def noise(figure: Figure, d: Drawing) -> bool:
     """Noise scale of every channel, and how far one replaced record can move the release that it hides."""
     if "scale" not in d.ledger:
         return False
-    kept = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
-    rows = {name: np.asarray(d.ledger[name]) for name in kept}
+    columns = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
+    rows = {name: np.asarray(d.ledger[name]) for name in columns}
     rows = _select(rows, (rows["scale"] > 0) & (rows["mechanism"] != "free") & (rows["mechanism"] != "none"))
     # What one release carries is said in words.
     if not rows["scale"].size or (not d.setting_words.has_local_models and np.unique(rows["release"]).size == 1):

@@ -181,12 +181,12 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
 def _read_interruption(folder: Path) -> Interruption:
     place = folder / IN_PROGRESS
     try:
-        kept = json.loads(regular(place / ROOT, "resume").read_text())
-        root = _read_root(kept, folder)
+        begun = json.loads(regular(place / ROOT, "resume").read_text())
+        root = _read_root(begun, folder)
         scenario = regular(scenario_begun(folder), "resume").read_text(encoding="utf-8")
-        if not scenario.endswith(str(kept.get("ends", ""))):
+        if not scenario.endswith(str(begun.get("ends", ""))):
             raise ValueError(f"the last line of {BEGUN} is missing")
-        input_digest, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
+        input_digest, computed_by = str(begun["given"]), {str(k): str(v) for k, v in begun["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
         windows, in_flight = _windows_to_charge(entries)

@@ -189,8 +189,8 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
     """
     imports = {other: f"{CODE}/{other.name}" for other in imports_of_folder(path)}
     taken = {name for other, name in copies.items() if other not in imports}
-    moved = any(copies.get(other, name) != name for other, name in imports.items())
-    if moved or taken & {*imports.values()} or any(_reads_beside(p) for p in (path, *imports)):
+    is_renamed = any(copies.get(other, name) != name for other, name in imports.items())
+    if is_renamed or taken & {*imports.values()} or any(_reads_beside(p) for p in (path, *imports)):
         return {}
     return {**imports, path: _free(f"{CODE}/{path.name}", {*taken, *imports.values()})}
 
@@ -252,13 +252,13 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
     """
     if not _fits_files(c, topology):
         return
-    asked, changes, files = topology_table(c), topology.over_time, [*_in_turn(c, topology)]
+    declared, changes, files = topology_table(c), topology.over_time, [*_in_turn(c, topology)]
     table: dict[str, Any] = {"file": GRAPH, "weights": _rule(c, topology)}
     if topology.directed:
         table["directed"] = True
     if changes is not None:
         lossy = {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))}
-        table |= {"seed": changes.seed, **lossy, **{key: asked[key] for key in ("over_time",) if key in asked}}
+        table |= {"seed": changes.seed, **lossy, **{key: declared[key] for key in ("over_time",) if key in declared}}
     if files:
         table["over_time"] = {"kind": "sequence", "files": files}
     content["topology"] = table
@@ -268,7 +268,7 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
     content["run_graph"] = {
         "digest": table_digest(hashed),
         "given": digest_of(c.topology.value),
-        "table": json.dumps(asked),
+        "table": json.dumps(declared),
     }
     content["objects"] = {what: kind for what, kind in content.get("objects", {}).items() if what != "topology"}
     if not content["objects"]:

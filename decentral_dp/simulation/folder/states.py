@@ -292,11 +292,11 @@ class AgentStates:
 
     def _remove_others(self) -> None:
         """Remove all files of this block and run but those that there are receipts of."""
-        kept = {self._path(t) for t, _ in self.receipts}
+        in_use = {self._path(t) for t, _ in self.receipts}
         try:
-            for path in {*self.folder.glob(f"{self.name}-*.npz"), *self.folder.glob(f".{self.name}-*.part")} - kept:
+            for path in {*self.folder.glob(f"{self.name}-*.npz"), *self.folder.glob(f".{self.name}-*.part")} - in_use:
                 path.unlink(missing_ok=True)
-            if not kept:
+            if not in_use:
                 self.folder.rmdir()
         except OSError:
             # Somebody else's files lie there, or it may not be written any more: no run ends because of that.

@@ -185,10 +185,10 @@ def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
     parts = [c.scale, *c.sensitivity.values(), *c.rate.values(), *c.shared.values()]
     digests = [_digest(np.concatenate([part[:, k] for part in parts])) for k in range(c.scale.shape[1])]
     first = {digest: k for k, digest in reversed(list(enumerate(digests)))}
-    kept = sorted(first.values())
-    column = {digests[k]: place for place, k in enumerate(kept)}
+    columns = sorted(first.values())
+    column = {digests[k]: place for place, k in enumerate(columns)}
     group = np.array([column[digest] for digest in digests], dtype=np.int64)[c.group]
-    return c.columns(np.array(kept), group)
+    return c.columns(np.array(columns), group)
 
 
 def _digest(numbers: Array) -> bytes:
@@ -204,14 +204,14 @@ def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
 
 def _share_memory(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
     """The same plan in less memory, for as long as the run lasts: equal columns are one array, equal rows one row."""
-    kept: list[NDArray[Any]] = []
+    seen: list[NDArray[Any]] = []
 
     def shared_column(column: NDArray[Any]) -> Any:
-        same = next((k for k in kept if k.dtype == column.dtype and np.array_equal(k, column)), None)
+        same = next((k for k in seen if k.dtype == column.dtype and np.array_equal(k, column)), None)
         if same is None:
-            alike = len(column) > 0 and bool((column == column[:1]).all())
-            same = np.broadcast_to(column[0].copy(), column.shape) if alike else column
-            kept.append(same)
+            is_constant = len(column) > 0 and bool((column == column[:1]).all())
+            same = np.broadcast_to(column[0].copy(), column.shape) if is_constant else column
+            seen.append(same)
         return same
 
     return tuple(
@@ -724,15 +724,15 @@ def gossip_job(c: Components) -> GossipJob:
     averaged = topology.n_agents if topology.edges.size else 1
     network = public_network(topology, s)
     pairs = pair_noise_of(s, network)
-    alike = averaged if pairs is None else averaged * pairs.gain_of_average()
-    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, alike)
+    averaged_noises = averaged if pairs is None else averaged * pairs.gain_of_average()
+    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, averaged_noises)
     s, privacy = c.scenario, c.scenario.privacy
     problem = with_clip(problem, s, Clip(c.mechanism.norm or "l2", **by_channel(privacy.clip)))
     _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedSteps) and problem.p:
         algorithm = with_centring(
-            s, algorithm, problem, shards, topology, alike, 1.0 if pairs is None else pairs.reach()
+            s, algorithm, problem, shards, topology, averaged_noises, 1.0 if pairs is None else pairs.reach()
         )
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)

@@ -186,10 +186,10 @@ def with_settings(c: Components, problem: Any, shards: Shards, topology: Topolog
     _check_known(c, known.curvature, missing[0], noisy)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
-    moved, share = float(unit.clips(fewest)), 0.0
+    clips, share = float(unit.clips(fewest)), 0.0
     declared = s.privacy.clip or s.privacy.share
     if noisy and not declared and unit.records is not None and _no_centre(s, topology) is None:
-        share = share_of_centre(known.features, moved / (fewest * mu * math.sqrt(averaged)))
+        share = share_of_centre(known.features, clips / (fewest * mu * math.sqrt(averaged)))
     planned = settings_of(
         Facts(
             known.classes,
@@ -201,7 +201,7 @@ def with_settings(c: Components, problem: Any, shards: Shards, topology: Topolog
             known.curvature,
             c.keys["y"].scale if "y" in c.keys else None,
             s.privacy.clip.get("y"),
-            moved,
+            clips,
             known.start,
         )
     )
@@ -264,8 +264,8 @@ def with_centring(
         fewest, share = int(shards.train_counts.min()), by_channel(s.privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
         mu = largest_mu(s.privacy.epsilon, s.privacy.delta) * math.sqrt(part)
-        moved = s.privacy.clip["x"] * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
-        noise = problem.p * (moved / (fewest * mu)) ** 2 / averaged
+        change = s.privacy.clip["x"] * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
+        noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
     # A server has the mean of all answers at once.
     centring = min(1, s.algorithm.rounds - 1) if algorithm.central else max(2, min(rounds, s.algorithm.rounds // 4))
     return replace(algorithm, centring=centring, centre_noise=noise)

@@ -241,7 +241,7 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> DealTrial:
     n = int(shards.train_counts.sum() + shards.validation_counts.sum())
     labels: Any = np.resize(made_up_shards(shards, 0).labels, n)
     rng = np.random.Generator(np.random.Philox(key=7))
-    moved, reads, tries = 0, False, 0
+    most_moved, reads, tries = 0, False, 0
     try:
         base = _owners(deal, labels, shards)
         if not np.array_equal(base, _owners(deal, labels, shards)):
@@ -256,13 +256,13 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> DealTrial:
             other[place] = (labels[place] + 1 + k % (c - 1)) % c if c > 1 else (1e6, -1e6, 0.5)[k % 3]
             moves = base != _owners(deal, other, shards)
             reads, tries = reads or bool(moves.any()), tries + 1
-            moved = max(moved, int(moves.sum() - moves[place]))
+            most_moved = max(most_moved, int(moves.sum() - moves[place]))
         for key in (1, 2):
             anew: Any = np.resize(made_up_shards(shards, key).labels, n)
             reads, tries = reads or not np.array_equal(base, _owners(deal, anew, shards)), tries + 1
     except InputError as error:
-        return DealTrial(str(error), moved, tries, n, reads)
-    return DealTrial("", moved, tries, n, reads)
+        return DealTrial(str(error), most_moved, tries, n, reads)
+    return DealTrial("", most_moved, tries, n, reads)
 
 
 def _owners(deal: Callable[..., Any], labels: Array, shards: Shards) -> NDArray[np.int64]:

@@ -263,13 +263,13 @@ class _Log:
         t = now.number // self._releases_per_round if self._agents is not None else self.round
         when = f"{channel} in round {t}"
         component = self._transcript.component
-        alike = type(before) is type(value)
+        same_type = type(before) is type(value)
         parts = _public_parts(value)
-        differing = [p for p, seen in _public_parts(before).items() if alike and not _is_same(seen, parts[p])]
+        differing = [p for p, seen in _public_parts(before).items() if same_type and not _is_same(seen, parts[p])]
         if self._transcript.same:
-            if not alike or differing or not _is_close(before, value):
+            if not same_type or differing or not _is_close(before, value):
                 raise self._transcript.chance(when, self.place)
-        elif not alike:
+        elif not same_type:
             raise InputError(
                 f"{component} sends {when} as {type(value).__name__} or as {type(before).__name__}, depending on "
                 f"records{self.place}; nothing was run. Let the sequence of exchanges be fixed."

@@ -167,8 +167,8 @@ class AgentBudgets(Sequence[AgentBudget]):
         runs = np.stack([starts, np.append(starts[1:], len(self)) - 1], axis=1)
         order = np.argsort(self.budget_index[starts], kind="stable")
         ends = np.cumsum(np.bincount(self.budget_index[starts], minlength=len(self.different)))
-        alike = np.split(runs[order], ends[:-1])
-        return [{**_as_json(b), "alike": of.tolist()} for b, of in zip(self.different, alike, strict=True)]
+        runs_by_budget = np.split(runs[order], ends[:-1])
+        return [{**_as_json(b), "alike": of.tolist()} for b, of in zip(self.different, runs_by_budget, strict=True)]
 
     @classmethod
     def from_entries(cls, value: object) -> AgentBudgets:
