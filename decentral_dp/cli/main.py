@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import io
@@ -16,7 +17,7 @@ from decentral_dp.errors import InputError, Stopped, printable, readable
 
 # Imports and pictures make hundreds of thousands of objects and hardly a cycle: with the usual 700 new ones between two
 # searches for cycles, searching takes a tenth of a short run.
-_OBJECTS_BETWEEN_SEARCHES = 50_000
+_OBJECTS_BETWEEN_SEARCHES = 400_000
 _INTERRUPTED = "Interrupted; nothing was written."
 
 
@@ -40,6 +41,8 @@ def options(
 def main() -> None:
     """Entry point: 0 done, 1 failed run, 2 bad scenario or input (one sentence, no traceback), 130 interrupted."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
+    # Nor is what is left at the end searched, which took as long again: it goes with the process.
+    atexit.register(gc.freeze)
     # A shell may start background jobs with SIGINT ignored; both signals must reach the clean-up of what was started.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
