@@ -691,6 +691,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "tiny losses left over from their groups, which are forgotten",
+        "privacy/accounting/loss_distributions.py",
+        "    sums = np.concatenate([tiny, np.zeros(-tiny.size % _TOGETHER)]).reshape(-1, _TOGETHER).sum(axis=1)\n",
+        "    sums = tiny[: tiny.size - tiny.size % _TOGETHER].reshape(-1, _TOGETHER).sum(axis=1)\n",
+        (
+            "tests/privacy/accounting/test_loss_distributions.py"
+            "::test_tiny_losses_are_merged_into_fewer_of_no_lower_price",
+        ),
+    ),
+    Mutation(
         "an eighth of the rounds left out, composed under a tilt",
         "privacy/accounting/tilted_composition.py",
         "        product *= _power(values, p.number)\n",
