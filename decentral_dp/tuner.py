@@ -6,22 +6,25 @@ Nothing here fails on a value of a record, or reads two records together: only s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import RegularisationTuner
 from decentral_dp.bounded import Array, Split
+from decentral_dp.config.loading import expected_text
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Positive
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import PooledBounds
@@ -52,15 +55,15 @@ _STEPS = np.arange(0.0, 600.0, 0.1)
 class Arguments(NamedTuple):
     """The numbers and words of one call, as `decentral_dp.tune` names them."""
 
-    epsilon: float
-    delta: float
+    epsilon: Positive
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)]
     weight_range: tuple[float, float]
     loss: LossName
-    radius: float
-    label_bound: float
+    radius: Positive
+    label_bound: Positive
     method: Method
-    steps: int
-    lam: float
+    steps: Annotated[int, Field(ge=1, le=10_000)]
+    lam: Positive
     seed: int | None
 
 
@@ -270,21 +273,21 @@ def release_plan(arguments: Arguments, program: RegularisationTuner, context: Co
 
 def check_arguments(arguments: Arguments) -> Arguments:
     """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
-    weight_range = _checked_range(arguments.weight_range)
-    for names, fits, wanted in _ARGUMENT_RULES:
-        for name in names:
-            if not fits(value := getattr(arguments, name)):
-                raise InputError(f"tune: {name} is {value!r}, but {wanted} is wanted.")
-    if arguments.delta == 0.0 and arguments.method != "em":
+    plain = Arguments(*(value.item() if isinstance(value, np.generic) else value for value in arguments))
+    plain = plain._replace(weight_range=_checked_range(arguments.weight_range))
+    try:
+        checked = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
+    except ValidationError as error:
+        first, *_ = error.errors(include_url=False)
         raise InputError(
-            f'tune: method "{arguments.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
+            f"tune: {first['loc'][0]} is {first['input']!r}, but {expected_text(first)} is wanted."
+        ) from None
+    if checked.delta == 0.0 and checked.method != "em":
+        raise InputError(
+            f'tune: method "{checked.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
             'above 0, for example 1e-6, or method "em".'
         )
-    floats: dict[str, Any] = {
-        name: float(getattr(arguments, name)) for name in ("epsilon", "delta", "radius", "label_bound", "lam")
-    }
-    seed = None if arguments.seed is None else int(arguments.seed)
-    return arguments._replace(weight_range=weight_range, steps=int(arguments.steps), seed=seed, **floats)
+    return checked
 
 
 def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
@@ -298,29 +301,6 @@ def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
             "regularisation one record may move the minimiser without bound."
         )
     return low, high
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-# Arguments, what they may be, and that in words.
-_ARGUMENT_RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("loss",), lambda v: v in get_args(LossName), f"one of {', '.join(get_args(LossName))}"),
-    (("method",), lambda v: v in get_args(Method), f"one of {', '.join(get_args(Method))}"),
-    (
-        ("epsilon", "radius", "label_bound", "lam"),
-        lambda v: _is_number(v) and 0.0 < v < math.inf,
-        "a finite number above 0",
-    ),
-    (("delta",), lambda v: _is_number(v) and 0.0 <= v < 1.0, "a number from 0 up to, but below, 1"),
-    (("steps",), lambda v: _is_whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
-    (("seed",), lambda v: v is None or _is_whole(v), "a whole number, or None for secret noise,"),
-)
 
 
 def pair(role: Any, name: Split) -> tuple[Array, Array]:

@@ -256,7 +256,7 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
-    wanted = list(dict.fromkeys(_expected_text(e) for e in same))
+    wanted = list(dict.fromkeys(expected_text(e) for e in same))
     return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
 
 
@@ -293,7 +293,8 @@ _EXPECTED_TEXTS = {
 }
 
 
-def _expected_text(complaint: Any) -> str:
+def expected_text(complaint: Any) -> str:
+    """What one of pydantic's complaints says is wanted."""
     if complaint["type"] in _EXPECTED_TEXTS:
         return _EXPECTED_TEXTS[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
     return str(complaint["msg"]).removeprefix("Input should be ")
