@@ -44,19 +44,15 @@ import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.steps import (
+    BY_X,
+    BY_Y,
     Block,
     Estimating,
-    Point,
     SpiderState,
     block_charges,
-    is_anchor,
     limited_step,
     split,
 )
-
-# Channels of anchors and of differences → their term.
-Y, X = ("gy", "dy"), ("gx", "dx")
-TERMS = {Y: "grad_y", X: "grad_x"}
 
 
 @dataclass(frozen=True)
@@ -91,37 +87,12 @@ class DoubleSpider(Estimating):
 
     def step(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dp.CoordinatorSteps[SpiderState]:
         problem = context.problem
-        u = yield from self._estimate(t, context, Y, s, (s.x, s.y), (s.last_x, s.last_y))
+        u = yield from self.released_estimate(t, context, s, BY_Y, s.u, (s.x, s.y), (s.last_x, s.last_y))
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
-        v = yield from self._estimate(t, context, X, s, (s.x, y), (s.last_x, s.y))
+        v = yield from self.released_estimate(t, context, s, BY_X, s.v, (s.x, y), (s.last_x, s.y))
         by_x = v + problem.public("grad_x", s.x, y, t)
         x = problem.project_x(s.x - limited_step(self.x(t), self.longest, by_x) * by_x)
         return SpiderState(x, y, v, u, s.x, s.y)
-
-    def _estimate(
-        self, t: int, context: dp.MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point
-    ) -> dp.CoordinatorSteps[dp.Array]:
-        """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
-        old, fresh = s.u if names == Y else s.v, is_anchor(t, self.period)
-        if not context.reads(TERMS[names]):
-            yield dp.Release()
-            return old
-        released = yield from self._release_mean(context, names, s, here, None if fresh else before)
-        # The noise is in the release: added to the estimate alone, after the difference, it would betray low bits.
-        return np.asarray(released if fresh else old + released)
-
-    def _release_mean(
-        self, context: dp.MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
-    ) -> dp.CoordinatorSteps[dp.Array]:
-        """The mean at a point, or where there is one before it, what it has changed by since."""
-        term, channel = TERMS[names], names[before is not None]
-        if before is None:
-            query = context.query(term, *here, self.rate)
-        else:
-            query = self.change_query(context, term, here, before)
-        mean = (yield dp.Ask(mean=query)).mean
-        released: dp.Array = (yield dp.Release(**{channel: mean})).released[channel][0]
-        return released
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         return plan_of_estimates(context, rounds, self.period, self.rate)
@@ -141,9 +112,9 @@ def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate
     """
     first = np.arange(rounds, dtype=np.int64) * 2 + 1
     blocks: dict[str, Block] = {}
-    for names, at, width in ((Y, first, context.problem.q), (X, first + 1, context.problem.p)):
-        if context.reads(TERMS[names]):
-            blocks |= split(at, period, names, width, 0.5)
+    for of, at in ((BY_Y, first), (BY_X, first + 1)):
+        if context.reads(of.term):
+            blocks |= split(at, period, of, context.problem.width(of.term), 0.5)
     return block_charges(blocks, rate)
 
 

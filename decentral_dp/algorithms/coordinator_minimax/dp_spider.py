@@ -40,6 +40,8 @@ import numpy as np
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
 
+_JOINT = steps.Estimate("joint", "g", "d")
+
 
 class State(NamedTuple):
     """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
@@ -52,7 +54,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DpSpider(dp.Coordinated):
+class DpSpider(steps.Estimating):
     """A trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023).
 
     Args:
@@ -71,36 +73,22 @@ class DpSpider(dp.Coordinated):
     queries = ("joint",)
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        context.check_start(self.start)
         steps.check_one_clip(context, "dp_spider")
-        steps.check_smoothness(self.smoothness, self.period, context.noisy)
-        return self, context
+        return super().resolve_defaults(context)
 
     def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros(x.size + y.size), x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        if steps.is_anchor(t, self.period):
-            mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
-            v = (yield dp.Release(g=mean)).released.g[0]
-        else:
-            before = s.last_x, s.last_y
-            bound = steps.change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
-            mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
-            v = s.v + (yield from self._released_change(mean, bound))
+        v = yield from self.released_estimate(t, context, s, _JOINT, s.v, (s.x, s.y), (s.last_x, s.last_y))
         x, y = steps.joint_step(context, v, s.x, s.y, t, self.x, self.y)
         return State(x, y, v, s.x, s.y)
-
-    def _released_change(self, mean: dp.Bounded, bound: float) -> dp.CoordinatorSteps[dp.Array]:
-        """What the mean has changed by, no record's part by more than the bound."""
-        released: dp.Array = (yield dp.Release(d=mean)).released.d[0]
-        return released
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         return steps.block_charges(
-            steps.split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate
+            steps.split(first, self.period, _JOINT, context.problem.width("joint"), 1.0), self.rate
         )
 
 

@@ -39,8 +39,6 @@ from decentral_dp.algorithms.coordinator_minimax import steps
 
 # Of Σμ², for y.
 Y_SHARE = 0.1
-# Channels of anchors and of differences.
-_NAMES = ("gx", "dx")
 
 
 class State(NamedTuple):
@@ -99,13 +97,7 @@ class PrivateDiff(steps.Estimating):
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         y = yield from (self._solve(context, s) if self.solver == "closed_form" else self._ascend(t, context, s))
-        v = s.v
-        if not context.reads("grad_x"):
-            yield dp.Release()
-        else:
-            channel, query = self.estimate_query(t, context, "grad_x", _NAMES, (s.x, y), (s.last_x, s.y))
-            released = (yield dp.Release(**{channel: (yield dp.Ask(mean=query)).mean})).released
-            v = steps.next_estimate(released, _NAMES, v)
+        v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
 
@@ -127,7 +119,7 @@ class PrivateDiff(steps.Estimating):
             each = (first[:, None] + np.arange(self.steps)).reshape(-1)
             blocks[channel] = steps.Block(each, context.problem.width(term), Y_SHARE)
         if context.reads("grad_x"):
-            blocks |= steps.split(first + self.steps, self.period, _NAMES, context.problem.p, 1.0 - Y_SHARE)
+            blocks |= steps.split(first + self.steps, self.period, steps.BY_X, context.problem.p, 1.0 - Y_SHARE)
         return steps.block_charges(blocks, self.rate)
 
 

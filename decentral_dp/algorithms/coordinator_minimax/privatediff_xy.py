@@ -34,10 +34,6 @@ import numpy as np
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
 
-# Variable → its channels of anchors and of differences, and its term.
-_NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
-_TERMS = {"x": "grad_x", "y": "grad_y"}
-
 
 @dataclass(frozen=True)
 class PrivateDiffXY(steps.Estimating):
@@ -63,7 +59,7 @@ class PrivateDiffXY(steps.Estimating):
 
     def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
         released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
-        v, u = (steps.next_estimate(released, _NAMES[c], old) for c, old in (("x", s.v), ("y", s.u)))
+        v, u = (of.next(released, last) for of, last in ((steps.BY_X, s.v), (steps.BY_Y, s.u)))
         by_x = v + context.problem.public("grad_x", s.x, s.y, t)
         by_y = u + context.problem.public("grad_y", s.x, s.y, t)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
@@ -72,16 +68,16 @@ class PrivateDiffXY(steps.Estimating):
     def _questions(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dict[str, dp.ClippedQuery]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         return dict(
-            self.estimate_query(t, context, term, _NAMES[variable], here, before)
-            for variable, term in _TERMS.items()
-            if context.reads(term)
+            self.estimate_query(t, context, of, here, before)
+            for of in (steps.BY_X, steps.BY_Y)
+            if context.reads(of.term)
         )
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        width = {"x": context.problem.p, "y": context.problem.q}
-        blocks: dict[str, steps.Block] = {}
-        for v in [v for v in "xy" if context.reads(_TERMS[v])]:
-            blocks |= steps.split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
+        first, blocks = np.arange(1, rounds + 1), dict[str, steps.Block]()
+        for of in (steps.BY_X, steps.BY_Y):
+            if context.reads(of.term):
+                blocks |= steps.split(first, self.period, of, context.problem.width(of.term), 0.5)
         return steps.block_charges(blocks, self.rate)
 
 

@@ -43,9 +43,7 @@ import numpy as np
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
 
-# Channels of anchors and of differences → their term.
-_X, _Y = ("gx", "dx"), ("gy", "dy")
-_TERMS = {_X: "inner_x", _Y: "inner_y"}
+INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 
 
 class State(NamedTuple):
@@ -95,7 +93,7 @@ class RecursiveSpider(steps.Estimating):
         derivatives = {channel: answer[channel] for channel in queries if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
         released = yield dp.Release(**derivatives, s=mean)
-        v, u = (steps.next_estimate(released.released, names, old) for names, old in ((_X, s.v), (_Y, s.u)))
+        v, u = (of.next(released.released, last) for of, last in ((INNER_X, s.v), (INNER_Y, s.u)))
         share = 1.0 - beta if t else 0.0
         value, variance = share * s.s + released.released.s[0], share**2 * s.variance + released.scale["s"] ** 2
         by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
@@ -110,9 +108,7 @@ class RecursiveSpider(steps.Estimating):
             queries["change"] = context.query(
                 "inner", *here, self.rate, before, steps.inner_bound(context, here, before)
             )
-        return queries | dict(
-            self.estimate_query(t, context, term, names, here, before) for names, term in _TERMS.items()
-        )
+        return queries | dict(self.estimate_query(t, context, of, here, before) for of in (INNER_X, INNER_Y))
 
     def weight(self, t: int) -> float:
         """β_t."""
@@ -120,8 +116,8 @@ class RecursiveSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = steps.split(first, self.period, _X, context.problem.p, 1.0)
-        blocks |= steps.split(first, self.period, _Y, context.problem.q, 1.0)
+        blocks = steps.split(first, self.period, INNER_X, context.problem.p, 1.0)
+        blocks |= steps.split(first, self.period, INNER_Y, context.problem.q, 1.0)
         return steps.block_charges({**blocks, "s": steps.Block(first, 1, 1.0)}, self.rate)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,23 @@ class SpiderState(NamedTuple):
         return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
 
 
+class Estimate(NamedTuple):
+    """A mean that differences carry on. term: of the problem. anchor, change: channels of either kind of release."""
+
+    term: str
+    anchor: str
+    change: str
+
+    def next(self, released: dp.Bundle, estimate: dp.Array) -> dp.Array:
+        """The estimate after a release: a new one on the channel of anchors, else the last one and its change."""
+        if self.anchor in released:
+            return np.asarray(released[self.anchor][0])
+        return np.asarray(estimate + released[self.change][0]) if self.change in released else estimate
+
+
+BY_X, BY_Y = Estimate("grad_x", "gx", "dx"), Estimate("grad_y", "gy", "dy")
+
+
 class Estimating(dp.Coordinated, Protocol):
     """A program with estimates that differences carry on.
 
@@ -176,15 +193,14 @@ class Estimating(dp.Coordinated, Protocol):
         return resolved
 
     def estimate_query(
-        self, t: int, context: dp.MinimaxContext, term: str, names: tuple[str, str], here: Point, before: Point
+        self, t: int, context: dp.MinimaxContext, of: Estimate, here: Point, before: Point
     ) -> tuple[str, dp.ClippedQuery]:
-        """Ask for a term at an anchor, and for its change since the round before in other rounds.
+        """Ask for a term at an anchor, and for its change since the round before, clipped at τ, in other rounds.
 
         Args:
             t: round.
             context: what the coordinator knows.
-            term: of the problem.
-            names: the channels of anchors and of differences.
+            of: the term and its channels.
             here: the point that is evaluated now.
             before: the point that a change is since.
 
@@ -192,30 +208,29 @@ class Estimating(dp.Coordinated, Protocol):
             The channel that the mean is released on, and the question.
         """
         if is_anchor(t, self.period):
-            return names[0], context.query(term, *here, self.rate)
-        return names[1], self.change_query(context, term, here, before)
+            return of.anchor, context.query(of.term, *here, self.rate)
+        bound = change_bound(context, of.term, here, before, self.smoothness)
+        return of.change, context.query(of.term, *here, self.rate, before, bound)
 
-    def change_query(self, context: dp.MinimaxContext, term: str, here: Point, before: Point) -> dp.ClippedQuery:
-        """The mean change of a term between two points, each record's change clipped at τ.
+    def released_estimate(
+        self, t: int, context: dp.MinimaxContext, s: Any, of: Estimate, last: dp.Array, here: Point, before: Point
+    ) -> dp.CoordinatorSteps[dp.Array]:
+        """The next estimate, by one release. s: the state. last: the estimate before. Others as `estimate_query`."""
+        if not context.reads(of.term):
+            yield dp.Release()
+            return last
+        channel, query = self.estimate_query(t, context, of, here, before)
+        released = yield from self._release_mean(context, s, channel, query)
+        # The noise is in the release: added to the estimate alone, after the difference, it would betray low bits.
+        return np.asarray(released if channel == of.anchor else last + released)
 
-        Args:
-            context: what the coordinator knows.
-            term: of the problem.
-            here: the point that is evaluated now.
-            before: the point that the change is since.
-
-        Returns:
-            A question to the agents.
-        """
-        return context.query(term, *here, self.rate, before, change_bound(context, term, here, before, self.smoothness))
-
-
-def next_estimate(released: dp.Bundle, names: tuple[str, str], estimate: dp.Array) -> dp.Array:
-    """The estimate after a release: a new one on the channel of anchors, the last one and its change on the other."""
-    anchor, change = names
-    if anchor in released:
-        return np.asarray(released[anchor][0])
-    return np.asarray(estimate + released[change][0]) if change in released else estimate
+    def _release_mean(
+        self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
+    ) -> dp.CoordinatorSteps[dp.Array]:
+        """The mean that a question asks for, with noise. s: the state."""
+        mean = (yield dp.Ask(mean=query)).mean
+        released: dp.Array = (yield dp.Release(**{channel: mean})).released[channel][0]
+        return released
 
 
 def is_anchor(t: int, period: int) -> bool:
@@ -223,13 +238,13 @@ def is_anchor(t: int, period: int) -> bool:
     return t % period == 0
 
 
-def split(first: NDArray[np.int64], period: int, names: tuple[str, str], width: int, share: float) -> dict[str, Block]:
+def split(first: NDArray[np.int64], period: int, of: Estimate, width: int, share: float) -> dict[str, Block]:
     """Divide one block's releases into anchors and differences: half of their share for the anchors.
 
     Args:
         first: (rounds,) their indices in the rounds 0, 1, ….
         period: T, rounds from one anchor to the next; with one round a period, all is for anchors.
-        names: the channels of anchors and of differences.
+        of: the channels of anchors and of differences.
         width: coordinates of one release.
         share: of Σμ², in proportion to other blocks'.
 
@@ -239,8 +254,8 @@ def split(first: NDArray[np.int64], period: int, names: tuple[str, str], width: 
     anchored = np.arange(first.size) % period == 0
     whole = share if anchored.all() else ANCHORS * share
     return {
-        names[0]: Block(first[anchored], width, whole),
-        names[1]: Block(first[~anchored], width, (1.0 - ANCHORS) * share),
+        of.anchor: Block(first[anchored], width, whole),
+        of.change: Block(first[~anchored], width, (1.0 - ANCHORS) * share),
     }
 
 

@@ -239,15 +239,10 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         return resolved, context
 
     def _release_mean(
-        self,
-        context: dp.MinimaxContext,
-        names: tuple[str, str],
-        s: steps.SpiderState,
-        here: steps.Point,
-        before: steps.Point | None,
+        self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
     ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean, or what it has changed by, clipped when it has been taken."""
-        term, channel = double_spider.TERMS[names], names[before is not None]
+        term, here, before = query.term, (query.x, query.y), query.earlier_point
         unit = (
             steps.reach(context.ball(term, *here))
             if before is None
@@ -255,9 +250,8 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
-        released: dp.Array = (yield dp.Release(**{channel: in_units(context.clip_mean(mean, unit), unit)})).released[
-            channel
-        ][0]
+        clipped = in_units(context.clip_mean(mean, unit), unit)
+        released: dp.Array = (yield dp.Release(**{channel: clipped})).released[channel][0]
         return released * unit
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -340,8 +334,8 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(rounds, dtype=np.int64) * 2 + 1
-        blocks = steps.split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
-        blocks |= steps.split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        blocks = steps.split(first, self.period, recursive_spider.INNER_X, context.problem.p, 1.0)
+        blocks |= steps.split(first, self.period, recursive_spider.INNER_Y, context.problem.q, 1.0)
         return steps.block_charges(blocks, self.rate) | steps.block_charges(
             {"s": steps.Block(first + 1, 1, 1.0)}, 1.0 / context.n
         )
@@ -414,9 +408,13 @@ class PrintedDpSpider(dp_spider.DpSpider):
     protocol = "printed"
     claim = "the calibration of Arora et al. (2023), its constant taken as 1"
 
-    def _released_change(self, mean: dp.Bounded, bound: float) -> dp.CoordinatorSteps[dp.Array]:
-        released: dp.Array = (yield dp.Release(d=in_units(mean, bound))).released.d[0]
-        return released * bound
+    def _release_mean(
+        self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
+    ) -> dp.CoordinatorSteps[dp.Array]:
+        unit = 1.0 if query.earlier_point is None else query.bound
+        mean = (yield dp.Ask(mean=query)).mean
+        released: dp.Array = (yield dp.Release(**{channel: in_units(mean, unit)})).released[channel][0]
+        return released * unit
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s, size = self.init(context), self.rate * context.n
