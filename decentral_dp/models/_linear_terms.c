@@ -3,23 +3,9 @@
    Every operation is one of IEEE 754 on float64, in the order that is stated; products and sums must not be contracted.
 */
 
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "../_arrays.h"
 
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
-/* Several numbers are computed by one instruction where the processor has it, which is seen when the module is loaded. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
-#define BY_PROCESSOR __attribute__((target_clones("avx2", "default")))
-#else
-#define BY_PROCESSOR
-#endif
-
-typedef const double *restrict Row;
 
 /* c·min(1, bound/(|c|·norm)); 0 where the factor is below `least`, or anything on the way is no number. */
 BY_PROCESSOR
@@ -88,200 +74,191 @@ static void add_row(double w, Row m, Py_ssize_t d, double *restrict out) {
     for (Py_ssize_t j = 0; j < d; j++) out[j] += w * m[j];
 }
 
-/* Arrays of a call that are filled, at most. */
-#define FILLED 4
-/* The arrays of a call; one row or one shard of each for an agent. */
-enum { ROWS, NORMS, COEFFICIENTS, RESULTS = COEFFICIENTS + FILLED, MOST = RESULTS + FILLED, VECTORS = COEFFICIENTS };
-enum { KEPT, OWN, NEAR, DIRECTION, OUT };
-enum { EXP, ALONG, SLOPE };
-enum { ENDS, COLUMNS, WEIGHTS, MESSAGES };
-typedef struct {
-    Py_buffer views[MOST];
-    bool got[MOST];
-} Arrays;
-
-static PyObject *released(Arrays *arrays) {
-    for (int which = 0; which < MOST; which++)
-        if (arrays->got[which]) PyBuffer_Release(&arrays->views[which]);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
-static bool refused(void) {
+static PyObject *refused(void) {
     PyErr_SetString(PyExc_ValueError, "wanted float64 arrays of the same agents, records and features, rows contiguous");
-    return false;
+    return NULL;
 }
 
-/* Numbers of one of these letters, of this shape (g,), (g, n) or (g, n, d), any length where it says -1; the last axis
-   contiguous. */
-static bool get_as(const char *letters, Arrays *arrays, int which, PyObject *array, bool written, int axes, Py_ssize_t g,
-                   Py_ssize_t n) {
-    Py_buffer *view = &arrays->views[which];
-    if (PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0)) < 0) return false;
-    arrays->got[which] = true;
-    if (view->ndim == axes && view->itemsize == 8 && strchr(letters, view->format[0]) && !view->format[1] &&
-        (g < 0 || view->shape[0] == g) && (n < 0 || view->shape[1] == n) &&
-        (view->shape[axes - 1] < 2 || view->strides[axes - 1] == 8))
-        return true;
-    return refused();
+/* Arrays of float64 of this shape (g, n) or (g, n, d), any length where it says -1; NULL with an exception for others. */
+static PyArrayObject *get(PyObject *object, int axes, Py_ssize_t g, Py_ssize_t n) {
+    PyArrayObject *a = array_of(object, NPY_DOUBLE, axes);
+    bool fits = a && (g < 0 || PyArray_DIM(a, 0) == g) && (n < 0 || PyArray_DIM(a, 1) == n) && rows_contiguous(a);
+    return fits ? a : (PyArrayObject *)refused();
 }
 
-static bool get(Arrays *arrays, int which, PyObject *array, bool written, int axes, Py_ssize_t g, Py_ssize_t n) {
-    return get_as("d", arrays, which, array, written, axes, g, n);
+static PyArrayObject *get_written(PyObject *object, Py_ssize_t g, Py_ssize_t n) {
+    PyArrayObject *a = get(object, 2, g, n);
+    return a && writable(a) ? a : NULL;
 }
 
-static inline double *of(const Arrays *arrays, int which, Py_ssize_t agent) {
-    return (double *)((char *)arrays->views[which].buf + agent * arrays->views[which].strides[0]);
+static bool get_numbers(PyObject *const *objects, Py_ssize_t n, double *numbers) {
+    for (Py_ssize_t k = 0; k < n; k++) numbers[k] = PyFloat_AsDouble(objects[k]);
+    return !PyErr_Occurred();
+}
+
+/* So many new arrays (g, d), not filled yet. */
+static PyObject *new_arrays(Py_ssize_t number, Py_ssize_t g, Py_ssize_t d) {
+    PyObject *arrays = PyTuple_New(number);
+    npy_intp shape[] = {g, d};
+    for (Py_ssize_t k = 0; arrays && k < number; k++) {
+        PyObject *array = PyArray_SimpleNew(2, shape, NPY_DOUBLE);
+        if (!array) Py_CLEAR(arrays);
+        else PyTuple_SetItem(arrays, k, array);
+    }
+    return arrays;
 }
 
 PyDoc_STRVAR(clip_doc, "clip(coefficients, norms, bound, least)\n--\n\n"
                        "Clip coefficients (g, n) in place, each by the norm (g, n) of what it multiplies.");
 
-static PyObject *clip(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *coefficients, *norms;
-    double bound, least;
-    Arrays a = {.got = {false}};
-    if (!PyArg_ParseTuple(args, "OOdd", &coefficients, &norms, &bound, &least)) return NULL;
-    if (get(&a, COEFFICIENTS, coefficients, true, 2, -1, -1)) {
-        Py_ssize_t g = a.views[COEFFICIENTS].shape[0], n = a.views[COEFFICIENTS].shape[1];
-        if (get(&a, NORMS, norms, false, 2, g, n))
-            for (Py_ssize_t r = 0; r < g; r++) clip_row(of(&a, COEFFICIENTS, r), of(&a, NORMS, r), n, bound, least);
-    }
-    return released(&a);
+static PyObject *clip(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    double numbers[2];
+    if (given != 4) return PyErr_Format(PyExc_TypeError, "wanted coefficients, norms, bound, least");
+    PyArrayObject *c = get_written(args[0], -1, -1);
+    if (!c || !get_numbers(args + 2, 2, numbers)) return NULL;
+    Py_ssize_t g = PyArray_DIM(c, 0), n = PyArray_DIM(c, 1);
+    PyArrayObject *norms = get(args[1], 2, g, n);
+    if (!norms) return NULL;
+    for (Py_ssize_t r = 0; r < g; r++) clip_row(row_of(c, r), row_of(norms, r), n, numbers[0], numbers[1]);
+    return Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(forward_doc, "forward(rows, *filled)\n--\n\n"
-                          "Fill arrays with the products of rows (g, n, d) and a vector of their agent.\n\n"
-                          "filled: the vectors (g, d), the products (g, n); and so on.");
+PyDoc_STRVAR(forward_doc, "forward(rows, *vectors)\n--\n\n"
+                          "The products (g, n) of rows (g, n, d) and each of the vectors (g, d) of their agents.");
 
-static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *args) {
-    Arrays a = {.got = {false}};
-    Py_ssize_t given = PyTuple_Size(args);
-    if (given % 2 != 1 || given > 1 + 2 * FILLED) return PyErr_Format(PyExc_TypeError, "wanted rows, and at most %d pairs", FILLED);
-    if (!get(&a, ROWS, PyTuple_GetItem(args, 0), false, 3, -1, -1)) return released(&a);
-    Py_ssize_t g = a.views[ROWS].shape[0], n = a.views[ROWS].shape[1], d = a.views[ROWS].shape[2];
-    int pairs = (int)(given / 2);
-    bool fits = n && d ? true : refused();
-    for (int k = 0; fits && k < pairs; k++)
-        fits = get(&a, VECTORS + k, PyTuple_GetItem(args, 1 + 2 * k), false, 2, g, d) &&
-               get(&a, RESULTS + k, PyTuple_GetItem(args, 2 + 2 * k), true, 2, g, n);
-    for (Py_ssize_t r = 0; fits && r < g; r++)
-        for (int k = 0; k < pairs; k++)
-            products(of(&a, ROWS, r), a.views[ROWS].strides[1] / 8, of(&a, VECTORS + k, r), n, d, of(&a, RESULTS + k, r));
-    return released(&a);
+static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    if (given < 1) return PyErr_Format(PyExc_TypeError, "wanted rows");
+    PyArrayObject *rows = get(args[0], 3, -1, -1);
+    if (!rows) return NULL;
+    Py_ssize_t g = PyArray_DIM(rows, 0), n = PyArray_DIM(rows, 1), d = PyArray_DIM(rows, 2), count = given - 1;
+    if (!n || !d) return refused();
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (!get(args[1 + k], 2, g, d)) return NULL;
+    PyObject *made = new_arrays(count, g, n);
+    for (Py_ssize_t r = 0; made && r < g; r++)
+        for (Py_ssize_t k = 0; k < count; k++)
+            products(row_of(rows, r), PyArray_STRIDE(rows, 1) / 8, row_of((PyArrayObject *)args[1 + k], r), n, d,
+                     row_of((PyArrayObject *)PyTuple_GetItem(made, k), r));
+    return made;
 }
 
-PyDoc_STRVAR(clipped_sums_doc, "clipped_sums(rows, norms, least, divisor, *filled)\n--\n\n"
-                               "Fill arrays with sums over rows (g, n, d), each times its coefficient, over a divisor.\n\n"
-                               "norms, least: as of `clip`. filled: coefficients (g, n), which are clipped as `clip` does, "
-                               "their bound, the sums (g, d); and so on.");
+PyDoc_STRVAR(clipped_sums_doc, "clipped_sums(rows, norms, bounds, smallest, least, divisor, *coefficients)\n--\n\n"
+                               "The sums (g, d) over rows (g, n, d), each times its coefficient (g, n), over a divisor.\n\n"
+                               "Coefficients are clipped before, as by `clip`, each array to its bound, which counts as 0 "
+                               "below the smallest.");
 
-static PyObject *clipped_sums(PyObject *Py_UNUSED(module), PyObject *args) {
-    Arrays a = {.got = {false}};
-    Py_ssize_t given = PyTuple_Size(args);
-    if (given % 3 != 1 || given < 4 || given > 4 + 3 * FILLED)
-        return PyErr_Format(PyExc_TypeError, "wanted rows, norms, least, divisor, and at most %d triples", FILLED);
-    double least = PyFloat_AsDouble(PyTuple_GetItem(args, 2)), divisor = PyFloat_AsDouble(PyTuple_GetItem(args, 3));
-    if (PyErr_Occurred() || !get(&a, ROWS, PyTuple_GetItem(args, 0), false, 3, -1, -1)) return released(&a);
-    Py_ssize_t g = a.views[ROWS].shape[0], n = a.views[ROWS].shape[1], d = a.views[ROWS].shape[2];
-    double bounds[FILLED];
-    int triples = (int)(given / 3) - 1;
-    bool fits = (n && d ? true : refused()) && get(&a, NORMS, PyTuple_GetItem(args, 1), false, 2, g, n);
-    for (int k = 0; fits && k < triples; k++) {
-        bounds[k] = PyFloat_AsDouble(PyTuple_GetItem(args, 5 + 3 * k));
-        fits = !PyErr_Occurred() && get(&a, COEFFICIENTS + k, PyTuple_GetItem(args, 4 + 3 * k), true, 2, g, n) &&
-               get(&a, RESULTS + k, PyTuple_GetItem(args, 6 + 3 * k), true, 2, g, d);
+static PyObject *clipped_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    enum { SMALLEST, LEAST, DIVISOR, NUMBERS, FIRST = 3 + NUMBERS, MOST = 4 };
+    double numbers[NUMBERS], bounds[MOST];
+    Py_ssize_t count = given - FIRST;
+    if (count < 0 || count > MOST || PySequence_Size(args[2]) != count)
+        return PyErr_Format(PyExc_TypeError, "wanted a bound for each of at most %d arrays of coefficients", MOST);
+    PyArrayObject *rows = get(args[0], 3, -1, -1);
+    if (!rows || !get_numbers(args + 3, NUMBERS, numbers)) return NULL;
+    Py_ssize_t g = PyArray_DIM(rows, 0), n = PyArray_DIM(rows, 1), d = PyArray_DIM(rows, 2);
+    PyArrayObject *norms = get(args[1], 2, g, n);
+    if (!norms || !n || !d) return refused();
+    for (Py_ssize_t k = 0; k < count; k++) {
+        if (!get_written(args[FIRST + k], g, n)) return NULL;
+        PyObject *bound = PySequence_GetItem(args[2], k);
+        bounds[k] = bound ? PyFloat_AsDouble(bound) : 0.0;
+        Py_XDECREF(bound);
+        if (PyErr_Occurred()) return NULL;
+        /* Written so that NaN lets nothing through. */
+        if (!(bounds[k] >= numbers[SMALLEST])) bounds[k] = 0.0;
     }
+    PyObject *made = new_arrays(count, g, d);
     /* Agent by agent, whose rows are still in cache. */
-    for (Py_ssize_t r = 0; fits && r < g; r++)
-        for (int k = 0; k < triples; k++) {
-            double *c = of(&a, COEFFICIENTS + k, r);
-            clip_row(c, of(&a, NORMS, r), n, bounds[k], least);
-            sums(c, of(&a, ROWS, r), a.views[ROWS].strides[1] / 8, n, d, divisor, of(&a, RESULTS + k, r));
+    for (Py_ssize_t r = 0; made && r < g; r++)
+        for (Py_ssize_t k = 0; k < count; k++) {
+            double *c = row_of((PyArrayObject *)args[FIRST + k], r);
+            clip_row(c, row_of(norms, r), n, bounds[k], numbers[LEAST]);
+            sums(c, row_of(rows, r), PyArray_STRIDE(rows, 1) / 8, n, d, numbers[DIVISOR],
+                 row_of((PyArrayObject *)PyTuple_GetItem(made, k), r));
         }
-    return released(&a);
+    return made;
 }
 
 PyDoc_STRVAR(mix_doc, "mix(ends, columns, weights, messages, out)\n--\n\n"
                       "Add to out (b, d) what each of its rows hears: messages (c, d) times weights, of a sparse matrix by "
                       "rows, with int64 ends (b + 1,) and columns (k,).");
 
-static PyObject *mix(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *ends, *columns, *weights, *messages, *out;
-    Arrays a = {.got = {false}};
-    if (!PyArg_ParseTuple(args, "OOOOO", &ends, &columns, &weights, &messages, &out)) return NULL;
-    if (get(&a, OUT, out, true, 2, -1, -1)) {
-        Py_ssize_t b = a.views[OUT].shape[0], d = a.views[OUT].shape[1];
-        if (get_as("lq", &a, ENDS, ends, false, 1, b + 1, -1) && get_as("lq", &a, COLUMNS, columns, false, 1, -1, -1) &&
-            get(&a, WEIGHTS, weights, false, 1, a.views[COLUMNS].shape[0], -1) &&
-            get(&a, MESSAGES, messages, false, 2, -1, d)) {
-            const int64_t *end = a.views[ENDS].buf, *column = a.views[COLUMNS].buf;
-            const double *weight = a.views[WEIGHTS].buf;
-            Py_ssize_t k = 0, heard = a.views[COLUMNS].shape[0], c = a.views[MESSAGES].shape[0];
-            for (Py_ssize_t r = 0; r < b && !PyErr_Occurred(); r++)
-                for (; k < end[r + 1] && (k < heard && column[k] >= 0 && column[k] < c ? true : refused()); k++)
-                    add_row(weight[k], of(&a, MESSAGES, column[k]), d, of(&a, OUT, r));
+static PyObject *mix(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    if (given != 5) return PyErr_Format(PyExc_TypeError, "wanted ends, columns, weights, messages, out");
+    PyArrayObject *ends = array_of(args[0], NPY_INT64, 1), *columns = array_of(args[1], NPY_INT64, 1);
+    PyArrayObject *out = get_written(args[4], -1, -1);
+    if (!ends || !columns || !rows_contiguous(ends) || !rows_contiguous(columns)) return refused();
+    if (!out || PyArray_DIM(ends, 0) != PyArray_DIM(out, 0) + 1) return refused();
+    Py_ssize_t d = PyArray_DIM(out, 1), heard = PyArray_DIM(columns, 0), k = 0;
+    PyArrayObject *weights = get(args[2], 1, heard, -1), *messages = get(args[3], 2, -1, d);
+    if (!weights || !messages) return NULL;
+    const npy_int64 *end = PyArray_DATA(ends), *column = PyArray_DATA(columns);
+    const double *weight = PyArray_DATA(weights);
+    for (Py_ssize_t r = 0; r < PyArray_DIM(out, 0); r++)
+        for (; k < end[r + 1]; k++) {
+            if (k >= heard || column[k] < 0 || column[k] >= PyArray_DIM(messages, 0)) return refused();
+            add_row(weight[k], row_of(messages, column[k]), d, row_of(out, r));
         }
-    }
-    return released(&a);
+    return Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(logistic_doc, "logistic(exp_t, along, slope)\n--\n\n"
-                           "Fill slope (g, n), and exp_t with the curvature times along (g, n) where that is not None.");
+PyDoc_STRVAR(logistic_doc, "logistic(exp_t, along)\n--\n\n"
+                           "The slopes (g, n), and in exp_t the curvatures times along (g, n) where that is not None.");
 
-static PyObject *logistic(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *exp_t, *along, *slope;
-    Arrays a = {.got = {false}};
-    if (!PyArg_ParseTuple(args, "OOO", &exp_t, &along, &slope)) return NULL;
-    if (get(&a, EXP, exp_t, true, 2, -1, -1)) {
-        Py_ssize_t g = a.views[EXP].shape[0], n = a.views[EXP].shape[1];
-        if (get(&a, SLOPE, slope, true, 2, g, n) && (along == Py_None || get(&a, ALONG, along, false, 2, g, n)))
-            for (Py_ssize_t r = 0; r < g; r++)
-                logistic_row(of(&a, EXP, r), a.got[ALONG] ? of(&a, ALONG, r) : NULL, n, of(&a, SLOPE, r));
-    }
-    return released(&a);
+static PyObject *logistic(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    if (given != 2) return PyErr_Format(PyExc_TypeError, "wanted exp_t and along");
+    PyArrayObject *exp_t = get_written(args[0], -1, -1), *along = NULL;
+    if (!exp_t) return NULL;
+    npy_intp g = PyArray_DIM(exp_t, 0), n = PyArray_DIM(exp_t, 1);
+    if (args[1] != Py_None && !(along = get(args[1], 2, g, n))) return NULL;
+    PyObject *slope = PyArray_SimpleNew(2, PyArray_DIMS(exp_t), NPY_DOUBLE);
+    for (Py_ssize_t r = 0; slope && r < g; r++)
+        logistic_row(row_of(exp_t, r), along ? row_of(along, r) : NULL, n, row_of((PyArrayObject *)slope, r));
+    return slope;
 }
 
-PyDoc_STRVAR(strengths_doc, "strengths(e, y, z, by_y, by_z, by_both)\n--\n\n"
-                            "Fill the last three with e·y, e·z and e·y·z + 0.0, all (g, d).");
+PyDoc_STRVAR(strengths_doc, "strengths(e, y, z)\n--\n\ne·y, e·z and e·y·z + 0.0, all (g, d).");
 
-static PyObject *strengths(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *of_call[MOST];
-    Arrays a = {.got = {false}};
-    if (!PyArg_ParseTuple(args, "OOOOOO", of_call, of_call + 1, of_call + 2, of_call + 3, of_call + 4, of_call + 5)) return NULL;
-    bool fits = get(&a, 0, of_call[0], false, 2, -1, -1);
-    for (int k = 1; fits && k < 6; k++) fits = get(&a, k, of_call[k], k > 2, 2, a.views[0].shape[0], a.views[0].shape[1]);
-    for (Py_ssize_t r = 0; fits && r < a.views[0].shape[0]; r++)
-        strengths_row(of(&a, 0, r), of(&a, 1, r), of(&a, 2, r), a.views[0].shape[1], of(&a, 3, r), of(&a, 4, r), of(&a, 5, r));
-    return released(&a);
+static PyObject *strengths(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    if (given != 3) return PyErr_Format(PyExc_TypeError, "wanted e, y, z");
+    PyArrayObject *e = get(args[0], 2, -1, -1), *out[3];
+    if (!e) return NULL;
+    Py_ssize_t g = PyArray_DIM(e, 0), d = PyArray_DIM(e, 1);
+    PyArrayObject *y = get(args[1], 2, g, d), *z = y ? get(args[2], 2, g, d) : NULL;
+    PyObject *made = z ? new_arrays(3, g, d) : NULL;
+    for (int k = 0; made && k < 3; k++) out[k] = (PyArrayObject *)PyTuple_GetItem(made, k);
+    for (Py_ssize_t r = 0; made && r < g; r++)
+        strengths_row(row_of(e, r), row_of(y, r), row_of(z, r), d, row_of(out[0], r), row_of(out[1], r), row_of(out[2], r));
+    return made;
 }
 
-PyDoc_STRVAR(step_doc, "step(kept, own, near, size, direction, out)\n--\n\n"
-                       "Fill out (g, d) with kept·own + near - size·direction, kept (g, 1), the others (g, d).");
+PyDoc_STRVAR(step_doc, "step(kept, own, near, size, direction)\n--\n\n"
+                       "kept·own + near - size·direction (g, d), kept (g, 1), the others (g, d).");
 
-static PyObject *step(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *kept, *own, *near, *direction, *out;
+static PyObject *step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
     double size;
-    Arrays a = {.got = {false}};
-    if (!PyArg_ParseTuple(args, "OOOdOO", &kept, &own, &near, &size, &direction, &out)) return NULL;
-    if (get(&a, OUT, out, true, 2, -1, -1)) {
-        Py_ssize_t g = a.views[OUT].shape[0], d = a.views[OUT].shape[1];
-        if (get(&a, KEPT, kept, false, 2, g, 1) && get(&a, OWN, own, false, 2, g, d) &&
-            get(&a, NEAR, near, false, 2, g, d) && get(&a, DIRECTION, direction, false, 2, g, d))
-            for (Py_ssize_t r = 0; r < g; r++)
-                step_row(*of(&a, KEPT, r), of(&a, OWN, r), of(&a, NEAR, r), size, of(&a, DIRECTION, r), d, of(&a, OUT, r));
-    }
-    return released(&a);
+    if (given != 5) return PyErr_Format(PyExc_TypeError, "wanted kept, own, near, size, direction");
+    PyArrayObject *near = get(args[2], 2, -1, -1);
+    if (!near || !get_numbers(args + 3, 1, &size)) return NULL;
+    Py_ssize_t g = PyArray_DIM(near, 0), d = PyArray_DIM(near, 1);
+    PyArrayObject *kept = get(args[0], 2, g, 1), *own = get(args[1], 2, g, d), *direction = get(args[4], 2, g, d);
+    if (!kept || !own || !direction) return NULL;
+    PyObject *out = PyArray_SimpleNew(2, PyArray_DIMS(near), NPY_DOUBLE);
+    for (Py_ssize_t r = 0; out && r < g; r++)
+        step_row(*(double *)row_of(kept, r), row_of(own, r), row_of(near, r), size, row_of(direction, r), d,
+                 row_of((PyArrayObject *)out, r));
+    return out;
 }
 
-static PyMethodDef methods[] = {{"clip", clip, METH_VARARGS, clip_doc},
-                                {"forward", forward, METH_VARARGS, forward_doc},
-                                {"clipped_sums", clipped_sums, METH_VARARGS, clipped_sums_doc},
-                                {"logistic", logistic, METH_VARARGS, logistic_doc},
-                                {"strengths", strengths, METH_VARARGS, strengths_doc},
-                                {"mix", mix, METH_VARARGS, mix_doc},
-                                {"step", step, METH_VARARGS, step_doc},
+static PyMethodDef methods[] = {FUNCTION(clip, clip_doc),
+                                FUNCTION(forward, forward_doc),
+                                FUNCTION(clipped_sums, clipped_sums_doc),
+                                FUNCTION(logistic, logistic_doc),
+                                FUNCTION(strengths, strengths_doc),
+                                FUNCTION(mix, mix_doc),
+                                FUNCTION(step, step_doc),
                                 {NULL, NULL, 0, NULL}};
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, use_arrays}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_linear_terms", "Sums over small shards, and clips.", 0, methods, slots, NULL, NULL, NULL};
 

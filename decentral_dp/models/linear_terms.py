@@ -63,13 +63,13 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
 
 
 def clipped_means(
-    coefficients: Callable[..., list[Array]],
+    coefficients: Callable[..., Sequence[Array]],
     points: Sequence[Array | None],
     rows: Array,
     norms: Array,
     bounds: Sequence[float],
     *others: Array,
-) -> list[Array]:
+) -> Sequence[Array]:
     """Average records times clipped coefficients, Σ_k c_k a_k / n, tile by tile of `tiles`.
 
     Args:
@@ -101,7 +101,7 @@ def clipped_means(
     return means
 
 
-def forward(rows: Array, *vectors: Array) -> list[Array]:
+def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
     """Multiply every record with vectors of its agent, a·v; of small shards from the first feature to the last.
 
     Args:
@@ -115,15 +115,7 @@ def forward(rows: Array, *vectors: Array) -> list[Array]:
         return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
     if _compiled is None:
         return [_products(rows, v) for v in vectors]
-    shape = rows.shape[:2]
-    products: list[Array] = []
-    filled: list[Array] = []
-    for v in vectors:
-        out = np.empty(shape)
-        products.append(out)
-        filled += (v if v.strides[1] == 8 else v.copy(), out)
-    _compiled.forward(rows, *filled)
-    return products
+    return _compiled.forward(rows, *[v if v.strides[1] == 8 else v.copy() for v in vectors])
 
 
 def _products(rows: Array, vectors: Array) -> Array:
@@ -146,12 +138,10 @@ def step(weight: Array, own: Array, near: Array, size: float, direction: Array) 
     """
     if _compiled is None:
         return np.asarray(weight * own + near - size * direction)
-    out = np.empty(near.shape)
-    _compiled.step(weight, own, near, size, direction if direction.strides[1] else direction.copy(), out)
-    return out
+    return _compiled.step(weight, own, near, size, direction if direction.strides[1] else direction.copy())
 
 
-def logistic_coefficients(margins: Array, along: Array | None = None) -> list[Array]:
+def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
     """Compute −σ(−t) of the logistic loss, and σ(t)σ(−t)·along where that is given.
 
     Args:
@@ -167,24 +157,20 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> list[Ar
     # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which a clip turns into its limit 0.
     exp_t = np.exp(margins, margins)
     if _compiled is not None:
-        slope = np.empty(exp_t.shape)
-        _compiled.logistic(exp_t, along, slope)
-        return [slope, exp_t]
+        return _compiled.logistic(exp_t, along), exp_t
     slope = -1.0 / (exp_t + 1.0)
     if along is not None:
         exp_t *= slope
         exp_t *= slope
         exp_t *= along
-    return [slope, exp_t]
+    return slope, exp_t
 
 
 def strength_products(e: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
     """(e·y, e·z, e·y·z) entry by entry, all (b, d); the last as a sum of one term begins, with 0.0."""
     same_layout = e.shape == y.shape == z.shape and e.dtype == y.dtype == z.dtype
     if _compiled is not None and same_layout and e.strides[1] == y.strides[1] == z.strides[1] == 8:
-        products = np.empty(e.shape), np.empty(e.shape), np.empty(e.shape)
-        _compiled.strengths(e, y, z, *products)
-        return products
+        return _compiled.strengths(e, y, z)
     # Columns of a message: numpy takes three times as long for each product of short rows that lie apart.
     y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
     by_y = e * y
@@ -193,7 +179,7 @@ def strength_products(e: Array, y: Array, z: Array) -> tuple[Array, Array, Array
 
 def clipped_sums(
     coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Array, divisor: float = 1.0
-) -> list[Array]:
+) -> Sequence[Array]:
     """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
 
     Args:
@@ -210,16 +196,7 @@ def clipped_sums(
         As of `clip_coefficients`.
     """
     if _compiled is not None and _is_small_block(rows):
-        g, _, d = rows.shape
-        sums: list[Array] = []
-        filled: list[Array | float] = []
-        for each, bound in zip(coefficients, bounds, strict=True):
-            total = np.empty((g, d))
-            sums.append(total)
-            # As `_usable_clip`, which is a call more.
-            filled += (each, bound if bound >= SMALLEST_CLIP else 0.0, total)
-        _compiled.clipped_sums(rows, norms, LEAST_FACTOR, divisor, *filled)
-        return sums
+        return _compiled.clipped_sums(rows, norms, bounds, SMALLEST_CLIP, LEAST_FACTOR, divisor, *coefficients)
     return [_clipped_sum(each, norms, bound, rows, divisor) for each, bound in zip(coefficients, bounds, strict=True)]
 
 

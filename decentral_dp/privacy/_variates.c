@@ -14,15 +14,12 @@
    are read off that function when the module is loaded.
 */
 
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "../_arrays.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "numpy/random/distributions.h"
+#include <numpy/random/distributions.h>
 
 /* So many blocks are made at a time: their multiplications do not wait for one another. */
 #define BLOCKS 4
@@ -296,83 +293,73 @@ static void fill_row(Stream *s, int kind, double *out, Py_ssize_t n) {
     }
 }
 
-/* A two-dimensional array of 8-byte items whose rows are contiguous; `rows` of them, or any number where that is -1. */
-static bool get_rows(PyObject *array, int flags, Py_ssize_t rows, Py_buffer *view) {
-    if (PyObject_GetBuffer(array, view, flags | PyBUF_STRIDES) < 0) return false;
-    if (view->ndim == 2 && view->itemsize == 8 && (rows < 0 || view->shape[0] == rows) &&
-        (view->shape[1] < 2 || view->strides[1] == 8))
-        return true;
-    PyErr_Format(PyExc_ValueError, "wanted %zd rows of contiguous 8-byte numbers", rows);
-    PyBuffer_Release(view);
-    return false;
+/* How many numbers follow one another in memory for each index of the first axis; -1 where they do not. */
+static Py_ssize_t row_length(PyArrayObject *a) {
+    Py_ssize_t n = 1;
+    for (int axis = PyArray_NDIM(a) - 1; axis > 0; n *= PyArray_DIM(a, axis--))
+        if (PyArray_DIM(a, axis) > 1 && PyArray_STRIDE(a, axis) != 8 * n && PyArray_SIZE(a)) return -1;
+    return n;
 }
 
 /* Arrays of a call: of each row, what its stream has given so far; its key, where asked for; and what is to be filled,
    one array after the other. */
 #define FILLED 16
 typedef struct {
-    Py_buffer used, keys, out[FILLED];
+    PyArrayObject *used, *keys, *out[FILLED];
+    Py_ssize_t length[FILLED];
     int kind[FILLED], n;
-    bool keyed;
 } Rows;
 
-static void release_rows(Rows *rows) {
-    while (rows->n > 0) PyBuffer_Release(&rows->out[--rows->n]);
-    if (rows->keyed) PyBuffer_Release(&rows->keys);
-    PyBuffer_Release(&rows->used);
-}
-
-/* arguments: kinds and arrays in turn, from number `first` on. */
-static bool get_all_rows(Rows *rows, PyObject *used, PyObject *keys, PyObject *arguments, Py_ssize_t first) {
-    rows->n = 0;
-    rows->keyed = false;
-    if (!get_rows(used, PyBUF_WRITABLE, -1, &rows->used)) return false;
-    Py_ssize_t b = rows->used.shape[0], given = PyTuple_Size(arguments) - first;
-    if (keys && !(rows->keyed = get_rows(keys, 0, b, &rows->keys))) goto refused;
-    if (rows->used.shape[1] != 1 || (keys && rows->keys.shape[1] != 2) || given % 2 || given > 2 * FILLED) {
-        PyErr_SetString(PyExc_ValueError, "wanted two numbers of each key, one of what is used, and kinds of at most 16 arrays");
-        goto refused;
-    }
-    while (2 * rows->n < given) {
-        long kind = PyLong_AsLong(PyTuple_GetItem(arguments, first + 2 * rows->n));
-        if (PyErr_Occurred()) goto refused;
-        if (kind < 0 || kind >= KINDS) {
-            PyErr_Format(PyExc_ValueError, "no kind of variates has the number %ld", kind);
-            goto refused;
-        }
-        rows->kind[rows->n] = (int)kind;
-        PyObject *out = PyTuple_GetItem(arguments, first + 2 * rows->n + 1);
-        if (!get_rows(out, PyBUF_WRITABLE, b, &rows->out[rows->n])) goto refused;
-        rows->n++;
-    }
-    return true;
-refused:
-    release_rows(rows);
+static bool refused(void) {
+    PyErr_SetString(PyExc_ValueError, "wanted two numbers of each key, one of what is used, and kinds of at most 16 arrays "
+                                      "of as many contiguous rows");
     return false;
 }
 
-static inline void *row_of(const Py_buffer *view, Py_ssize_t r) { return (char *)view->buf + r * view->strides[0]; }
+/* filled: kinds and arrays in turn. keys: NULL where none are asked for. */
+static bool get_rows(Rows *rows, PyObject *used, PyObject *keys, PyObject *const *filled, Py_ssize_t given) {
+    PyArrayObject *of_keys = rows->keys = keys ? array_of(keys, NPY_UINT64, 2) : NULL;
+    rows->used = array_of(used, NPY_UINT64, 2);
+    if (!rows->used || PyArray_DIM(rows->used, 1) != 1 || given % 2 || given > 2 * FILLED)
+        return refused();
+    if (!writable(rows->used)) return false;
+    Py_ssize_t b = PyArray_DIM(rows->used, 0);
+    if (keys && (!of_keys || PyArray_DIM(of_keys, 0) != b || PyArray_DIM(of_keys, 1) != 2 || !rows_contiguous(of_keys)))
+        return refused();
+    rows->n = (int)(given / 2);
+    for (int k = 0; k < rows->n; k++) {
+        long kind = PyLong_AsLong(filled[2 * k]);
+        if (PyErr_Occurred()) return false;
+        if (kind < 0 || kind >= KINDS) return PyErr_Format(PyExc_ValueError, "no kind of variates has the number %ld", kind);
+        rows->kind[k] = (int)kind;
+        PyArrayObject *out = rows->out[k] = array_of(filled[2 * k + 1], NPY_DOUBLE, -1);
+        if (!out || PyArray_NDIM(out) < 2 || PyArray_DIM(out, 0) != b || (rows->length[k] = row_length(out)) < 0)
+            return refused();
+        if (!writable(out)) return false;
+    }
+    return true;
+}
 
 static void fill_rows(Stream *s, const Rows *rows, Py_ssize_t r) {
-    for (int k = 0; k < rows->n; k++) fill_row(s, rows->kind[k], row_of(&rows->out[k], r), rows->out[k].shape[1]);
+    for (int k = 0; k < rows->n; k++) fill_row(s, rows->kind[k], row_of(rows->out[k], r), rows->length[k]);
 }
 
 PyDoc_STRVAR(fill_doc, "fill(keys, used, index, tag, *filled)\n--\n\n"
                        "Fill row after row with variates of the Philox stream of its key.\n\n"
                        "keys: (b, 2) uint64. used: (b, 1) uint64, numbers taken from each stream so far; advanced. "
                        "index, tag: of the counter. filled: a kind of variates, what it fills, (b, n) float64, and so on "
-                       "for up to 16 arrays, each row of one after that of the other.");
+                       "for up to 16 arrays, each row of one after that of the other. Of more axes than two, all but "
+                       "the first are contiguous.");
 
-static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *args) {
+static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
     Rows rows;
-    if (PyTuple_Size(args) < 4) return PyErr_Format(PyExc_TypeError, "wanted keys, used, index and tag");
-    uint64_t index = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args, 2));
-    uint64_t tag = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args, 3));
-    if (PyErr_Occurred() || !get_all_rows(&rows, PyTuple_GetItem(args, 1), PyTuple_GetItem(args, 0), args, 4)) return NULL;
+    if (given < 4) return PyErr_Format(PyExc_TypeError, "wanted keys, used, index and tag");
+    uint64_t index = PyLong_AsUnsignedLongLongMask(args[2]), tag = PyLong_AsUnsignedLongLongMask(args[3]);
+    if (PyErr_Occurred() || !get_rows(&rows, args[1], args[0], args + 4, given - 4)) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < rows.used.shape[0]; r++) {
-        const uint64_t *key = row_of(&rows.keys, r);
-        uint64_t *taken = row_of(&rows.used, r);
+    for (Py_ssize_t r = 0; r < PyArray_DIM(rows.used, 0); r++) {
+        const uint64_t *key = row_of(rows.keys, r);
+        uint64_t *taken = row_of(rows.used, r);
         Philox p = {{NULL, NULL, make_philox}, {key[0], key[1]}, index, tag, *taken / 4, {0}};
         if (*taken % 4) {
             make_philox(&p.s);
@@ -382,7 +369,6 @@ static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *args) {
         *taken = 4 * p.made - (uint64_t)(p.s.end - p.s.next);
     }
     Py_END_ALLOW_THREADS
-    release_rows(&rows);
     return Py_NewRef(Py_None);
 }
 
@@ -391,30 +377,26 @@ PyDoc_STRVAR(fill_secret_doc, "fill_secret(ciphers, used, index, *filled)\n--\n\
                               "ciphers: list of b, AES-256 of single blocks. used, filled: as of `fill`. index: of "
                               "the draw. Raises what a cipher raises; what was filled until then is not to be used.");
 
-static PyObject *fill_secret(PyObject *Py_UNUSED(module), PyObject *args) {
+static PyObject *fill_secret(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
     Rows rows;
-    if (PyTuple_Size(args) < 3 || !PyList_Check(PyTuple_GetItem(args, 0)))
-        return PyErr_Format(PyExc_TypeError, "wanted a list of ciphers, used and index");
-    PyObject *ciphers = PyTuple_GetItem(args, 0);
-    uint64_t index = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, 2));
-    if (PyErr_Occurred() || !get_all_rows(&rows, PyTuple_GetItem(args, 1), NULL, args, 3)) return NULL;
-    Py_ssize_t n = 0;
-    for (int j = 0; j < rows.n; j++) n += rows.out[j].shape[1];
+    if (given < 3 || !PyList_Check(args[0])) return PyErr_Format(PyExc_TypeError, "wanted a list of ciphers, used and index");
+    uint64_t index = PyLong_AsUnsignedLongLong(args[2]);
+    if (PyErr_Occurred() || !get_rows(&rows, args[1], NULL, args + 3, given - 3)) return NULL;
+    Py_ssize_t b = PyArray_DIM(rows.used, 0), n = 0;
+    if (PyList_Size(args[0]) != b) return PyErr_Format(PyExc_ValueError, "wanted a cipher for each row");
+    for (int j = 0; j < rows.n; j++) n += rows.length[j];
     /* As many as a row takes, and some for its rejections: mostly one call for each row. */
     Keystream *k = new_keystream(n < MOST - n / 16 - 10 ? (n + n / 16 + 10) / 2 * 2 : MOST, 1);
-    if (k && PyList_Size(ciphers) != rows.used.shape[0]) PyErr_SetString(PyExc_ValueError, "wanted a cipher for each row");
-    else if (k) {
-        for (Py_ssize_t r = 0; r < rows.used.shape[0] && !PyErr_Occurred(); r++) {
-            uint64_t *taken = row_of(&rows.used, r);
-            position(k, PyList_GetItem(ciphers, r), index, *taken / 2);
-            if (*taken % 2) (void)next_number(&k->s);
-            fill_rows(&k->s, &rows, r);
-            *taken = 2 * k->made - (uint64_t)(k->s.end - k->s.next);
-        }
+    if (!k) return NULL;
+    for (Py_ssize_t r = 0; r < b && !PyErr_Occurred(); r++) {
+        uint64_t *taken = row_of(rows.used, r);
+        position(k, PyList_GetItem(args[0], r), index, *taken / 2);
+        if (*taken % 2) (void)next_number(&k->s);
+        fill_rows(&k->s, &rows, r);
+        *taken = 2 * k->made - (uint64_t)(k->s.end - k->s.next);
     }
-    if (k) drop_views(k);
+    drop_views(k);
     PyMem_Free(k);
-    release_rows(&rows);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
@@ -461,6 +443,7 @@ static PyObject *at(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 
 static int prepare(PyObject *module) {
+    if (use_arrays(module) < 0) return -1;
     read_off(EXPONENTIAL, &exponential);
     read_off(NORMAL, &normal);
     update_into = PyUnicode_InternFromString("update_into");
@@ -470,8 +453,8 @@ static int prepare(PyObject *module) {
                : 0;
 }
 
-static PyMethodDef methods[] = {{"fill", fill, METH_VARARGS, fill_doc},
-                                {"fill_secret", fill_secret, METH_VARARGS, fill_secret_doc},
+static PyMethodDef methods[] = {FUNCTION(fill, fill_doc),
+                                FUNCTION(fill_secret, fill_secret_doc),
                                 {"bits", bits, METH_NOARGS, bits_doc},
                                 {"at", at, METH_VARARGS, at_doc},
                                 {NULL, NULL, 0, NULL}};

@@ -416,7 +416,7 @@ class Draws:
             return
         filled: list[Any] = []
         for law, array in arrays:
-            filled += (_KINDS[law], array if array.ndim == 2 else array.reshape(len(array), -1))
+            filled += (_KINDS[law], array)
         if isinstance(self._keys, list):
             module.fill_secret(self._keys, self._used, self._index, *filled)
         else:

@@ -187,39 +187,53 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     module: Any = linear_terms._compiled
     if module is None:
         pytest.skip("installed without a C compiler")
-    rows, c = np.ones((3, 5, 4)), np.ones((3, 5))
+    rows, c, sums = np.ones((3, 5, 4)), np.ones((3, 5)), module.clipped_sums
     bad = [
         lambda: module.clip(c.copy(), np.ones((3, 4)), 1.0, 0.0),
         lambda: module.clip(c.copy(), np.ones(15), 1.0, 0.0),
-        lambda: module.forward(rows, np.ones((3, 5)), c.copy()),
-        lambda: module.forward(rows, np.ones((2, 4)), c.copy()),
-        lambda: module.forward(rows, np.ones((3, 8))[:, ::2], c.copy()),
-        lambda: module.forward(rows.astype(np.float32), np.ones((3, 4)), c.copy()),
-        lambda: module.forward(rows, np.ones((3, 4)), c.copy(), np.ones((3, 4)), np.ones((3, 4))),
-        lambda: module.clipped_sums(rows, c, 0.0, 1.0, c.copy(), 1.0, np.ones((3, 5))),
-        lambda: module.clipped_sums(rows, c, 0.0, 1.0, np.ones((3, 4)), 1.0, np.ones((3, 4))),
-        lambda: module.clipped_sums(rows, c, 0.0, 1.0, c.copy(), 1.0, np.ones((3, 4)), c.copy(), 1.0, np.ones((2, 4))),
-        lambda: module.clipped_sums(np.ones((3, 5, 0)), c, 0.0, 1.0, c.copy(), 1.0, np.ones((3, 0))),
-        lambda: module.forward(rows, np.ones((3, 4), np.int64), c.copy()),
-        lambda: module.logistic(c.copy(), np.ones((3, 4)), c.copy()),
+        lambda: module.clip(c.tolist(), c, 1.0, 0.0),
+        lambda: module.forward(rows, np.ones((3, 5))),
+        lambda: module.forward(rows, np.ones((2, 4))),
+        lambda: module.forward(rows, np.ones((3, 8))[:, ::2]),
+        lambda: module.forward(rows.astype(np.float32), np.ones((3, 4))),
+        lambda: module.forward(rows.astype(">f8"), np.ones((3, 4))),
+        lambda: module.forward(rows, np.ones((3, 4), np.int64)),
+        lambda: module.forward(np.ones((3, 0, 4)), np.ones((3, 4))),
+        lambda: sums(rows, c, [1.0], 0.0, 0.0, 1.0, np.ones((3, 4))),
+        lambda: sums(rows, np.ones((3, 4)), [1.0], 0.0, 0.0, 1.0, c.copy()),
+        lambda: sums(rows, c, [1.0, 1.0], 0.0, 0.0, 1.0, c.copy(), np.ones((2, 5))),
+        lambda: sums(np.ones((3, 5, 0)), c, [1.0], 0.0, 0.0, 1.0, c.copy()),
+        lambda: module.logistic(c.copy(), np.ones((3, 4))),
+        lambda: module.strengths(c, c, np.ones((3, 4))),
+        lambda: module.step(np.ones((3, 2)), c, c, 0.1, c),
+        lambda: module.step(np.ones((3, 1)), c, c, 0.1, np.ones((3, 4))),
         lambda: module.mix(np.array([0.0, 1.0]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
-        lambda: module.strengths(*[c.copy() for _ in range(5)], np.ones((3, 4))),
         lambda: module.mix(np.array([0, 1]), np.array([2]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
         lambda: module.mix(np.array([0, 1]), np.array([-1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
         lambda: module.mix(np.array([0, 2]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
         lambda: module.mix(np.array([0, 1]), np.array([1]), np.ones(2), np.ones((2, 3)), np.ones((1, 3))),
         lambda: module.mix(np.array([0, 1]), np.array([1]), np.ones(1), np.ones((2, 4)), np.ones((1, 3))),
+        lambda: module.mix(np.array([0, 1, 1]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
     ]
     for call in bad:
         with pytest.raises(ValueError, match="wanted float64 arrays"):
             call()
-    for call in (lambda: module.forward(rows, c), lambda: module.clipped_sums(rows, c, 0.0, 1.0, c)):
-        with pytest.raises(TypeError, match="wanted rows"):
+    for call in (
+        lambda: sums(rows, c, [1.0, 2.0], 0.0, 0.0, 1.0, c.copy()),
+        lambda: sums(rows, c, [1.0] * 5, 0.0, 0.0, 1.0, *[c.copy() for _ in range(5)]),
+        lambda: module.step(c, c),
+    ):
+        with pytest.raises(TypeError, match="wanted"):
             call()
     frozen = c.copy()
     frozen.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
-        module.clip(frozen, c, 1.0, 0.0)
+    for call in (
+        lambda: module.clip(frozen, c, 1.0, 0.0),
+        lambda: sums(rows, c, [1.0], 0.0, 0.0, 1.0, frozen),
+        lambda: module.logistic(frozen, None),
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            call()
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])

@@ -36,7 +36,7 @@ def _numpys(streams: Streams, row: int, index: int, name: str) -> np.random.Gene
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the compiled module needs a C compiler")
 def test_the_compiled_modules_are_there_and_in_use_where_a_compiler_is() -> None:
     assert module._compiled is not None
-    assert grid_arithmetic._integers is not None
+    assert grid_arithmetic.compiled is not None
     assert linear_terms._compiled is not None
 
 

@@ -142,10 +142,11 @@ def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, unif
         >>> gaussian_integers(np.array([[3.4]]), one, one, noise).tolist()
         [[4.0]]
     """
-    kind, added = ("gaussian", [normals]) if uniforms is None else ("wide_gaussian", [normals, uniforms])
-    at_once = grid_arithmetic.in_one_pass(kind, query, g, ratio, *added)
-    if at_once is not None:
-        return at_once
+    compiled = grid_arithmetic.compiled
+    if compiled is not None:
+        if uniforms is None:
+            return compiled.gaussian(query, g, ratio, normals)
+        return compiled.wide_gaussian(query, g, ratio, normals, uniforms)
     if uniforms is None:
         out = query * (1.0 / g)
         np.rint(out, out=out)

@@ -13,6 +13,8 @@ try:
     from decentral_dp.privacy import _integers
 except ImportError:
     _integers = None  # type: ignore[assignment]  # it is compiled where there is a compiler
+# Rounding and noise in one pass; None where it is not there.
+compiled = _integers
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
@@ -27,26 +29,6 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
     return np.where(size > 0.0, np.ldexp(1.0, exponent - 1 - bits), 0.0)
 
 
-def in_one_pass(name: str, query: Array, grid: Array, ratio: Array, *added: Array) -> Array | None:
-    """Round and noise by the function of this name of `_integers.c`; None where that is not there.
-
-    Args:
-        name: of the function.
-        query: (b, d).
-        grid: of one row or one column, or of all.
-        ratio: scale/grid, likewise.
-        added: variates, (b, d) each.
-
-    Returns:
-        (b, d) float64 integers.
-    """
-    if _integers is None:
-        return None
-    out = np.empty(query.shape)
-    getattr(_integers, name)(np.ascontiguousarray(query), grid, ratio, out, *added)
-    return out
-
-
 def columns(arrays: Sequence[Array], first: int, out: Array) -> Array:
     """Copy rows of arrays side by side.
 
@@ -58,8 +40,8 @@ def columns(arrays: Sequence[Array], first: int, out: Array) -> Array:
     Returns:
         `out`.
     """
-    if _integers is not None:
-        _integers.columns(out, first, *arrays)
+    if compiled is not None:
+        compiled.columns(out, first, *arrays)
     else:
         np.concatenate([array[first : first + len(out)] for array in arrays], axis=1, out=out)
     return out
@@ -71,8 +53,8 @@ def add_public(integers: Array, grid: Array, public: Array) -> None:
     All (b, d), or of a shape that broadcasts to it. Exact, unless the public part is 2^33 times as large as the noise:
     integers, times a power of two.
     """
-    if _integers is not None:
-        _integers.released(integers, grid, grid, public)
+    if compiled is not None:
+        compiled.released(integers, grid, public)
         return
     with np.errstate(over="ignore", invalid="ignore"):
         public *= 1.0 / grid

@@ -119,9 +119,8 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
         >>> laplace_integers(np.array([[3.0]]), g, ratio, noise, np.array([[0.5]])).tolist()
         [[5.0]]
     """
-    at_once = grid_arithmetic.in_one_pass("laplace", query, g, ratio, exponentials[0], exponentials[1], uniforms)
-    if at_once is not None:
-        return at_once
+    if grid_arithmetic.compiled is not None:
+        return grid_arithmetic.compiled.laplace(query, g, ratio, exponentials[0], exponentials[1], uniforms)
     out = grid_arithmetic.rounded_at_random(query, g, uniforms)
     exponentials *= ratio
     np.floor(exponentials, out=exponentials)

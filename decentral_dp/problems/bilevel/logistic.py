@@ -203,17 +203,17 @@ class LogisticHyperparameter(LinearClassifier):
             return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
 
-def _slopes(y: Array, a: Array) -> list[Array]:
+def _slopes(y: Array, a: Array) -> tuple[Array, ...]:
     """−σ(−t), (g, n). Here and below y and z are (g, d), a is (g, n, d)."""
     return linear.logistic_coefficients(*linear.forward(a, y))[:1]
 
 
-def _curvatures(y: Array, z: Array, a: Array) -> list[Array]:
+def _curvatures(y: Array, z: Array, a: Array) -> tuple[Array, ...]:
     """σ(t)σ(−t) (aᵀz), (g, n)."""
     return _both(y, z, a)[1:]
 
 
-def _both(y: Array, z: Array, a: Array) -> list[Array]:
+def _both(y: Array, z: Array, a: Array) -> tuple[Array, ...]:
     """Slopes, and curvatures along z."""
     return linear.logistic_coefficients(*linear.forward(a, y, z))
 
