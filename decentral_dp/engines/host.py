@@ -144,6 +144,8 @@ class Host:
         if saved is not None and node.read_dataset is None:
             self._restore(saved)
 
+    # Overflow is a result (see `divergence`), not a warning.
+    @np.errstate(all="ignore")
     def advance(self, *messages: Array) -> Array:
         """Take the neighbours' messages of the last exchange, and return this block's next one.
 
@@ -154,19 +156,15 @@ class Host:
         Returns:
             (b, D). After the last round, one more call of the same kind releases the final values.
         """
-        # Overflow is a result (see `divergence`), not a warning.
-        with np.errstate(all="ignore"):
-            try:
-                values = self._next_round() if self._own is None else self._reply(messages)
-                self._own, message = self._release(values)
-            except USER_ERRORS as error:
-                raise error_of_round(error, self._round + 1) from error
-            # A sum of squares that is finite has finite terms, and is quicker than a look at each.
-            if self._divergence is None and not (
-                math.isfinite(np.vdot(message, message)) or np.isfinite(message).all()
-            ):
-                bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
-                self._divergence = protocol.Divergence(-(-self._index // self._per_round), bad)
+        try:
+            values = self._next_round() if self._own is None else self._reply(messages)
+            self._own, message = self._release(values)
+        except USER_ERRORS as error:
+            raise error_of_round(error, self._round + 1) from error
+        # A sum of squares that is finite has finite terms, and is quicker than a look at each.
+        if self._divergence is None and not (math.isfinite(np.vdot(message, message)) or np.isfinite(message).all()):
+            bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
+            self._divergence = protocol.Divergence(-(-self._index // self._per_round), bad)
         if self._kept is not None:
             self._kept.append(protocol.ReleasedValues(self._index, dict(self._own)))
         self._latest = self._latest | {c: v for c, v in self._own.items() if c in self._latest}

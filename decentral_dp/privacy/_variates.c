@@ -24,6 +24,7 @@
 /* So many blocks are made at a time: their multiplications do not wait for one another. */
 #define BLOCKS 4
 #define NUMBERS (4 * BLOCKS)
+#define ROUNDS 10
 #define LAYERS 256
 /* Numbers of a keystream that are made at a time: at most, and at first where it is not known how many are wanted. */
 #define MOST 2048
@@ -53,18 +54,21 @@ static inline void multiply(uint64_t a, uint64_t b, uint64_t *high, uint64_t *lo
 
 static void make_philox(Stream *stream) {
     Philox *s = (Philox *)stream;
+    uint64_t key0[ROUNDS] = {s->key[0]}, key1[ROUNDS] = {s->key[1]};
+    for (int round = 1; round < ROUNDS; round++) {
+        key0[round] = key0[round - 1] + 0x9E3779B97F4A7C15u;
+        key1[round] = key1[round - 1] + 0xBB67AE8584CAA73Bu;
+    }
     for (int k = 0; k < BLOCKS; k++) {
-        uint64_t a = ++s->made, b = 0, c = s->index, d = s->tag, key0 = s->key[0], key1 = s->key[1];
-        for (int round = 0; round < 10; round++) {
+        uint64_t a = ++s->made, b = 0, c = s->index, d = s->tag;
+        for (int round = 0; round < ROUNDS; round++) {
             uint64_t high0, low0, high1, low1;
             multiply(0xD2E7470EE14C6C93u, a, &high0, &low0);
             multiply(0xCA5A826395121157u, c, &high1, &low1);
-            a = high1 ^ b ^ key0;
+            a = high1 ^ b ^ key0[round];
             b = low1;
-            c = high0 ^ d ^ key1;
+            c = high0 ^ d ^ key1[round];
             d = low0;
-            key0 += 0x9E3779B97F4A7C15u;
-            key1 += 0xBB67AE8584CAA73Bu;
         }
         uint64_t *numbers = s->numbers + 4 * k;
         numbers[0] = a;

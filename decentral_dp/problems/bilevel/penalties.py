@@ -81,24 +81,24 @@ class Strengths(NamedTuple):
     def largest_x(self, curvature: float) -> float:
         return math.log(curvature / self.scale)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.copies == 1 and x.shape[1] > 1:
-                # What follows, in few calls.
-                each = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
-                return Regulariser(*strength_products(each, y, z))
-            strength, along = self.scale * np.exp(x)[:, None, :], self._by_strength(z)
-            grad_y = strength * self._by_strength(y)
-            jvp = (grad_y * along).sum(axis=1)
-            if x.shape[1] == 1:
-                # The same but for rounding, which seeded runs have had.
-                jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
-            return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
+        if self.copies == 1 and x.shape[1] > 1:
+            # What follows, in few calls.
+            each = np.exp(x) if self.scale == 1.0 else self.scale * np.exp(x)
+            return Regulariser(*strength_products(each, y, z))
+        strength, along = self.scale * np.exp(x)[:, None, :], self._by_strength(z)
+        grad_y = strength * self._by_strength(y)
+        jvp = (grad_y * along).sum(axis=1)
+        if x.shape[1] == 1:
+            # The same but for rounding, which seeded runs have had.
+            jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
+        return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = np.square(self._by_strength(y)).sum(axis=1)
-            return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
+        squares = np.square(self._by_strength(y)).sum(axis=1)
+        return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
         """A coordinate of x moves all variables of its strength at once; attained at the corner of the box.
@@ -128,13 +128,13 @@ class Pull(NamedTuple):
         """None is too large: x moves the minimum, and leaves the curvature."""
         return math.inf
 
+    @np.errstate(over="ignore", invalid="ignore")
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return Regulariser(self.ridge * (y - x), self.ridge * z, -self.ridge * z)
+        return Regulariser(self.ridge * (y - x), self.ridge * z, -self.ridge * z)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
+        return np.asarray(0.5 * self.ridge * np.square(y - x).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array:
         """Linear everywhere: no box is needed. As of `Penalty.lipschitz`."""
@@ -153,10 +153,10 @@ class Ridged(Protocol):
     @property
     def ridge(self) -> float: ...
 
+    @np.errstate(over="ignore", invalid="ignore")
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
+        return Regulariser(self.ridge * y, self.ridge * z, np.zeros_like(x))
 
+    @np.errstate(over="ignore", invalid="ignore")
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
+        return np.asarray(0.5 * self.ridge * np.square(y).sum(axis=1))
