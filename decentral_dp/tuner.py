@@ -273,7 +273,7 @@ def release_plan(arguments: Arguments, program: RegularisationTuner, context: Co
 
 def check_arguments(arguments: Arguments) -> Arguments:
     """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
-    plain = Arguments(*(value.item() if isinstance(value, np.generic) else value for value in arguments))
+    plain = Arguments._make(value.item() if isinstance(value, np.generic) else value for value in arguments)
     plain = plain._replace(weight_range=_checked_range(arguments.weight_range))
     try:
         checked = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
