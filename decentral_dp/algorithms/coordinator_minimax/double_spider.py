@@ -46,12 +46,11 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.steps import (
     BY_X,
     BY_Y,
-    Block,
     Estimating,
     SpiderState,
     block_charges,
     limited_step,
-    split,
+    planned_estimates,
 )
 
 
@@ -111,11 +110,7 @@ def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate
         Channel → its charge.
     """
     first = np.arange(rounds, dtype=np.int64) * 2 + 1
-    blocks: dict[str, Block] = {}
-    for of, at in ((BY_Y, first), (BY_X, first + 1)):
-        if context.reads(of.term):
-            blocks |= split(at, period, of, context.problem.width(of.term), 0.5)
-    return block_charges(blocks, rate)
+    return block_charges(planned_estimates(context, period, {BY_Y: first, BY_X: first + 1}), rate)
 
 
 ENTRY = dp.Entry(

@@ -87,9 +87,7 @@ class DpSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        return steps.block_charges(
-            steps.split(first, self.period, _JOINT, context.problem.width("joint"), 1.0), self.rate
-        )
+        return steps.block_charges(steps.planned_estimates(context, self.period, {_JOINT: first}), self.rate)
 
 
 ENTRY = dp.Entry(

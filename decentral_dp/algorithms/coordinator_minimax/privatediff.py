@@ -118,9 +118,8 @@ class PrivateDiff(steps.Estimating):
         if context.reads(term):
             each = (first[:, None] + np.arange(self.steps)).reshape(-1)
             blocks[channel] = steps.Block(each, context.problem.width(term), Y_SHARE)
-        if context.reads("grad_x"):
-            blocks |= steps.split(first + self.steps, self.period, steps.BY_X, context.problem.p, 1.0 - Y_SHARE)
-        return steps.block_charges(blocks, self.rate)
+        by_x = steps.planned_estimates(context, self.period, {steps.BY_X: first + self.steps}, 1.0 - Y_SHARE)
+        return steps.block_charges(blocks | by_x, self.rate)
 
 
 ENTRY = dp.Entry(

@@ -74,11 +74,8 @@ class PrivateDiffXY(steps.Estimating):
         )
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
-        first, blocks = np.arange(1, rounds + 1), dict[str, steps.Block]()
-        for of in (steps.BY_X, steps.BY_Y):
-            if context.reads(of.term):
-                blocks |= steps.split(first, self.period, of, context.problem.width(of.term), 0.5)
-        return steps.block_charges(blocks, self.rate)
+        first = dict.fromkeys((steps.BY_X, steps.BY_Y), np.arange(1, rounds + 1))
+        return steps.block_charges(steps.planned_estimates(context, self.period, first), self.rate)
 
 
 ENTRY = dp.Entry(

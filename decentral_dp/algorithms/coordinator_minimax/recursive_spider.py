@@ -116,8 +116,7 @@ class RecursiveSpider(steps.Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = steps.split(first, self.period, INNER_X, context.problem.p, 1.0)
-        blocks |= steps.split(first, self.period, INNER_Y, context.problem.q, 1.0)
+        blocks = steps.planned_estimates(context, self.period, {INNER_X: first, INNER_Y: first})
         return steps.block_charges({**blocks, "s": steps.Block(first, 1, 1.0)}, self.rate)
 
 

@@ -259,6 +259,27 @@ def split(first: NDArray[np.int64], period: int, of: Estimate, width: int, share
     }
 
 
+def planned_estimates(
+    context: dp.MinimaxContext, period: int, first: Mapping[Estimate, NDArray[np.int64]], share: float = 1.0
+) -> dict[str, Block]:
+    """Plan the anchors and differences of those estimates that read records.
+
+    Args:
+        context: what the coordinator knows.
+        period: T.
+        first: estimate → (rounds,) the indices of its releases.
+        share: of Σμ² for each, in proportion to other blocks'; default 1.
+
+    Returns:
+        Channel → its releases.
+    """
+    blocks: dict[str, Block] = {}
+    for of, indices in first.items():
+        if context.reads(of.term):
+            blocks |= split(indices, period, of, context.problem.width(of.term), share)
+    return blocks
+
+
 def threshold(smoothness: float | None, here: Point, before: Point) -> float:
     """τ = L ‖here − before‖₂ over x and y together: what the change of an L-smooth gradient cannot exceed.
 

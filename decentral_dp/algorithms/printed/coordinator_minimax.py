@@ -334,8 +334,8 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(rounds, dtype=np.int64) * 2 + 1
-        blocks = steps.split(first, self.period, recursive_spider.INNER_X, context.problem.p, 1.0)
-        blocks |= steps.split(first, self.period, recursive_spider.INNER_Y, context.problem.q, 1.0)
+        estimates = {recursive_spider.INNER_X: first, recursive_spider.INNER_Y: first}
+        blocks = steps.planned_estimates(context, self.period, estimates)
         return steps.block_charges(blocks, self.rate) | steps.block_charges(
             {"s": steps.Block(first + 1, 1, 1.0)}, 1.0 / context.n
         )
