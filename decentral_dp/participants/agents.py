@@ -44,6 +44,7 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedSum, Value
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
@@ -179,7 +180,7 @@ class LocalDataset:
         network: Network | None = None,
         unit: Unit = RECORD,
         kept_weight: Array | None = None,
-        noise: Mapping[str, NoiseSchedule] = MappingProxyType({}),
+        noise: Mapping[str, NoiseSchedule] | None = MappingProxyType({}),
     ) -> None:
         self.agents, self._noise = agents, noise
         # Of agents that stand alone: nobody is their neighbour.
@@ -250,7 +251,15 @@ class LocalDataset:
         Args:
             channel: of the releases.
             t: their round.
+
+        Raises:
+            InputError: neighbours share noise.
         """
+        if self._noise is None:
+            raise InputError(
+                "privacy.correlation: noise_variance is of an agent's own noise, and here neighbours share some. "
+                "Leave it out, or take steps that need no variance."
+            )
         schedule = self._noise.get(channel)
         deviations = 0.0 if schedule is None else schedule.deviations(t)
         return np.broadcast_to(np.square(deviations), (self.network.n_agents,))
