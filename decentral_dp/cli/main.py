@@ -67,7 +67,8 @@ def main() -> None:
             typer.echo(_INTERRUPTED, err=True)
         raise
     except MemoryError as error:
-        typer.echo(f"Error: not enough memory ({readable(str(error))}). Use fewer agents, records or rounds.", err=True)
+        mend = "Use fewer agents, records or rounds, or a smaller model."
+        typer.echo(f"Error: not enough memory ({readable(str(error))}). {mend}", err=True)
         sys.exit(1)
     except (OSError, RuntimeError) as error:
         typer.echo(f"Error: {readable(str(error))}", err=True)

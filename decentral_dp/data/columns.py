@@ -79,8 +79,13 @@ class ColumnRules(Table):
             for k, word in enumerate(words):
                 if keys[k] in keys[:k]:
                     raise ValueError(f"categories.{column} lists {quoted(word)} twice. Keep one of them")
-            if not words or any(_is_gap(str(word)) for word in words):
-                raise ValueError(f"categories.{column} is empty, or lists a gap. List the words that there may be")
+            if gaps := [word for word in words if _is_gap(str(word))]:
+                raise ValueError(
+                    f"categories.{column} lists {quoted(gaps[0])}, which stands for a gap, and a gap is 0 in all of "
+                    "them. Leave it out"
+                )
+            if not words:
+                raise ValueError(f"categories.{column} is empty. List the words that there may be")
         for column in self.date:
             self.dates(column)
         for column, value in self.fill.items():

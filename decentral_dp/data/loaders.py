@@ -125,7 +125,8 @@ def load(
             data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
     path = (root or Path()) / Path(data).expanduser()
-    if rules is not None and not (data.startswith(tables.OPENML) or path.suffix.lower() in (".csv", ".parquet")):
+    numeric = data in DATASETS or data.startswith(tables.HUGGINGFACE) or tables.is_libsvm(path)
+    if rules is not None and (numeric or path.suffix.lower() == ".npz"):
         tables.refuse_rules(f"problem.data: {data!r}")
     if features is not None and not tables.is_libsvm(path):
         raise InputError(f"problem.features: {data!r} says how many it has, only a LibSVM file does not; leave it out.")

@@ -190,7 +190,7 @@ def read_header(path: Path, where: str, index: bool = False) -> list[str]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)
     except OSError as error:
-        near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.csv")], n=1)
+        near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.csv") if p.is_file()], n=1)
         mend = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
         raise InputError(f"{where} cannot be read: {error.strerror}; {mend}") from error
     except (UnicodeDecodeError, csv.Error) as error:

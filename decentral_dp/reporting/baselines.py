@@ -56,7 +56,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         [words, *(_text(one.score(name)) for name in names), epsilon_text(one.privacy.epsilon_max)]
         for words, one in rows.items()
     ]
-    heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "held-out records") for name in names), ("ε", "of each run")]
+    heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
     return BaselineComparison(table, _sentence(result, baselines), _price(result, baselines))
 
@@ -107,7 +107,7 @@ def _price(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
     spent = [(one.privacy.epsilon_max, one.privacy.delta) for one in noised]
     # What is not known is not 0.
     epsilon, delta = (sum(math.inf if cost is None else cost for cost in costs) for costs in zip(*spent, strict=True))
-    text = "All of these read the same records."
+    text = "All of these read the same records, and scores are of the same held-out ones."
     if len(noised) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
         text += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
         text += f"δ = {delta_text(delta)}."

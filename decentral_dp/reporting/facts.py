@@ -5,7 +5,7 @@ A fact that is new stands in `result.json`, and here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from decentral_dp.formatting import delta_text, epsilon_text
@@ -20,6 +20,9 @@ _GUARANTEES = {
     "as_printed": ("provable for the protocol as printed", "provable, as printed"),
     "none": ("none", "none: no noise"),
 }
+
+# What a note on planned settings begins with.
+SETTINGS = "Settings: "
 
 
 class Fact(NamedTuple):
@@ -48,8 +51,20 @@ def facts(result: RunResult) -> list[Fact]:
         [('Privacy', 'none: noise is off, ε = ∞.')]
     """
     status = [] if result.status == "ok" else [Fact("status", result.status.replace("_", " "), sentence(result.reason))]
-    data = [Fact("data", "Data", str(note)) for note in result.problem.get("notes") or ()]
-    return [*status, *data, *privacy_facts(result.privacy), *_score_facts(result)]
+    return [
+        *status,
+        *data_facts(result.problem.get("notes") or ()),
+        *privacy_facts(result.privacy),
+        *_score_facts(result),
+    ]
+
+
+def data_facts(notes: Iterable[str]) -> list[Fact]:
+    """Notes on the records, and what planned settings come to, which stands under its own head."""
+    return [
+        Fact("data", "Settings", text) if (text := note.removeprefix(SETTINGS)) != note else Fact("data", "Data", note)
+        for note in notes
+    ]
 
 
 def predicts(result: RunResult) -> bool:

@@ -43,7 +43,7 @@ from decentral_dp.formatting import (
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor
-from decentral_dp.reporting.facts import privacy_facts, sentence
+from decentral_dp.reporting.facts import data_facts, privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
 from decentral_dp.reporting.words import WORDS, article, choose_words, spans, topology_name
 from decentral_dp.simulation.communication import communication, compression_summary
@@ -223,9 +223,9 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
-    data_notes = () if privacy.is_noisy else plan.data_notes
+    data = () if privacy.is_noisy else data_facts(plan.data_notes)
     known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
-    print_items(out, _graph(plan) + [("Data", note) for note in data_notes] + known)
+    print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + known)
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")

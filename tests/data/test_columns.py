@@ -198,6 +198,8 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
         ({"categories": {"ward": ["icu", "icu"]}}, 'categories.ward lists "icu" twice'),
         ({"categories": {"ward": [1, 1.0]}}, "twice"),
         ({"categories": {"ward": []}}, "categories.ward is empty"),
+        ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which stands for a gap'),
+        ({"categories": {"ward": ["icu", ""]}}, 'categories.ward lists "", which stands for a gap'),
         ({"categories": {"ward": ["icu"]}, "drop": ["ward"]}, '"ward" is listed in categories and drop'),
         ({"binary": ["a", "a"]}, '"a" is listed in binary twice'),
         ({"fill": {"a": 1}, "drop": ["a"]}, "listed in fill and drop"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load
 from decentral_dp.data.collections import COLLECTED
+from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError
 
@@ -426,5 +427,12 @@ def test_a_file_that_is_not_there_is_refused_with_one_of_a_name_like_it(tmp_path
         InputError, match=r'cannot be read: No such file or directory; did you mean "clean_iid\.csv"\?$'
     ):
         read_header(tmp_path / "clean_id.csv", "problem.data: 'clean_id.csv'")
-    with pytest.raises(InputError, match=r"give the path of a CSV file\.$"):
-        read_header(tmp_path / "patients.csv", "problem.data: 'patients.csv'")
+    (tmp_path / "folder.csv").mkdir()
+    for name in ("patients.csv", "folder.csv"):
+        with pytest.raises(InputError, match=r"give the path of a CSV file\.$"):
+            read_header(tmp_path / name, "problem.data")
+
+
+def test_a_file_of_another_format_is_named_so_whatever_its_columns_are_to_be() -> None:
+    with pytest.raises(InputError, match=r"'ward\.xlsx' is neither a bundled name nor a path that ends in \.csv"):
+        load("ward.xlsx", n_agents=2, seed=0, rules=ColumnRules(log=["age"]))

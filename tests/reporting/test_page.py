@@ -316,6 +316,7 @@ def test_metrics_are_listed_with_their_range_and_without_the_budget(tmp_path: Pa
     values = {"test_accuracy_last": 0.9, "test_accuracy_last_min": 0.8, "test_accuracy_last_max": 0.95}
     values |= {"test_loss_unreleased": 0.3, "upper_loss": 0.25, "upper_loss_min": 0.2, "upper_loss_max": None}
     page = page_of(tmp_path / "run", changes={"metrics": {**values, "epsilon_spent": 3.991}})
+    assert "of what is not released" not in page.text
     assert page.row("Test accuracy (held-out records), last released values") == ["0.900", "0.800", "0.950"]
     assert page.row("Test loss (held-out records), unreleased state") == ["0.300", "", ""]
     assert page.row("Upper loss (validation records)") == ["0.250", "0.200", ""]
@@ -324,6 +325,14 @@ def test_metrics_are_listed_with_their_range_and_without_the_budget(tmp_path: Pa
         "Test loss (held-out records), unreleased state"
     )
     assert "3.99" not in page.text
+
+
+def test_metrics_of_other_values_than_published_ones_are_in_a_table_to_be_opened(tmp_path: Path) -> None:
+    values = {"test_accuracy": 0.911, "test_accuracy_last": 0.712, "test_accuracy_unreleased": 0.613}
+    text = page_of(tmp_path / "run", changes={"metrics": {**values, "upper_loss": 0.514}}).text
+    parts = ["0.514", "0.911", "Of the last released values, and of what is not released (2)", "0.712", "0.613"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
 
 
 def test_secret_noise_is_not_called_a_simulation(tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
     assert [list(v) for v in (band.low, band.mean, band.high)] == [[1, 2], [2, 4], [3, 6]]
 
 
+def test_where_there_is_an_auc_accuracy_is_drawn_beside_it(tmp_path: Path) -> None:
+    run = decentral_dp.run("classification", set={"algorithm.rounds": 4, "run.evaluate_every": 2}, out=tmp_path / "run")
+    assert run.folder is not None
+    ax = axes_of("accuracy", run.folder)[0]
+    assert [line.get_label() for line in ax.lines] == ["AUC", "accuracy", "F1"]
+    assert ax.get_title(loc="left").startswith("Held-out AUC 0.")
+
+
 def test_a_legend_keeps_clear_of_the_bands_and_a_long_label_is_wrapped() -> None:
     rounds = np.arange(0.0, 61.0, 2.0)
     mean = 0.9 - 0.004 * rounds

@@ -8,7 +8,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.training.problem import CLASS_MEASURES, Training
 
 FEW: dict[str, Any] = {"algorithm.rounds": 10, "run.evaluate_every": 5}
 
@@ -60,3 +60,10 @@ def test_minimax_and_coordinators_have_theirs() -> None:
 def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:
     with pytest.raises(InputError, match=r'run\.measures: no measure "test_acuracy"; did you mean "test_accuracy"'):
         decentral_dp.plan("classification", set={"run.measures": ["test_acuracy"]})
+
+
+def test_a_name_that_problems_of_two_levels_do_not_have_is_refused() -> None:
+    with pytest.raises(InputError, match=r'run\.measures: logistic_hyperparameter has no "test_auc"\. Take "test_acc'):
+        decentral_dp.plan("ring_breast_cancer", set={"run.measures": ["upper_loss", "test_auc"]})
+    measured = decentral_dp.run("classification", set=FEW).metrics["name"]
+    assert {f"test_{name}" for name in CLASS_MEASURES} <= set(measured)

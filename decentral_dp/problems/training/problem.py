@@ -373,6 +373,9 @@ class Training(StackedProblem):
                 yield rows, part, outputs
 
 
+CLASS_MEASURES = ("auc", "balanced_accuracy", "f1", "brier", "calibration", "recall", "precision")
+
+
 def _measures_of(share: Array, label: NDArray[np.int64], chosen: list[int], threshold: float) -> dict[str, float]:
     """The measures of one model.
 

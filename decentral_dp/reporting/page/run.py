@@ -364,9 +364,13 @@ _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 
 
 def score_table(result: RunResult) -> list[Html]:
-    """The last metrics, a row each; nothing where there are none. A budget is no metric: it has a table of its own."""
+    """The last metrics, a row each; nothing where there are none. A budget is no metric: it has a table of its own.
+
+    Those of other values than the published ones, where these have the same, are in a table to be opened.
+    """
     metrics, words = result.metrics, choose_words(result.privacy, result.topology)
-    rows = []
+    rows: list[tuple[Part, list[Html]]] = []
+    others: list[tuple[Part, list[Html]]] = []
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
     if not result.tunes_x:
         plain = [n for n in plain if not n.startswith(_OF_X)]
@@ -384,8 +388,13 @@ def score_table(result: RunResult) -> list[Html]:
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
-        rows.append((label, [tag("td", text, class_="number") for text in shown]))
-    return [table(words.columns, rows)] if rows else []
+        beside = others if ending and stem in metrics else rows
+        beside.append((label, [tag("td", text, class_="number") for text in shown]))
+    tables = [table(words.columns, rows)] if rows else []
+    if others:
+        summary = tag("summary", f"Of the last released values, and of what is not released ({len(others)})")
+        tables.append(tag("details", summary, table(words.columns, others)))
+    return tables
 
 
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:

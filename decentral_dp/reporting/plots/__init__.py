@@ -31,9 +31,14 @@ def _by_problem(minimax: Draw, others: Draw) -> Draw:
     return lambda figure, d: (minimax if d.result.is_minimax else others)(figure, d)
 
 
+def _accuracy(figure: Figure, d: Drawing) -> bool:
+    """Where labels are rare accuracy alone is that of a guess, so that it stands beside the AUC."""
+    return (curves.accuracy if d.score("test_auc") is None else curves.shares)(figure, d)
+
+
 FIGURES: Mapping[str, Draw] = {
     "losses": _by_problem(curves.held_out_loss, curves.losses),
-    "accuracy": _by_problem(curves.shares, curves.accuracy),
+    "accuracy": _by_problem(curves.shares, _accuracy),
     "explained": curves.explained,
     "upper_variable": upper_variable,
     "hypergradient": curves.hypergradient,

@@ -28,6 +28,8 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
+from decentral_dp.problems import BILEVEL
+from decentral_dp.problems.training.problem import CLASS_MEASURES
 from decentral_dp.reporting.words import MEASURES
 from decentral_dp.simulation.jobs.coordinator_plan import context_of, coordinated_job, minimax_context
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
@@ -160,11 +162,22 @@ def assemble(c: Components) -> Job:
     return job.with_root(noise_root(job.components, job.shards, job.mechanism))
 
 
+# Measures of probabilities of classes, which problems of two levels do not have.
+_OF_PROBABILITIES = tuple(f"test_{name}" for name in CLASS_MEASURES)
+
+
 def _check_measures(c: Components) -> None:
-    """Refuse the name of a measure that nothing has; a problem of one's own may have any."""
+    """Refuse the name of a measure that nothing has, or not this problem; a problem of one's own may have any."""
+    kind = c.scenario.problem.kind
+    two_levels = kind in BILEVEL and not BILEVEL[kind].one_level
     for name in c.scenario.run.measures or ():
         if name not in MEASURES and not c.problem.is_outside:
             raise InputError(f"run.measures: no measure {quoted(name)}{nearest_of(name, list(MEASURES))}.")
+        if two_levels and name in _OF_PROBABILITIES:
+            raise InputError(
+                f'run.measures: {kind} has no {quoted(name)}. Take "test_accuracy" or "test_loss", or train at one '
+                'level, problem.kind = "classification".'
+            )
 
 
 _BUILDERS: Mapping[Setting, Callable[[Components], Job]] = {

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
+from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -32,6 +33,7 @@ from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
 from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.formatting import agent_names
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
 from decentral_dp.privacy.clipping import Clip
@@ -712,6 +714,14 @@ def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[
     return build_graph("complete", 1, {}), replace(merged, notes=(*merged.notes, note))
 
 
+def _with_names(topology: Topology, partition: Partition | str | None) -> Topology:
+    """The graph with its agents called as the records call them, unless it has names of its own."""
+    names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
+    if len(names) != topology.n_agents or agent_names(topology.labels):
+        return topology
+    return replace(topology, labels=names)
+
+
 def gossip_job(c: Components) -> GossipJob:
     """A job of agents that trust nobody, planned and priced, whose noise has no root yet. Raises InputError."""
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
@@ -719,7 +729,10 @@ def gossip_job(c: Components) -> GossipJob:
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
     topology, shards = without_network(c, topology, shards)
+    topology = _with_names(topology, s.problem.partition)
     problem = local_problem_of(c, shards)
+    # Settings are planned by made-up records at the first weights, which have to fit as well.
+    _check_memory(s, topology.n_agents, problem)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1
     network = public_network(topology, s)
@@ -728,7 +741,6 @@ def gossip_job(c: Components) -> GossipJob:
     c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, averaged_noises)
     s, privacy = c.scenario, c.scenario.privacy
     problem = with_clip(problem, s, Clip(c.mechanism.norm or "l2", **by_channel(privacy.clip)))
-    _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedSteps) and problem.p:
         algorithm = with_centring(

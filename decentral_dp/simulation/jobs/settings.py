@@ -36,6 +36,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
@@ -60,6 +62,8 @@ _CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.5, (0.02, 0.05)
 # Times the noise of all rounds from which agents whose whole data are protected learnt: two seeds had an AUC of 0.38
 # and 0.71 at 5 times, 0.72 and 0.80 at 10, 0.82 and 0.85 at 16, where 0.87 is possible.
 _LEARNS = 15.0
+# Times the noise of every other agent from which a plan says that one agent's is most of it.
+_FAR_LONGER = 2.0
 # Share of a network's steps without noise below which a plan says that a linear model may learn more.
 _LEAST_STEP_SHARE = 0.35
 
@@ -358,6 +362,12 @@ def settings_note(
         note += ", with features less their mean, which agents release first with noise"
     note += f". All noise together moves every weight by about {change:.2g}"
     note += ", before steps are adapted." if algorithm.adaptive else "."
+    *others, largest = np.sort(np.ravel(schedule.scale))
+    if averaged > 1 and others and largest > max(_FAR_LONGER * others[-1], float(np.linalg.norm(others))):
+        note += (
+            f" Most of it is of the agent with the fewest records, whose noise is {largest / others[-1]:.2g} times as "
+            "long as that of any other. Leave that agent out, or join it with another one."
+        )
     if unit.records is None:
         # What clipped means of all rounds move the weights by, if all records of all agents agree.
         together = clip * (1.0 if algorithm.block else algorithm.y.scale) * noised

@@ -84,6 +84,17 @@ def test_planned_momentum_neither_grows_on_a_torus_nor_is_stopped_too_early() ->
         assert bool(np.abs(roots).max() > 1.0) is grows
 
 
+@pytest.mark.parametrize(("fewest", "said"), [(2, True), (40, False)])
+def test_an_agent_whose_noise_is_most_of_it_is_said_beforehand(fewest: int, said: bool, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    agent = np.repeat(np.arange(5), [fewest, 60, 70, 80, 90])
+    rows = np.c_[agent, draw.uniform(0, 1, (len(agent), 2)), draw.integers(0, 2, len(agent))]
+    np.savetxt(tmp_path / "t.csv", rows, "%g", ",", header="agent,a,b,label", comments="")
+    problem = {"data": str(tmp_path / "t.csv"), "label": "label", "classes": [0, 1], "scale": {"*": [0, 1]}}
+    notes = decentral_dp.plan(_scenario(problem=problem)).privacy.notes
+    assert any("Leave that agent out, or join it with another one." in note for note in notes) is said
+
+
 def test_what_is_given_bounds_the_other() -> None:
     """A wide clip shortens steps and long steps narrow the clip, so that noise stays where the rule has it."""
     wide, long = settings_of(TWO._replace(clip=2.0)), settings_of(TWO._replace(step=5.0, mu=0.1))
@@ -308,6 +319,11 @@ def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
     assert mend in str(refused.value)
     if memory > 1e7:
         decentral_dp.plan(_scenario(**tables, run={"average": 146}))
+
+
+def test_a_model_larger_than_memory_is_refused_before_its_first_weights_are_drawn() -> None:
+    with pytest.raises(InputError, match="Take fewer agents or a smaller model"):
+        decentral_dp.plan(_scenario(problem={"model": {"kind": "mlp", "widths": [10**10]}}))
 
 
 # What is learnt, on tables that the rule was not chosen on.
