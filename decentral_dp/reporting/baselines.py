@@ -47,6 +47,13 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     """
     if not baselines:
         return None
+    return BaselineComparison(
+        baseline_table(result, baselines), _sentence(result, baselines), _price(result, baselines)
+    )
+
+
+def baseline_table(result: RunResult, baselines: Mapping[str, RunResult]) -> TextTable:
+    """A row for the guess, the run and each baseline; its scores and ε."""
     rows = {"this run": result, **{BASELINES[name]: baselines[name] for name in BASELINES if name in baselines}}
     names = [name for name in (*JUDGES, "test_loss") if result.score(name) is not None]
     known = {"test_auc": 0.5} | dict(result.baselines)
@@ -57,8 +64,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         for words, one in rows.items()
     ]
     heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "") for name in names), ("ε", "")]
-    table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
-    return BaselineComparison(table, _sentence(result, baselines), _price(result, baselines))
+    return TextTable(heads, [False] + [True] * (len(names) + 1), cells)
 
 
 def _text(value: float | None) -> str:

@@ -21,7 +21,7 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
+from decentral_dp.reporting.baselines import baseline_table, baselines_in
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, broken, curve, nothing_measured, read_metrics, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
@@ -416,12 +416,13 @@ def _sent_tables(comparison: Comparison) -> list[ComparisonTable]:
 
 def _baseline_rows(comparison: Comparison) -> list[ComparisonTable]:
     """Scores beside those that the runs are judged by; nothing where no run has any."""
-    known = [compare_with_baselines(run.result, run.baselines) for run in comparison.runs]
-    tables = [{} if one is None else _by_row_and_score(one.table) for one in known]
+    if not any(run.baselines for run in comparison.runs):
+        return []
+    tables = [_by_row_and_score(baseline_table(run.result, run.baselines)) for run in comparison.runs]
     names = dict.fromkeys(name for table in tables for name in table)
     rows = [(name, [table.get(name, ABSENT) for table in tables]) for name in names]
     note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
-    return [ComparisonTable("Is it worth it?", rows, True, note, "")] if rows else []
+    return [ComparisonTable("Is it worth it?", rows, True, note, "")]
 
 
 def _by_row_and_score(table: TextTable) -> dict[str, str]:

@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.reporting import page
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
+from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.result import RunResult
 
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
@@ -74,6 +75,18 @@ def test_the_page_sets_them_beside_the_run(judged: decentral_dp.Run) -> None:
     for words in ("Is it worth it?", "each agent alone", "a trusted server", "this network without noise", "the guess"):
         assert words in page
     assert "Is it worth it?" in judged._repr_html_()
+
+
+def test_beside_runs_with_baselines_one_without_has_its_own_scores(judged: decentral_dp.Run, tmp_path: Path) -> None:
+    plain = decentral_dp.run("classification", set=FEW, out=tmp_path / "plain")
+    assert judged.folder is not None
+    assert plain.folder is not None
+    both = decentral_dp.compare(judged.folder, plain.folder)
+    rows = next(dict(table.rows) for table in comparison_tables(both) if table.title == "Is it worth it?")
+    assert rows["AUC: this run"][0] == rows["AUC: this run"][1] != "–"
+    assert rows["AUC: each agent alone"][1] == "–"
+    alone = comparison_tables(decentral_dp.compare(plain.folder, judged.folder / "baselines" / "alone"))
+    assert all(table.title != "Is it worth it?" for table in alone)
 
 
 def test_alone_nobody_hears_of_another() -> None:
