@@ -16,9 +16,9 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
-from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, take
+from decentral_dp.participants.certified_solver import mean_hessian, mean_term
+from decentral_dp.problems.protocol import Problem, in_closed_form
+from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, regulariser_matrices
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 
@@ -87,16 +87,9 @@ class LowerLevel(NamedTuple):
 
     def mean(self, y: Array, z: Array, term: str) -> Array:
         """(q,), or (p,) of a term in x: the mean over agents of one unclipped term, 0 where it touches no record."""
-        total = np.zeros(self.problem.p if CLIP_OF_TERM[term] == "x" else self.problem.q)
-        # The oracle reads both kinds; a single record of the kind that the term does not need costs nothing.
-        few = slice(0, 1)
-        for share in self.shares:
-            train = share.train if term.startswith("lower") else take(share.train, few)
-            validation = share.validation if term.startswith("upper") else take(share.validation, few)
-            value = getattr(self.problem.terms(self.x, y, z, train, validation, Clip(), (term,)), term)
-            if value is not None:
-                total += share.weight * value
-        return total
+        kind = "train" if term.startswith("lower") else "validation"
+        parts = [s.weight * mean_term(self.problem, self.x, y, z, getattr(s, kind), term) for s in self.shares]
+        return np.asarray(sum(parts[1:], parts[0]))
 
     def regulariser(self, y: Array, z: Array) -> Any:
         return self.problem.regulariser(self.x[None], y[None], z[None])
@@ -112,14 +105,8 @@ class LowerLevel(NamedTuple):
 
     def hessian(self, y: Array) -> Array:
         """∇²_yy g(x, y), (q, q)."""
-        q = self.problem.q
-        points = np.broadcast_to(self.x, (q, self.x.size)), np.broadcast_to(y, (q, q))
-        total = np.array(self.problem.regulariser(*points, np.eye(q)).hvp)
-        for share in self.shares:
-            matrices = self.problem.matrices(self.x, y, None, share.train, Clip(), ("lower_hessian",))
-            if "lower_hessian" in matrices:
-                total += share.weight * matrices["lower_hessian"]
-        return total
+        parts = [s.weight * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
+        return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
         """(∇²_yy g)⁻¹ target, (q,): by elimination where the Hessian is small, in closed form, else by gradients.
