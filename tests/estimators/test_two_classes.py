@@ -236,5 +236,5 @@ def test_all_estimators_have_one_delta() -> None:
 
 
 def test_a_refusal_names_the_parameter_and_no_function_that_nobody_called() -> None:
-    with pytest.raises(InputError, match=r"^epsilon is -1, but a finite number above 0 is wanted"):
+    with pytest.raises(InputError, match=r"^epsilon is -1, but a number above 0 is wanted"):
         PrivateLogisticRegressionCV(epsilon=-1, classes=(0, 1)).fit(np.eye(4), [0, 1, 0, 1])
