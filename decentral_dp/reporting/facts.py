@@ -21,9 +21,6 @@ _GUARANTEES = {
     "none": ("none", "none: no noise"),
 }
 
-# What a note on planned settings begins with.
-SETTINGS = "Settings: "
-
 
 class Fact(NamedTuple):
     """A fact of a result.
@@ -53,18 +50,16 @@ def facts(result: RunResult) -> list[Fact]:
     status = [] if result.status == "ok" else [Fact("status", result.status.replace("_", " "), sentence(result.reason))]
     return [
         *status,
-        *data_facts(result.problem.get("notes") or ()),
+        *data_facts(result.problem.get("notes") or (), result.problem.get("settings", "")),
         *privacy_facts(result.privacy),
         *_score_facts(result),
     ]
 
 
-def data_facts(notes: Iterable[str]) -> list[Fact]:
-    """Notes on the records, and what planned settings come to, which stands under its own head."""
-    return [
-        Fact("data", "Settings", text) if (text := note.removeprefix(SETTINGS)) != note else Fact("data", "Data", note)
-        for note in notes
-    ]
+def data_facts(notes: Iterable[str], settings: str) -> list[Fact]:
+    """Notes on the records, and what the settings of training come to."""
+    facts = [Fact("data", "Data", str(note)) for note in notes]
+    return [*facts, Fact("data", "Settings", settings)] if settings else facts
 
 
 def predicts(result: RunResult) -> bool:

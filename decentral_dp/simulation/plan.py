@@ -72,6 +72,7 @@ class Plan:
         rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
         n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
         data_notes: in what the records are others than those that were named.
+        settings_text: what the settings of training come to; "" of anything else.
         unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
@@ -97,6 +98,7 @@ class Plan:
     settings: Mapping[str, Any] | None
     theorem: Mapping[str, Any] | None
     records: Ledger
+    settings_text: str = ""
     unmeasured: str = ""
     communication: Communication | None = None
 
@@ -113,6 +115,7 @@ class Plan:
             topology=topology_summary(job),
             privacy=statement_of(job),
             data_notes=tuple(job.shards.notes),
+            settings_text=job.settings_text,
             settings=settings_of(job),
             theorem=theorem_of(job),
             records=job.ledger,
@@ -223,7 +226,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
-    data = () if privacy.is_noisy else data_facts(plan.data_notes)
+    data = () if privacy.is_noisy else data_facts(plan.data_notes, plan.settings_text)
     known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
     print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + known)
     if privacy.is_noisy:
@@ -569,6 +572,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
         "notes": list(job.shards.all_notes),
+        **({"settings": job.settings_text} if job.settings_text else {}),
         **({"x_names": names} if (names := _names_of_x(job)) else {}),
         **_reading_facts(job),
         "p": job.problem.p,

@@ -695,7 +695,7 @@ def test_a_network_needs_no_setting_by_hand(tmp_path: Path, model: str, kind: st
     plan = decentral_dp.plan(path)
     given = tomllib.loads(path.read_text())["problem"]["model"]
     assert (given if isinstance(given, str) else given["kind"]) == kind
-    assert any(note.startswith("Settings: 1000 rounds of step ") for note in plan.data_notes)
+    assert plan.settings_text.startswith("1000 rounds of step ")
 
 
 @pytest.mark.parametrize(("epsilon", "kind"), [(1.0, "linear"), (8.0, "mlp")])
@@ -715,7 +715,7 @@ def test_a_network_that_noise_leaves_little_of_is_written_as_a_linear_model(
     content = tomllib.loads((tmp_path / "mine.toml").read_text())
     content["problem"] |= {"model": {"kind": "mlp", "widths": [64]}, "data": str(tmp_path / "t.csv")}
     plan = decentral_dp.plan(content)
-    assert any("a linear model may learn more" in note for note in plan.data_notes) == (kind == "linear")
+    assert ("a linear model may learn more" in plan.settings_text) == (kind == "linear")
 
 
 def test_a_model_is_of_one_level(tmp_path: Path) -> None:

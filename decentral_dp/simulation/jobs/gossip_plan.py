@@ -57,7 +57,7 @@ from decentral_dp.simulation.jobs.correlated_noise import (
     time_factor_of,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
-from decentral_dp.simulation.jobs.settings import settings_note, with_centring, with_heavy_ball, with_settings
+from decentral_dp.simulation.jobs.settings import settings_text, with_centring, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime
@@ -801,11 +801,11 @@ def gossip_job(c: Components) -> GossipJob:
             )
     noise = noise._replace(is_final=True)
     ledger = plan_ledger(noise, rounds)
+    text = ""
     # What is said of all noise together is of fresh noise.
     if factor is None:
         own_square = 1.0 if pairs is None else pairs.own_square()
-        note = settings_note(problem, algorithm, averaged, clip.y, rounds, noise.schedules, unit, own_square)
-        shards = replace(shards, notes=(*shards.notes, *([note] if note else [])))
+        text = settings_text(problem, algorithm, averaged, clip.y, rounds, noise.schedules, unit, own_square)
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
@@ -830,4 +830,5 @@ def gossip_job(c: Components) -> GossipJob:
         noise=noise.schedules,
         pairs=pairs,
         factor=factor,
+        settings_text=text,
     )

@@ -65,8 +65,9 @@ class Job(Protocol):
 
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
-    privacy.delta. root: of all draws; secret unseeded. windows: rounds whose releases were made again with other noise,
-    and are in the ledger once more; then planned_uninterrupted is what is released without them.
+    privacy.delta. settings_text: what the settings of training come to. root: of all draws; secret unseeded. windows:
+    rounds whose releases were made again with other noise, and are in the ledger once more; then planned_uninterrupted
+    is what is released without them.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
@@ -98,6 +99,7 @@ class Job(Protocol):
     rounds: int
     ledger: Ledger
     budget: Budget
+    settings_text: str = ""
     status: str = "ok"
     reason: str | None = None
     root: Root = field(default=b"", repr=False)

@@ -328,7 +328,7 @@ def _check_known(c: Components, curvature: float, key: str, noisy: bool) -> None
         )
 
 
-def settings_note(
+def settings_text(
     problem: Any,
     algorithm: Any,
     averaged: int,
@@ -338,16 +338,14 @@ def settings_note(
     unit: Unit,
     own_square: float,
 ) -> str:
-    """What the settings of training come to, planned or given, for the notes of a plan; "" of anything else.
+    """What the settings of training come to, planned or given, in sentences; "" of anything else.
 
     own_square: mean over agents of the squares of their own deviations, over those of the schedules.
     """
     if not isinstance(problem, Planned) or not isinstance(algorithm, DpDsgd):
         return ""
     local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
-    note = (
-        f"Settings: {rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
-    )
+    note = f"{rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
     if algorithm.adaptive:
         note += f" and adaptive steps by a decay of {algorithm.adaptive:g}"
     if not noise or not math.isfinite(clip):

@@ -111,7 +111,7 @@ def test_what_is_given_bounds_the_other() -> None:
 @pytest.mark.parametrize("given", [{"algorithm": {"y": {"scale": 5.0}}}, {"privacy": {"clip": {"y": 1.0}}}])
 def test_a_plan_keeps_what_is_given_and_plans_the_other(given: dict[str, Any]) -> None:
     job = decentral_dp.build(_scenario(**given)).simulation()
-    said = next(note for note in job.shards.notes if note.startswith("Settings: "))
+    said = job.settings_text
     assert float(said.rstrip(".").rpartition(" ")[2]) <= 6.1
     assert (job.algorithm.y.scale, job.clip.y)["privacy" in given] == (1.0 if "privacy" in given else 5.0)
 
@@ -126,7 +126,7 @@ def test_the_note_says_what_the_noise_of_the_job_does(across: str | None) -> Non
     nothing = Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")
     squares = [np.square(releaser.release(k, {"y": nothing})["y"].mean(axis=0)).mean() for k in range(1, 301)]
     moved = math.sqrt(np.mean(squares) * job.rounds) / (1.0 - job.algorithm.heavy_ball)
-    said = next(note for note in job.shards.notes if note.startswith("Settings: "))
+    said = job.settings_text
     assert f"of step {job.algorithm.y.scale:g}" in said
     assert float(said.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.05)
 
@@ -140,8 +140,8 @@ def test_the_note_says_what_the_noise_of_the_job_does(across: str | None) -> Non
 def test_a_plan_says_where_noise_leaves_a_network_little(epsilon: float, model: str, said: bool) -> None:
     chosen: Any = {"kind": "mlp", "widths": [40]} if model == "mlp" else model
     tables = _scenario(problem={"data": "digits", "model": chosen}, privacy={"epsilon": epsilon})
-    (note,) = [n for n in decentral_dp.build(tables).simulation().shards.notes if n.startswith("Settings: ")]
-    assert ("a linear model may learn more at this ε where it fits" in note) == said
+    text = decentral_dp.build(tables).simulation().settings_text
+    assert ("a linear model may learn more at this ε where it fits" in text) == said
 
 
 @pytest.mark.parametrize("model", [{"kind": "mlp", "widths": [40]}, {"kind": "cnn", "channels": [4]}])
@@ -195,7 +195,7 @@ def test_a_plan_says_how_many_agents_it_takes_where_all_that_one_holds_is_protec
         privacy={"unit": "agent", "epsilon": 8.0, "clip": {"y": 1.0}},
     )
     job = decentral_dp.build(tables).simulation()
-    said = next(note for note in job.shards.notes if note.startswith("Settings: "))
+    said = job.settings_text
     share = largest_mu(8.0, 1e-5) * math.sqrt(agents) / (2.0 * math.sqrt(job.problem.q))
     assert f"move the average of {agents} agents by {share:.2g} times its noise" in said
     needed = agents * (15.0 / share) ** 2
