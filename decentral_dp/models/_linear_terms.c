@@ -8,15 +8,17 @@
 #include <math.h>
 
 /* c·min(1, bound/(|c|·norm)); 0 where the factor is below `least`, or anything on the way is no number. */
+static inline double clipped(double c, double norm, double bound, double least) {
+    double factor = bound / (fabs(c) * norm);
+    /* Written so that NaN stays NaN. */
+    factor = factor > 1.0 ? 1.0 : factor;
+    c *= factor < least ? 0.0 : factor;
+    return c == c ? c : 0.0;
+}
+
 BY_PROCESSOR
 static void clip_row(double *restrict coefficients, Row norms, Py_ssize_t n, double bound, double least) {
-    for (Py_ssize_t k = 0; k < n; k++) {
-        double factor = bound / (fabs(coefficients[k]) * norms[k]);
-        /* Written so that NaN stays NaN. */
-        factor = factor > 1.0 ? 1.0 : factor;
-        double clipped = coefficients[k] * (factor < least ? 0.0 : factor);
-        coefficients[k] = clipped == clipped ? clipped : 0.0;
-    }
+    for (Py_ssize_t k = 0; k < n; k++) coefficients[k] = clipped(coefficients[k], norms[k], bound, least);
 }
 
 /* Σ_j a_j v_j of every row, the first product first. Four rows at a time do not wait for one another. */
@@ -41,6 +43,21 @@ static void sums(Row c, Row rows, Py_ssize_t stride, Py_ssize_t n, Py_ssize_t d,
     for (Py_ssize_t j = 0; j < d; j++) out[j] = c[0] * rows[j];
     for (Py_ssize_t k = 1; k < n; k++)
         for (Py_ssize_t j = 0; j < d; j++) out[j] += c[k] * rows[k * stride + j];
+    for (Py_ssize_t j = 0; j < d; j++) out[j] /= divisor;
+}
+
+/* Σ_k a_k·min(1, bound/‖a_k‖) over a divisor, in that order too; a row whose norm is not finite is one of zeros. */
+BY_PROCESSOR
+static void row_sums(Row rows, Py_ssize_t stride, Py_ssize_t n, Py_ssize_t d, bool l1, double bound, double least,
+                     double divisor, double *restrict out) {
+    for (Py_ssize_t k = 0; k < n; k++) {
+        Row a = rows + k * stride;
+        double norm = l1 ? fabs(a[0]) : a[0] * a[0];
+        for (Py_ssize_t j = 1; j < d; j++) norm += l1 ? fabs(a[j]) : a[j] * a[j];
+        norm = l1 ? norm : sqrt(norm);
+        double c = clipped(1.0, norm, bound, least);
+        for (Py_ssize_t j = 0; j < d; j++) out[j] = (k ? out[j] : -0.0) + (isfinite(norm) ? c * a[j] : 0.0);
+    }
     for (Py_ssize_t j = 0; j < d; j++) out[j] /= divisor;
 }
 
@@ -179,6 +196,24 @@ static PyObject *clipped_sums(PyObject *Py_UNUSED(module), PyObject *const *args
     return made;
 }
 
+PyDoc_STRVAR(clipped_row_sums_doc, "clipped_row_sums(rows, l1, bound, least, divisor)\n--\n\n"
+                                   "The sums (g, d) over rows (g, n, d), each clipped by its l1 or l2 norm, over a divisor.");
+
+static PyObject *clipped_row_sums(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    enum { BOUND, LEAST, DIVISOR, NUMBERS };
+    double numbers[NUMBERS];
+    if (given != 2 + NUMBERS) return PyErr_Format(PyExc_TypeError, "wanted rows, l1, bound, least, divisor");
+    PyArrayObject *rows = get(args[0], 3, -1, -1);
+    if (!rows || !get_numbers(args + 2, NUMBERS, numbers)) return NULL;
+    npy_intp g = PyArray_DIM(rows, 0), n = PyArray_DIM(rows, 1), d = PyArray_DIM(rows, 2), shape[] = {g, d};
+    if (!n || !d) return refused();
+    PyObject *out = PyArray_SimpleNew(2, shape, NPY_DOUBLE);
+    for (Py_ssize_t r = 0; out && r < g; r++)
+        row_sums(row_of(rows, r), PyArray_STRIDE(rows, 1) / 8, n, d, args[1] == Py_True, numbers[BOUND], numbers[LEAST],
+                 numbers[DIVISOR], row_of((PyArrayObject *)out, r));
+    return out;
+}
+
 PyDoc_STRVAR(mix_doc, "mix(ends, columns, weights, messages, out)\n--\n\n"
                       "Add to out (b, d) what each of its rows hears: messages (c, d) times weights, of a sparse matrix by "
                       "rows, with int64 ends (b + 1,) and columns (k,).");
@@ -253,6 +288,7 @@ static PyObject *step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
 static PyMethodDef methods[] = {FUNCTION(clip, clip_doc),
                                 FUNCTION(forward, forward_doc),
                                 FUNCTION(clipped_sums, clipped_sums_doc),
+                                FUNCTION(clipped_row_sums, clipped_row_sums_doc),
                                 FUNCTION(logistic, logistic_doc),
                                 FUNCTION(strengths, strengths_doc),
                                 FUNCTION(mix, mix_doc),

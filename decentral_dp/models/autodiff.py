@@ -542,8 +542,10 @@ def _other_factor(node: Node) -> Any:
     if node.target == operations.pow.Tensor_Scalar:
         return node.args[0] if node.args[1] == 1 else None
     if node.target in (operations.mul.Tensor, operations.mul.Scalar):
+        # Of ones times a number, the number is no tensor that could stand for both.
         for factor, other in (node.args, node.args[::-1]):
-            if factor == 1 or getattr(factor, "target", None) == operations.ones.default:
+            one = factor == 1 or getattr(factor, "target", None) == operations.ones.default
+            if one and hasattr(other, "meta"):
                 return other
     return None
 

@@ -211,27 +211,31 @@ def _clipped_sum(coefficients: Array, norms: Array, bound: float, rows: Array, d
     return out / divisor
 
 
-def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
+def clipped_row_sums(rows: Array, bound: float, norm: Norm, divisor: float = 1.0) -> Array:
     """Add up every agent's rows, each clipped: Σ_k a_k·min(1, C/‖a_k‖), (g, d), in the order of `clipped_sums`.
 
     Args:
         rows: (g, n, d); one that is not finite counts as zero.
         bound: as of `clip_coefficients`.
         norm: of the rows.
+        divisor: of the sums.
 
     Limits:
         As of `clip_coefficients`.
     """
-    g, n, d = rows.shape
     # Of a gradient that is the same along an axis, there may be one number in memory.
     rows = np.ascontiguousarray(rows)
-    norms = row_norms(rows.reshape(-1, d), norm).reshape(g, n)
-    if not math.isfinite(norms.sum()):
-        # Zero times infinity is NaN: such rows have to go before the product.
-        rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
-    # Without the compiled part a row of zeros divides by its norm.
-    with np.errstate(all="ignore"):
-        return clipped_sums([np.ones((g, n))], norms, [bound], rows)[0]
+    if not _is_small_block(rows):
+        norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
+    elif _compiled is not None:
+        return _compiled.clipped_row_sums(rows, norm == "l1", _usable_clip(bound), LEAST_FACTOR, divisor)
+    else:
+        # From the first feature to the last.
+        norms = (np.abs(rows) if norm == "l1" else np.square(rows)).cumsum(axis=2)[:, :, -1]
+        norms = norms if norm == "l1" else np.sqrt(norms)
+    # Zero times infinity is NaN: such rows have to go before the product.
+    rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
+    return clipped_sums([np.ones(norms.shape)], norms, [bound], rows, divisor)[0]
 
 
 def _is_small_block(rows: Array) -> bool:

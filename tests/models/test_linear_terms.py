@@ -25,6 +25,7 @@ from decentral_dp.models.linear_terms import (
 # Agents, records, features: small shards, odd ones, the largest that are small, and one more of each.
 SHAPES = [(1, 1, 1), (3, 5, 7), (4, 20, 10), (2, 64, 32), (2, 65, 3), (2, 3, 33), (3, 0, 4), (2, 4, 0), (0, 4, 3)]
 SMALL = [(g, n, d) for g, n, d in SHAPES if g and 0 < n <= 64 and 0 < d <= 32]
+NORMS: tuple[Any, ...] = ("l1", "l2")
 ENDS = [0.0, -0.0, 1.0, -1e-320, 5e-324, 1e308, -1e308, np.inf, -np.inf, np.nan, 1e-160, 1e200]
 
 
@@ -103,6 +104,7 @@ def test_the_compiled_part_makes_the_bits_of_numpy(
         return [
             *forward(rows, vectors, vectors[::-1]),
             *clipped_sums([coefficients.copy(), 2.0 * coefficients], norms, [bound, 0.3], rows, 7.0),
+            *(clipped_row_sums(rows, bound, norm, 7.0) for norm in NORMS if shape[2]),
             clip_coefficients(coefficients.copy(), norms, bound),
             logistic_coefficients(exponents.copy())[0],
             *logistic_coefficients(exponents.copy(), norms),
@@ -203,6 +205,8 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         lambda: sums(rows, np.ones((3, 4)), [1.0], 0.0, 0.0, 1.0, c.copy()),
         lambda: sums(rows, c, [1.0, 1.0], 0.0, 0.0, 1.0, c.copy(), np.ones((2, 5))),
         lambda: sums(np.ones((3, 5, 0)), c, [1.0], 0.0, 0.0, 1.0, c.copy()),
+        lambda: module.clipped_row_sums(np.ones((3, 5, 0)), True, 1.0, 0.0, 1.0),
+        lambda: module.clipped_row_sums(rows[:, :, ::2], True, 1.0, 0.0, 1.0),
         lambda: module.logistic(c.copy(), np.ones((3, 4))),
         lambda: module.strengths(c, c, np.ones((3, 4))),
         lambda: module.step(np.ones((3, 2)), c, c, 0.1, c),
@@ -222,6 +226,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         lambda: sums(rows, c, [1.0, 2.0], 0.0, 0.0, 1.0, c.copy()),
         lambda: sums(rows, c, [1.0] * 5, 0.0, 0.0, 1.0, *[c.copy() for _ in range(5)]),
         lambda: module.step(c, c),
+        lambda: module.clipped_row_sums(rows, True),
     ):
         with pytest.raises(TypeError, match="wanted"):
             call()

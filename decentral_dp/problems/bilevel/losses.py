@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
@@ -76,6 +77,14 @@ class LossRecords(NamedTuple):
     labels: Array
 
 
+class _Stack(NamedTuple):
+    """source: records of all agents. agents: (g,) those of a call. records: their features and labels."""
+
+    source: LossRecords
+    agents: NDArray[np.int64]
+    records: list[Tensor]
+
+
 @dataclass(frozen=True)
 class LossProblem:
     """A problem whose oracles are derivatives of the given losses.
@@ -105,15 +114,17 @@ class LossProblem:
     forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
-    # What is called, by name, and agents in a call, by terms and records; found when first asked for, in each process.
+    # What is called, by name, agents in a call, by terms and records, and the stack of the latest call, by terms; found
+    # when first asked for, in each process.
     _captures: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
     _stacks: dict[Any, int] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _latest: dict[tuple[str, ...], _Stack] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     # Its Hessians take a row for each record.
     closed_form: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_captures": {}, "_stacks": {}}
+        return self.__dict__ | {"_captures": {}, "_stacks": {}, "_latest": {}}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
@@ -151,12 +162,24 @@ class LossProblem:
                 for name, mean in self._means(names, oracle, alone, clip, self._width).items():
                     parts_of[name].append(mean[None])
                 continue
-            some = np.minimum(np.arange(first, first + together), g - 1)
-            tensors = self._tensors(*[a.take(some, 0) for a in (x, y, z, *records)])
-            for name, rows in self._rows_of_stack(names, *tensors).items():
-                sums = clipped_row_sums(rows[: g - first], clip.bound(CLIP_OF_TERM[name]), clip.norm)
-                parts_of[name].append(sums / max(n, 1))
-        return Terms(**{name: np.concatenate(parts) for name, parts in parts_of.items()})
+            stack = self._stack(names, records, first, together)
+            points = [shared(a.take(stack.agents, 0), self.device) for a in (x, y, z)]
+            for name, rows in self._rows_of_stack(names, *points, *stack.records).items():
+                bound = clip.bound(CLIP_OF_TERM[name])
+                parts_of[name].append(clipped_row_sums(rows[: g - first], bound, clip.norm, n))
+        return Terms(**{name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts_of.items()})
+
+    def _stack(self, names: tuple[str, ...], records: LossRecords, first: int, together: int) -> _Stack:
+        """The agents of a call, the last one repeated; kept where one call is for all of them."""
+        latest = self._latest.get(names)
+        if latest is not None and latest.source is records:
+            return latest
+        g = len(records.labels)
+        some = np.minimum(np.arange(first, first + together), g - 1)
+        stack = _Stack(records, some, self._tensors(*[a.take(some, 0) for a in records]))
+        if g <= together:
+            self._latest[names] = stack
+        return stack
 
     def _stack_size(self, names: tuple[str, ...], n: int) -> int:
         """How many agents with n records are in a call: one where these are so many that calling takes little."""
@@ -368,27 +391,24 @@ class LossProblem:
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         """∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN where it raises."""
-        out = Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
-        if self.penalty is not None:
-            from torch.func import vmap
+        if self.penalty is None:
+            return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
+        from torch.func import vmap
 
-            penalty, forward = self.penalty, self.forward
-            rows = self._capture(
-                ("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict())
-            )
-            _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
-        return out
+        penalty, forward = self.penalty, self.forward
+        rows = self._capture(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
+        sizes = (self.q,), (self.q,), (self.p,)
+        return Regulariser(*_of_rows(lambda *r: _numbers(rows(*r)), (x, y, z), sizes, self.p + 2 * self.q, self.device))
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         """R(x, y) per row; NaN where it raises."""
-        out = np.zeros(len(x))
-        if self.penalty is not None:
-            from torch.func import vmap
+        if self.penalty is None:
+            return np.zeros(len(x))
+        from torch.func import vmap
 
-            penalty = self.penalty
-            rows = self._capture(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
-            _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
-        return out
+        penalty = self.penalty
+        rows = self._capture(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
+        return _of_rows(lambda *r: _numbers(rows(*r)), (x, y), [()], self.p + 2 * self.q, self.device)[0]
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
         """Weighted means of (l, h) per row; NaN where a loss raises. A record of weight zero is not evaluated."""
@@ -447,7 +467,9 @@ class LossProblem:
             ) -> list[Array]:
                 return [v @ weight for v in _numbers(grid(*some, *chunk))]
 
-            _add_rows(out, weighted_sums, rows, width * len(weight), self.device)
+            shares = _of_rows(weighted_sums, rows, [()] * len(out), width * len(weight), self.device)
+            for total, share in zip(out, shares, strict=True):
+                total += share
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
@@ -455,7 +477,8 @@ class LossProblem:
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
-    return [to_numpy(t) for t in tensors.values()]
+    # Of a gradient that is the same along an axis, there may be one number in memory.
+    return [np.ascontiguousarray(to_numpy(t)) for t in tensors.values()]
 
 
 def slices(n: int, width: int, device: str = "cpu") -> Iterator[slice]:
@@ -464,23 +487,30 @@ def slices(n: int, width: int, device: str = "cpu") -> Iterator[slice]:
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
-def _add_rows(
-    out: Sequence[Array], fn: Callable[..., Sequence[Array]], rows: Sequence[Array], width: int, device: str
-) -> None:
-    """out[part] += fn(rows[part]), part by part. Where `fn` raises, its rows are tried one by one and become NaN."""
+def _of_rows(
+    fn: Callable[..., Sequence[Array]],
+    rows: Sequence[Array],
+    sizes: Sequence[tuple[int, ...]],
+    width: int,
+    device: str,
+) -> list[Array]:
+    """fn(rows), part by part. Where `fn` raises, its rows are tried one by one and become NaN.
+
+    sizes: of what it gives for one row.
+    """
+    values: list[Sequence[Array]] = []
     for part in slices(len(rows[0]), width, device):
         some = [r[part] for r in rows]
         try:
-            values = fn(*(tensor(r, device) for r in some))
+            values.append(fn(*(tensor(r, device) for r in some)))
         except USER_ERRORS as error:
             if is_of_device(error):
                 raise
-            if len(some[0]) > 1:
-                _add_rows([o[part] for o in out], fn, some, CELLS * _TIMES[device], device)
-                continue
-            values = [np.asarray(np.nan)] * len(out)
-        for total, value in zip(out, values, strict=True):
-            total[part] += value
+            alone = [np.full((1, *size), np.nan) for size in sizes]
+            values.append(alone if len(some[0]) == 1 else _of_rows(fn, some, sizes, CELLS * _TIMES[device], device))
+    if len(values) == 1:
+        return list(values[0])
+    return [np.concatenate(parts) for parts in zip(*values, strict=True)] or [np.zeros((0, *size)) for size in sizes]
 
 
 # Why a term reads records.
