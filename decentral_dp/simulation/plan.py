@@ -144,7 +144,7 @@ class Plan:
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import plan_view
 
-        return plan_view(self.title, self.privacy, self.topology)
+        return plan_view(self.title, self.privacy, self.topology, self.settings_text)
 
     def __str__(self) -> str:
         text = io.StringIO()
@@ -226,7 +226,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
-    data = () if privacy.is_noisy else data_facts(plan.data_notes, plan.settings_text)
+    data = data_facts(() if privacy.is_noisy else plan.data_notes, plan.settings_text)
     known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
     print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + known)
     if privacy.is_noisy:

@@ -71,8 +71,7 @@ def statement(
     batch = job.stream.batch if job.stream.kind == "minibatch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
-    settings = [f"Settings: {job.settings_text}"] if job.settings_text else []
-    before = [*job.shards.all_notes, *settings, *job.budget.notes, *cautions]
+    before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
         setting=job.setting,
         guarantee=table.guarantee,

@@ -72,7 +72,9 @@ def test_noise_does_not_depend_on_the_number_of_rounds() -> None:
 )
 def test_momentum_is_planned_where_it_dies_out(graph: dict[str, Any], kind: str, beta: float) -> None:
     plan = decentral_dp.plan(_scenario(topology=graph, algorithm={"kind": kind}))
-    assert any(f"with a heavy ball of {beta:g}" in note for note in plan.privacy.notes)
+    assert f"with a heavy ball of {beta:g}" in plan.settings_text
+    assert f"Settings  {plan.rounds} rounds of step" in str(plan)
+    assert f"Settings: {plan.settings_text}" in plan._repr_html_()
 
 
 def test_planned_momentum_neither_grows_on_a_torus_nor_is_stopped_too_early() -> None:
@@ -91,8 +93,8 @@ def test_an_agent_whose_noise_is_most_of_it_is_said_beforehand(fewest: int, said
     rows = np.c_[agent, draw.uniform(0, 1, (len(agent), 2)), draw.integers(0, 2, len(agent))]
     np.savetxt(tmp_path / "t.csv", rows, "%g", ",", header="agent,a,b,label", comments="")
     problem = {"data": str(tmp_path / "t.csv"), "label": "label", "classes": [0, 1], "scale": {"*": [0, 1]}}
-    notes = decentral_dp.plan(_scenario(problem=problem)).privacy.notes
-    assert any("Leave that agent out, or join it with another one." in note for note in notes) is said
+    text = decentral_dp.plan(_scenario(problem=problem)).settings_text
+    assert ("Leave that agent out, or join it with another one." in text) == said
 
 
 def test_what_is_given_bounds_the_other() -> None:
