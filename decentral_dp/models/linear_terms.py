@@ -225,17 +225,19 @@ def clipped_row_sums(rows: Array, bound: float, norm: Norm, divisor: float = 1.0
     """
     # Of a gradient that is the same along an axis, there may be one number in memory.
     rows = np.ascontiguousarray(rows)
-    if not _is_small_block(rows):
-        norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
-    elif _compiled is not None:
+    if _compiled is not None and _is_small_block(rows):
         return _compiled.clipped_row_sums(rows, norm == "l1", _usable_clip(bound), LEAST_FACTOR, divisor)
-    else:
-        # From the first feature to the last.
-        norms = (np.abs(rows) if norm == "l1" else np.square(rows)).cumsum(axis=2)[:, :, -1]
-        norms = norms if norm == "l1" else np.sqrt(norms)
-    # Zero times infinity is NaN: such rows have to go before the product.
-    rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
-    return clipped_sums([np.ones(norms.shape)], norms, [bound], rows, divisor)[0]
+    # Without the compiled part squares overflow aloud, and a row of zeros divides by its norm.
+    with np.errstate(all="ignore"):
+        if _is_small_block(rows):
+            # From the first feature to the last.
+            norms = (np.abs(rows) if norm == "l1" else np.square(rows)).cumsum(axis=2)[:, :, -1]
+            norms = norms if norm == "l1" else np.sqrt(norms)
+        else:
+            norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
+        # Zero times infinity is NaN: such rows have to go before the product.
+        rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
+        return clipped_sums([np.ones(norms.shape)], norms, [bound], rows, divisor)[0]
 
 
 def _is_small_block(rows: Array) -> bool:

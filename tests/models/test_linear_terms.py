@@ -266,3 +266,9 @@ def test_rows_are_clipped_one_by_one_and_what_is_not_finite_is_nothing(
 def test_rows_that_share_their_numbers_are_clipped_too(way: str) -> None:
     rows = np.broadcast_to(np.array([3.0, 4.0])[:, None, None], (2, 5, 4))
     np.testing.assert_allclose(clipped_row_sums(rows, 1.0, "l2"), np.full((2, 4), 2.5), rtol=1e-15)
+
+
+def test_rows_of_zeros_and_rows_whose_squares_overflow_are_clipped_without_a_warning(way: str) -> None:
+    rows = np.array([[[1e200, 0.0], [0.0, 0.0], [3.0, 4.0]]])
+    np.testing.assert_allclose(clipped_row_sums(rows, 1.0, "l2"), [[0.6, 0.8]], rtol=1e-15)
+    np.testing.assert_allclose(clipped_row_sums(rows, 1.0, "l1"), [[10.0 / 7.0, 4.0 / 7.0]], rtol=1e-15)
