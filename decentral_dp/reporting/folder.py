@@ -233,6 +233,7 @@ def curve(metrics: Columns, name: str) -> Curve | None:
     rows = np.flatnonzero((names == name) & (agents != "mean"))
     rows = rows[np.argsort(every_round[rows], kind="stable")]
     times, first = np.unique(every_round[rows], return_index=True)
+    # Not strict: no rows are split into one part, which is empty.
     by_agent = dict(zip(times.tolist(), np.split(every_value[rows], first[1:]), strict=False))
     mean = means(name) or {t: float(np.mean(values)) for t, values in by_agent.items()}
     if not mean:

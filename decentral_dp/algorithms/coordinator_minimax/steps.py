@@ -215,7 +215,20 @@ class Estimating(dp.Coordinated, Protocol):
     def released_estimate(
         self, t: int, context: dp.MinimaxContext, s: Any, of: Estimate, last: dp.Array, here: Point, before: Point
     ) -> dp.CoordinatorSteps[dp.Array]:
-        """The next estimate, by one release. s: the state. last: the estimate before. Others as `estimate_query`."""
+        """Ask for a mean or its change, release it, and carry the estimate on; where no record is read it stays.
+
+        Args:
+            t: round.
+            context: what the coordinator knows.
+            s: the state, for programs that clip by it.
+            of: the term and its channels.
+            last: (width of the term,) the estimate before.
+            here: the point that is evaluated now.
+            before: the point that a change is since.
+
+        Returns:
+            The next estimate, of the same shape.
+        """
         if not context.reads(of.term):
             yield dp.Release()
             return last

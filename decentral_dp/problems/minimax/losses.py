@@ -178,7 +178,7 @@ class CappedObjective(Objective, Protocol):
 
 
 def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
-    """The least number from low to high that is not low, from above, if a low one is below all that are not."""
+    """Where `is_low` turns from true to false between two numbers, from above: the upper end of 80 halvings."""
     for _ in range(80):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if is_low(middle) else (low, middle)

@@ -373,6 +373,7 @@ class Training(StackedProblem):
                 yield rows, part, outputs
 
 
+# Names that `_measures_of` may give.
 CLASS_MEASURES = ("auc", "balanced_accuracy", "f1", "brier", "calibration", "recall", "precision")
 
 

@@ -360,8 +360,9 @@ def settings_text(
         note += ", with features less their mean, which agents release first with noise"
     note += f". All noise together moves every weight by about {change:.2g}"
     note += ", before steps are adapted." if algorithm.adaptive else "."
-    *others, largest = np.sort(np.ravel(schedule.scale))
-    if averaged > 1 and others and largest > max(_FAR_LONGER * others[-1], float(np.linalg.norm(others))):
+    scales = np.sort(np.ravel(schedule.scale))
+    others, largest = scales[:-1], scales[-1]
+    if averaged > 1 and others.size and largest > max(_FAR_LONGER * others[-1], float(np.linalg.norm(others))):
         note += (
             f" Most of it is of the agent with the fewest records, whose noise is {largest / others[-1]:.2g} times as "
             "long as that of any other. Leave that agent out, or join it with another one."
