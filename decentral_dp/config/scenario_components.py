@@ -391,7 +391,7 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     A clip of x, by which features are centred, is for algorithms that do so, on records that are there from the start.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
-    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee == "certified"
+    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
     if s.algorithm.kind not in CENTRING or stream_of(s).kind not in CENTRED_STREAMS:
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip) if knows else problem
