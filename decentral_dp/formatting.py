@@ -269,6 +269,25 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def schedule_text(table: Mapping[str, Any]) -> str:
+    """What multiplies the scale of a schedule by the round.
+
+    Args:
+        table: of a step size, of noise or of a clip.
+
+    Example:
+        >>> schedule_text({"decay": 0.5}), schedule_text({"decay": 0.0, "points": [[0, 0.1], [50, 1.0]]})
+        ('/(t+1)^0.5', ' × (0.1 at round 0, 1 at round 50)')
+        >>> schedule_text({"decay": 0.0}), schedule_text({"points": [[0, 0.1], [9, 1.0], [50, 0.5], [99, 0.1]]})
+        ('', ' × (0.1 at round 0, …, 0.1 at round 99)')
+    """
+    decay, points = table.get("decay"), table.get("points") or ()
+    fall = f"/(t+1)^{decay:g}" if isinstance(decay, int | float) and decay else ""
+    factors = [f"{factor:g} at round {t:g}" for t, factor in points]
+    factors[1:-1] = ["…"] if len(factors) > 3 else factors[1:-1]
+    return f"{fall} × ({', '.join(factors)})" if factors else fall
+
+
 def least_text(value: float) -> str:
     """Print a number above 0 with three digits, rounded up.
 

@@ -21,34 +21,10 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Coordination, Program, Value
 from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.schedules import StepSize as StepSize
 from decentral_dp.privacy.unit import RECORD, Unit
 
 Counts = Mapping[Split, NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class StepSize:
-    """A step size λ_t = scale/(t+1)^decay of rounds t = 0, 1, ….
-
-    Args:
-        scale: λ_0, at least 0.
-        decay: exponent, at least 0; default 0, which keeps the step constant.
-
-    Example:
-        >>> step = StepSize(0.5, decay=1.0)
-        >>> step(0), step(4), step.series(3).round(4).tolist()
-        (0.5, 0.1, [0.5, 0.25, 0.1667])
-    """
-
-    scale: float
-    decay: float = 0.0
-
-    def __call__(self, t: int) -> float:
-        return float(self.scale * float(t + 1) ** -self.decay)
-
-    def series(self, rounds: int) -> Array:
-        """(rounds,) λ_0, …, λ_{rounds−1}."""
-        return np.asarray(self.scale * np.arange(1.0, rounds + 1.0) ** -self.decay)
 
 
 class Public(NamedTuple):

@@ -57,20 +57,21 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     return Planned(sensitivity, rate, largest, index, unit.amplification_rule if coins else public.sampling)
 
 
-def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:
+def blocks(public: Public, index: NDArray[np.int64], t: NDArray[np.int64], term: str) -> Planned:
     """State the sensitivities of releases that carry a clipped block of local steps each (`LocalDataset.local_steps`).
 
     Args:
         public: what is known before the run.
         index: (R,) of the releases.
+        t: (R,) the round of each block.
         term: that the steps follow.
     """
     split = _kind(public, term)
     if split is None:
         return free_release(public, index)
-    ones, bound = np.ones((index.size, public.neighbour_weight.size)), public.clip.bound(CLIP_OF_TERM[term])
-    sensitivity = public.unit.block_sensitivity(bound, _width(public, term))
-    return Planned({split: sensitivity * ones}, {split: ones}, bound * ones, index)
+    ones, bounds = np.ones((index.size, public.neighbour_weight.size)), public.clip.bounds(CLIP_OF_TERM[term], t)
+    moved = [public.unit.block_sensitivity(bound, _width(public, term)) for bound in bounds.tolist()]
+    return Planned({split: np.array(moved)[:, None] * ones}, {split: ones}, bounds[:, None] * ones, index)
 
 
 def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
@@ -103,7 +104,7 @@ def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Arra
     n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]
     # 0 for a factor of 0 even where nothing is clipped.
     with np.errstate(invalid="ignore"):
-        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(CLIP_OF_TERM[use.term]))
+        reach = np.where(factor == 0.0, 0.0, factor * public.clip.bounds(CLIP_OF_TERM[use.term], use.t)[:, None])
     reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
     width = _width(public, use.term)
     if public.sampling == "poisson":

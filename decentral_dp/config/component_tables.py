@@ -36,6 +36,7 @@ from decentral_dp.files.tables import (
     DeclaredKey,
     Finite,
     NonNegative,
+    Points,
     Positive,
     Seed,
     Share,
@@ -375,13 +376,17 @@ def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
 
 
 class Step(Table):
-    """Step size λ_t = scale/(t+1)^decay."""
+    """Step size λ_t = scale/(t+1)^decay · f(t)."""
 
     scale: NonNegative
     """λ_0, the first step."""
 
     decay: Decay = 0.0
     """Exponent of the decay in rounds; 0 keeps the step constant."""
+
+    points: Points | None = None
+    """Rounds and factors of f, such as [[0, 0.1], [50, 1.0], [500, 0.1]]: in a straight line between two of them, and
+    constant before the first and after the last. f = 1 if left out."""
 
 
 class DomainTable(Table):

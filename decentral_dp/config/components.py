@@ -314,7 +314,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
 def _algorithm_table(s: Scenario, entry: Entry) -> OutsideAlgorithmTable:
     """The [algorithm] table with the fields of an object that was handed over."""
     values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
-    steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
+    steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
     given = {k: v for k, v in (values | steps | lists).items() if v is not None}
     if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):

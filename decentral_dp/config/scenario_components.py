@@ -17,10 +17,11 @@ from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
 from decentral_dp.algorithms.entry import RULES
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
+from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import ClipTable, Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
@@ -28,6 +29,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.schedules import points_of
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.minimax.protocol import Minimax
@@ -222,6 +224,9 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
             'constant says, so that nothing bounds what one record moves. Take "second_order_dp_bilevel", or a problem '
             "with analytic constants."
         )
+    tables = {f"algorithm.{k}": v for k, v in c.keys.items()} | {f"privacy.{k}": privacy.noise(k) for k in CHANNELS}
+    if privacy.guarantee == "as_printed" and (given := [k for k, v in tables.items() if getattr(v, "points", None)]):
+        raise InputError(f"{given[0]}.points: papers state power laws, scale and decay alone. Leave points out.")
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)
     if not entry.origin:
@@ -251,7 +256,7 @@ def _check_taken(kind: str, unread: Sequence[str]) -> None:
 def _value(value: Any) -> Any:
     """The value of a field."""
     if isinstance(value, Step):
-        return StepSize(value.scale, value.decay)
+        return StepSize(value.scale, value.decay, points_of(value.points))
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -381,12 +386,19 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
         # What is predicted does not depend on it.
         options["positive_share"] = 0.5
     made = entry.build(options, facts)
-    made = with_clip(made, s, Clip("l1" if s.privacy.mechanism == "laplace" else "l2", **s.privacy.clip))
+    made = with_clip(made, s, clip_of(s, "l1" if s.privacy.mechanism == "laplace" else "l2"))
     return made if isinstance(made, Predictor) else None
 
 
+def clip_of(s: Scenario, norm: Norm) -> Clip:
+    """The table privacy.clip: bounds, and the share of each by round where it changes."""
+    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, ClipTable)}
+    bounds = by_channel(s.privacy.clip)
+    return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()))
+
+
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
-    """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one.
+    """The problem that knows which clip its weights end on: none where an agent's steps are clipped as one.
 
     A clip of x, by which features are centred, is for algorithms that do so, on records that are there from the start.
     """
@@ -394,7 +406,7 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
     if s.algorithm.kind not in CENTRING or stream_of(s).kind not in CENTRED_STREAMS:
         clip = replace(clip, x=np.inf)
-    return problem.with_clip(clip) if knows else problem
+    return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
 
 
 def _facts(c: Components, shards: Shards) -> Facts:

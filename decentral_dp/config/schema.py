@@ -27,6 +27,7 @@ from decentral_dp.config.component_tables import (
     OutsideAlgorithmTable,
     ProblemTable,
     RegisteredAlgorithmTable,
+    Step,
     which_table,
 )
 from decentral_dp.errors import InputError, quoted
@@ -36,6 +37,7 @@ from decentral_dp.files.tables import (
     Decay,
     Finite,
     Line,
+    Points,
     Positive,
     Seconds,
     Seed,
@@ -272,7 +274,7 @@ class TopologyTable(Table):
 
 
 class Noise(Table):
-    """Noise of standard deviation scale/(t+1)^decay; agent i = 1..m may decay faster by i·decay_per_agent.
+    """Noise of standard deviation scale/(t+1)^decay · f(t); agent i = 1..m may decay faster by i·decay_per_agent.
 
     Lists give one value per agent. Without a scale, the target epsilon calibrates it.
     """
@@ -286,6 +288,17 @@ class Noise(Table):
 
     decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Added to the decay of agent i = 1..m, times i."""
+
+    points: Points | None = None
+    """Rounds and factors of f, as those of a step size; what is sent in round t carries the gradients of round t − 1.
+    """
+
+
+class ClipTable(Step):
+    """A clip C_t = scale/(t+1)^decay · f(t)."""
+
+    scale: Positive
+    """C_0, without points."""
 
 
 class MechanismTable(Table):
@@ -411,9 +424,9 @@ class PrivacyTable(Table):
     """Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms that need
     problem constants."""
 
-    clip: dict[Channel, Positive] = {}
+    clip: dict[Channel, Positive | ClipTable] = {}
     """Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 under Gaussian
-    noise."""
+    noise. Of gossip algorithms a table { scale, decay, points }, as a step size, too: a bound that changes."""
 
     box: dict[Channel, Finite] = {}
     """Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto it, at
@@ -647,6 +660,6 @@ def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
     inner[key] = value if named is None else f"{value}:{named.name}"
 
 
-def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:
-    """Name of a channel → its value, of a table whose keys are channels."""
-    return {str(channel): value for channel, value in table.items()}
+def by_channel(table: Mapping[Channel, float | ClipTable]) -> dict[str, float]:
+    """Name of a channel → its value, of a table whose keys are channels; of a clip that changes its scale."""
+    return {str(channel): value.scale if isinstance(value, ClipTable) else value for channel, value in table.items()}

@@ -36,6 +36,18 @@ Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Decay = Annotated[float, Field(ge=0, le=100)]
 
 
+def _ascending(points: list[list[float]]) -> list[list[float]]:
+    rounds = [point[0] for point in points]
+    if rounds != sorted(set(rounds)) or any(t != int(t) for t in rounds):
+        raise ValueError("wanted whole numbers of rounds, each above the one before")
+    return points
+
+
+# Rounds and factors.
+_Point = Annotated[list[NonNegative], Field(min_length=2, max_length=2)]
+Points = Annotated[list[_Point], Field(min_length=1), AfterValidator(_ascending)]
+
+
 Share = Annotated[float, Field(gt=0, lt=1)]
 # Longer than a day nobody waits.
 Seconds = Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)]

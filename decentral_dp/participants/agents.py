@@ -340,8 +340,9 @@ class LocalDataset:
                 return change
             norms = row_norms(change, norm)
             change = np.where(np.isfinite(norms)[:, None], change, 0.0)
-        change = clip_factors(norms, self._clip.bound("y"))[:, None] * change
-        bound = np.full(self.agents.size, self._unit.block_sensitivity(self._clip.bound("y"), self.q))
+        clip = self._clip.at(t).bound("y")
+        change = clip_factors(norms, clip)[:, None] * change
+        bound = np.full(self.agents.size, self._unit.block_sensitivity(clip, self.q))
         sensitivities = {split: Sensitivity(bound, np.ones(self.agents.size), None)}
         return Bounded(np.zeros_like(change), change, sensitivities, norm)
 
@@ -350,7 +351,7 @@ class LocalDataset:
 
         kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
         """
-        return self._batch_of(t, draw, kept, self._clip)
+        return self._batch_of(t, draw, kept, self._clip.at(t))
 
     def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
         used = self._averaged_counts(t)
@@ -373,9 +374,10 @@ class LocalDataset:
         problem: Any = self._problem
         mean = np.zeros((self.agents.size, self.p))
         stacks = self._stacks.get("train") or stacked_by_count(self._records["train"], self.counts["train"])
+        clip = self._clip.at(0)
         for rows, records in stacks:
-            mean[rows] = problem.feature_mean(records, self._clip)
-        ones, bound = np.ones(self.agents.size), self._clip.bound("x")
+            mean[rows] = problem.feature_mean(records, clip)
+        ones, bound = np.ones(self.agents.size), clip.bound("x")
         moved = mean_sensitivity(bound, self.counts["train"], self.p, ones, None, self._unit)
         return Bounded(np.zeros_like(mean), mean, {"train": moved}, self._clip.norm)
 
@@ -406,7 +408,7 @@ class LocalDataset:
         for term, public in zip(TERMS, regulariser, strict=True):
             mean = means.get(term)
             if hidden:
-                out.append(self._at_private(term, self._reads.get(term), mean, public, used, hidden))
+                out.append(self._at_private(t, term, self._reads.get(term), mean, public, used, hidden))
                 continue
             if public is None:
                 public = shared_zeros((self.agents.size, self._width(term)))
@@ -429,7 +431,7 @@ class LocalDataset:
     ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
         """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
         means: dict[str, Array] = {}
-        used, fresh = self._averaged_counts(t), self._stream.kind == "minibatch"
+        used, fresh, clip = self._averaged_counts(t), self._stream.kind == "minibatch", self._clip.at(t)
         rates = {k: np.ones(self.agents.size) for k in SPLITS} if fresh else self._all_of_pool
         if self._stackable is not None:
             for split, wanted in self._terms_of.items():
@@ -438,13 +440,13 @@ class LocalDataset:
                     for rows, _, some in groups:
                         rates[split][rows] = some
                 if len(groups) == 1:
-                    by_term = self._stackable.stacked_terms(x, y, z, groups[0].records, self._clip, wanted)
+                    by_term = self._stackable.stacked_terms(x, y, z, groups[0].records, clip, wanted)
                     for term in wanted:
                         means[term] = getattr(by_term, term)
                     continue
                 means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
                 for rows, stack, _ in groups:
-                    by_term = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
+                    by_term = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, clip, wanted)
                     for term in wanted:
                         means[term][rows] = getattr(by_term, term)
             return means, used, rates
@@ -455,7 +457,7 @@ class LocalDataset:
                 seen[split], rate = self._records_of_round(t, row, split, int(used[split][row]))
                 if fresh:
                     rates[split][row] = rate
-            terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], self._clip)
+            terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], clip)
             for term, out in means.items():
                 out[row] = getattr(terms, term)
         return means, used, rates
@@ -537,11 +539,11 @@ class LocalDataset:
     ) -> dict[str, dict[Split, Sensitivity]]:
         """Term → what one record does to its mean; the same as of the round before where nothing changed."""
         fresh, (known, moved) = self._stream.kind == "minibatch", self._spreads
-        if fresh or known is not used:
+        if fresh or self._clip.shares or known is not used:
             drawn = t * _DRAWS if fresh else None
             moved = {}
             for term, split in ((term, self._reads[term]) for term in TERMS if term in self._reads):
-                clip = self._clip.bound(CLIP_OF_TERM[term])
+                clip = self._clip.at(t).bound(CLIP_OF_TERM[term])
                 spread = mean_sensitivity(clip, used[split], self._width(term), rates[split], drawn, self._unit)
                 moved[term] = {split: spread._replace(sensitivity=_frozen(spread.sensitivity))}
             self._spreads = used, moved
@@ -549,6 +551,7 @@ class LocalDataset:
 
     def _at_private(
         self,
+        t: int,
         term: str,
         own_split: Split | None,
         mean: Array | None,
@@ -562,12 +565,13 @@ class LocalDataset:
                 private = private + part
         sensitivities: dict[Split, Sensitivity] = {}
         for split in SPLITS:
-            sensitivity = self._sensitivity(term, own_split, split, public is not None, used, hidden)
+            sensitivity = self._sensitivity(t, term, own_split, split, public is not None, used, hidden)
             sensitivities[split] = Sensitivity(sensitivity, np.ones(self.agents.size), None)
         return Bounded(np.zeros_like(private), private, sensitivities, self._clip.norm)
 
     def _sensitivity(
         self,
+        t: int,
         term: str,
         own_split: Split | None,
         split: Split,
@@ -583,7 +587,7 @@ class LocalDataset:
         v = CHANNELS.index(CLIP_OF_TERM[term])
         if self._constants is None:
             still = (state == 0.0).all(axis=0)
-            bound = 2.0 * self._clip.bound(CLIP_OF_TERM[term]) / n if own_split == split else np.zeros(n.size)
+            bound = 2.0 * self._clip.at(t).bound(CLIP_OF_TERM[term]) / n if own_split == split else np.zeros(n.size)
             return np.where(still, bound, np.inf)
         total = np.zeros(n.size)
         if own_split is not None and own_split in self._constants.data:

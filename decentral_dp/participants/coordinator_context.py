@@ -97,8 +97,8 @@ class CoordinatorContext:
         if not missing:
             return self
         filled = usual()
-        bounds = {c: (filled if c in missing else self.clip).bound(c) for c in CHANNELS}
-        return replace(self, clip=Clip(self.clip.norm, **bounds))
+        bounds = [(filled if c in missing else self.clip).bound(c) for c in CHANNELS]
+        return replace(self, clip=Clip(self.clip.norm, *bounds))
 
     def width(self, term: str) -> int:
         """Coordinates of a vector term."""

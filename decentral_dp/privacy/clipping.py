@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, Norm
+from decentral_dp.bounded import CHANNELS, Array, Norm
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.schedules import StepSize
 
 # A record may contribute a coefficient times features, whose norm goes up to 1e250 (`models.linear_terms`); clipped,
 # the coefficient is C/‖a‖. Below 2⁻¹⁰²² float64 rounds to multiples of 2⁻¹⁰⁷⁴, so that k coefficients may add
@@ -25,6 +27,8 @@ class Clip:
     A record's ∇_y l and ∇_x terms are clipped at the channel they feed: `lower_grad_y` at y; `lower_hvp` and
     `upper_grad_y`, separately, at z; `upper_grad_x` and `lower_jvp`, separately, at x.
 
+    shares: (channel, C_t/C by round) of bounds that change; those of a round are `at(t)`.
+
     Raises InputError for a bound that is not 0 and below `SMALLEST_CLIP`, or no number.
     """
 
@@ -32,9 +36,10 @@ class Clip:
     x: float = np.inf
     y: float = np.inf
     z: float = np.inf
+    shares: tuple[tuple[str, StepSize], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        for channel in ("x", "y", "z"):
+        for channel in CHANNELS:
             value = self.bound(channel)
             if value != 0.0 and not value >= SMALLEST_CLIP:
                 raise InputError(
@@ -45,6 +50,18 @@ class Clip:
 
     def bound(self, channel: str) -> float:
         return float(getattr(self, channel))
+
+    def bounds(self, channel: str, rounds: NDArray[np.int64]) -> Array:
+        """C_t of a channel at these rounds, (T,)."""
+        share = dict(self.shares).get(channel)
+        return self.bound(channel) * (np.ones(rounds.size) if share is None else share.at(rounds))
+
+    def at(self, t: int) -> Clip:
+        """The bounds of round t."""
+        if not self.shares:
+            return self
+        shares = dict(self.shares)
+        return Clip(self.norm, *(self.bound(c) * (shares[c](t) if c in shares else 1.0) for c in CHANNELS))
 
     def divide(self, times: float) -> Clip:
         """Return the clip C/times: times · (v clipped to C/times) is times · v, clipped to C.
@@ -63,11 +80,11 @@ class Clip:
         """
         if times == 1.0:
             return self
-        bounds = {c: self.bound(c) / times if 0.0 < times < np.inf else np.nan for c in ("x", "y", "z")}
+        bounds = {c: self.bound(c) / times if 0.0 < times < np.inf else np.nan for c in CHANNELS}
         # Written so that what is not a number fails, too.
         if not all(bounds[c] <= LARGEST_CLIP or self.bound(c) == np.inf for c in bounds):
             raise ValueError(f"a clip of contributions that are multiplied by {times:g} first bounds nothing")
-        return Clip(self.norm, **bounds)
+        return Clip(self.norm, *bounds.values())
 
 
 _LEAST_FACTOR = 1e-290

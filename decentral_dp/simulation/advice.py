@@ -70,7 +70,7 @@ def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
         return {}
     try:
-        shares = clipped_shares(job.problem, job.records, values, job.clip)
+        shares = clipped_shares(job.problem, job.records, values, job.clip.at(job.rounds - 1))
     except USER_ERRORS:
         # No certified run ends because of what its records are.
         return {}

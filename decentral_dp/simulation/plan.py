@@ -39,6 +39,7 @@ from decentral_dp.formatting import (
     graph_text,
     over_time_text,
     price_text,
+    schedule_text,
 )
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.minimax.saddle import Saddle
@@ -482,8 +483,7 @@ def _settled_values(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _setting_text(value: Any) -> str:
     """ "0.05/(t+1)^0.9", "7", "dp_gd"."""
     if isinstance(value, Mapping):
-        fall = f"/(t+1)^{value['decay']:g}" if value["decay"] else ""
-        return f"{value['scale']:.4g}{fall}"
+        return f"{value['scale']:.4g}{schedule_text(value)}"
     return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else str(value)
 
 

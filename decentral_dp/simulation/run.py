@@ -666,6 +666,7 @@ def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
     same_noise = all(
         np.array_equal(mine.scale, longer.noise[channel].scale)
         and np.array_equal(mine.decay, longer.noise[channel].decay)
+        and mine.points == longer.noise[channel].points
         for channel, mine in job.noise.items()
     )
     return same_noise and _releases_until(job.ledger, leased).same_releases(_releases_until(longer.ledger, leased))

@@ -49,6 +49,7 @@ _UNITS = "tests/privacy/test_unit.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
 _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
+_SCHEDULES = "tests/simulation/test_schedules.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
 
@@ -1524,11 +1525,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_WALK}::test_without_noise_it_is_the_loop_over_holders",),
     ),
     Mutation(
-        "a clip that falls in the plan alone",
-        "algorithms/gossip/push_sum.py",
-        "combined - self.step_of_clip(t) * gradient",
-        "combined - self.y(t) * gradient",
+        "a clip that changes in the plan alone",
+        "participants/agents.py",
+        "return self._batch_of(t, draw, kept, self._clip.at(t))",
+        "return self._batch_of(t, draw, kept, self._clip.at(0))",
         (f"{_PUSH_SUM}::test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much",),
+    ),
+    Mutation(
+        "every round planned with the clip of the first one",
+        "algorithms/sensitivity_rules.py",
+        "public.clip.bounds(CLIP_OF_TERM[use.term], use.t)",
+        "public.clip.bounds(CLIP_OF_TERM[use.term], 0 * use.t)",
+        (
+            f"{_PUSH_SUM}::test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much",
+            f"{_SCHEDULES}::test_rounds_that_differ_cost_what_their_composition_does[dp_dsgd]",
+        ),
+    ),
+    Mutation(
+        "noise of another round than that it is charged at",
+        "privacy/mechanisms/releasers.py",
+        "[s.scales(rounds, self.mechanism) for s in schedules]",
+        "[s.scales(0 * rounds + 1, self.mechanism) for s in schedules]",
+        (f"{_SCHEDULES}::test_what_is_planned_is_recorded[dp_dsgd]",),
+    ),
+    Mutation(
+        "directions whose bounds are those of the round before",
+        "participants/agents.py",
+        "if fresh or self._clip.shares or known is not used:",
+        "if fresh or known is not used:",
+        (f"{_SCHEDULES}::test_clips_of_all_families_are_those_of_their_round[ldp_dsbo]",),
     ),
     Mutation(
         "numerators whose lost share stays with the receiver",

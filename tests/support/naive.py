@@ -314,7 +314,7 @@ def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[D
 
 def data_sets(
     algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[DataSet, DataSet], norm: Any, stream: Stream,
-    rng: np.random.Generator, unit: Unit = RECORD,
+    rng: np.random.Generator, unit: Unit = RECORD, clip: Clip | None = None,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
     """What one agent wants to say on one transcript, in each of two data sets."""
     script = [
@@ -325,7 +325,7 @@ def data_sets(
     return [
         replay(
             algorithm, problem, *(problem.prepare(*data_set[k], norm) for k in ("train", "validation")), rounds=rounds,
-            neighbour_weight=0.6, own=own, received=received, clip=Clip(norm, **CLIPS), stream=stream,
+            neighbour_weight=0.6, own=own, received=received, clip=clip or Clip(norm, *CLIPS.values()), stream=stream,
             unit=unit,
         )
         for data_set in pair
@@ -351,7 +351,7 @@ def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
         {k: stream.rate(t, counts)[0] for k in kinds},
         np.array([0.6]),
         problem.reads_records,
-        Clip("l1", **CLIPS),
+        Clip("l1", *CLIPS.values()),
         None,
         problem.p,
         problem.q,

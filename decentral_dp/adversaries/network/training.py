@@ -97,10 +97,11 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
         _factors(omega, curvature, float(eta), problem.l2, scalar, own_point)
         for omega, eta in zip(mixed, step, strict=True)
     )
-    movement = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
+    clip = job.clip.bounds("y", rounds)
+    movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
-    rounding = _rounding(mixed, factors, step, noise, most, problem, length, job.clip.y, start)
+    rounding = _rounding(mixed, factors, step, noise, most, problem, length, float(clip.max()), start)
     return Steps(mixed, visible, factors, movement, noise, rounding)
 
 

@@ -290,7 +290,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     system = {
         "mixing": mixing,
         "contraction": pull if own_point else 0.0 * step,
-        "injected": step[:, None] * 2.0 * job.clip.y / averaged,
+        "injected": (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged,
         "noise": job.noise["y"].scales(rounds + 1, GAUSSIAN),
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
@@ -321,7 +321,7 @@ def _rounding(
     summed = system["injected"] * (summation_slack(averaged, problem.q) - 1.0)
     sent = network.Messages(
         system["mixing"], system["share"], system["contraction"], system["noise"], problem.q, summed, start,
-        step * (job.clip.y + problem.ridge * x),
+        step * (job.clip.bounds("y", np.arange(job.rounds)) + problem.ridge * x),
     )  # fmt: skip
     return network.rounding(sent, observers)
 

@@ -1,7 +1,7 @@
 """Push-sum: min_y (1/m) Σ_i g_i(x, y) over a directed graph, by stochastic gradient push at a constant x.
 
 With ũ_i what agent i released, a_ij the share of what j has that i hears, a_jj the share that j keeps (Σ_i a_ij = 1),
-and λ_t, C_t = C·(t+1)^−`clip_decay` public schedules:
+and λ_t, C_t public schedules of step and clip:
 
     c_{i,t} = Σ_j a_ij(t) ũ_{j,t},      w_{i,t+1} = Σ_j a_ij(t) w_{j,t},      w_{i,0} = 1,
     z_{i,t} = c_{i,t}/w_{i,t+1},        u_{i,t+1} = c_{i,t} − λ_t clip_{C_t} ∇_y g_i(x, z_{i,t}).
@@ -54,9 +54,8 @@ class PushSum(dp.Derived):
     """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
 
     y: dp.StepSize = dp.option("λ, of y along the lower gradient")
-    clip_decay: float = dp.option("exponent by which the clip falls with the round", default=0.0, at_least=0.0)
 
-    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "step_of_clip"}, "w": {}}
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}, "w": {}}
     WIDTHS: ClassVar[Mapping[str, int]] = {"w": 1}
 
     channels: ClassVar[tuple[str, ...]] = ("x", "y", "w")
@@ -66,14 +65,6 @@ class PushSum(dp.Derived):
     gradients_at = f"{dp.AT_MIXTURE}, over its weight"
 
     conserves_mass = True
-
-    def share_of_clip(self, t: int) -> float:
-        """C_t/C."""
-        return float((t + 1.0) ** -self.clip_decay)
-
-    def step_of_clip(self, t: int) -> float:
-        """λ_t C_t/C."""
-        return self.y(t) * self.share_of_clip(t)
 
     def init(self, dataset: dp.LocalDataset) -> State:
         start = dataset.start("y", self.start)
@@ -90,8 +81,8 @@ class PushSum(dp.Derived):
         if (online := dataset.network.online(t)) is not None:
             there = online[dataset.agents][:, None]
             combined, w = np.where(there, combined, s.last_mixed), np.where(there, w, s.w)
-        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w, times=1.0 / self.share_of_clip(t))
-        return State(s.x, combined - self.step_of_clip(t) * gradient, w, combined)
+        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
+        return State(s.x, combined - self.y(t) * gradient, w, combined)
 
 
 ENTRY = dp.Entry(

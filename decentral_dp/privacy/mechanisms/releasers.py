@@ -43,6 +43,7 @@ from decentral_dp.privacy.mechanisms.time_factors import (
 from decentral_dp.privacy.pair_noise import PairDraws
 from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.privacy.schedules import Points, factor_at
 from decentral_dp.user_code import UserCodeError
 
 # Why a plain array costs nothing, whatever was computed on the way to it.
@@ -55,26 +56,27 @@ _ROUNDS_AHEAD, _KEPT_AHEAD = 512, 2**16
 
 @dataclass(frozen=True)
 class NoiseSchedule:
-    """Standard deviation σ/(t+1)^ς of the noise on the value with index t, per agent.
+    """Standard deviation σ/(t+1)^ς · f(t) of the noise on the value with index t, per agent.
 
-    scale: (m,) σ; decay: (m,) ς.
+    scale: (m,) σ; decay: (m,) ς; points: of f, as `factor_at` takes them, the same of all agents.
     """
 
     scale: Array
     decay: Array
+    points: Points = ()
 
     def scales(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
         """The mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
         return noise_of(mechanism_of(mechanism), "a channel").scale_of(self.deviations(index))
 
     def deviations(self, index: int | NDArray[np.int64]) -> Array:
-        """σ/(t+1)^ς, of the same shapes as `scales`."""
+        """σ/(t+1)^ς · f(t), of the same shapes as `scales`."""
         t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
-        deviations: Array = self.scale * (t + 1.0) ** -self.decay
+        deviations: Array = self.scale * (t + 1.0) ** -self.decay * factor_at(self.points, t)
         return deviations
 
     def select(self, agents: NDArray[np.int64]) -> NoiseSchedule:
-        return NoiseSchedule(self.scale[agents], self.decay[agents])
+        return replace(self, scale=self.scale[agents], decay=self.decay[agents])
 
 
 class _Noise(NamedTuple):
@@ -120,7 +122,7 @@ class ScheduledReleaser:
         self._past: tuple[int, Past] | None = None
         # Channel → what the last release added of the noise of earlier ones, (b, d).
         self.past_noise: dict[str, Array] = {}
-        self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
+        self._alike: dict[tuple[str, ...], list[NoiseSchedule]] = {}
         # Channels and their widths → a round, and the noise of that one and of those that follow.
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
@@ -199,26 +201,24 @@ class ScheduledReleaser:
     def _noise_from(self, t: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> list[_Noise]:
         """Of round t, and of some after it where that is little to keep: many rounds take as many calls as one."""
         mechanism = noise_of(self.mechanism, ", ".join(channels))
-        schedule = self._stacked_schedule(channels)
+        schedules = self._schedules_of(channels)
         channel_of_column = np.repeat(np.arange(len(widths)), widths)
-        rows = schedule.scale.size // len(channels)
+        rows = schedules[0].scale.size
         rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * channel_of_column.size))))
-        scales = schedule.scales(rounds, self.mechanism).reshape(rounds.size, len(channels), rows)
+        scales = np.stack([s.scales(rounds, self.mechanism) for s in schedules], axis=1)
         grids = np.empty_like(scales)
         for k, width in enumerate(widths):
             grids[:, k] = mechanism.grid(scales[:, k].reshape(-1), width).reshape(rounds.size, rows)
         grid, ratio = (v.transpose(0, 2, 1).take(channel_of_column, axis=2) for v in (grids, scales / grids))
         return [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
 
-    def _stacked_schedule(self, channels: tuple[str, ...]) -> NoiseSchedule:
-        """One channel after the other, (channels · b,), or (channels,) where agents have the same."""
-        if channels not in self._stacked:
+    def _schedules_of(self, channels: tuple[str, ...]) -> list[NoiseSchedule]:
+        """Of these channels, each of (b,) agents, or of one where all agents have the same in every channel."""
+        if channels not in self._alike:
             used = [self.schedules[c] for c in channels]
-            scale, decay = np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
-            if all(bool((v == v[:, :1]).all()) for v in (scale, decay)):
-                scale, decay = scale[:, :1], decay[:, :1]
-            self._stacked[channels] = NoiseSchedule(scale.reshape(-1), decay.reshape(-1))
-        return self._stacked[channels]
+            alike = all(bool((v == v[:1]).all()) for s in used for v in (s.scale, s.decay))
+            self._alike[channels] = [s.select(np.arange(1)) for s in used] if alike else used
+        return self._alike[channels]
 
     def _add_noise(
         self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise

@@ -19,6 +19,7 @@ from decentral_dp.formatting import (
     epsilon_text,
     graph_text,
     over_time_text,
+    schedule_text,
 )
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import JUDGES, compare_with_baselines
@@ -264,8 +265,7 @@ def schedules(symbol: str, table: Json) -> Html | str:
     terms = []
     for variable, entry in table.items():
         if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
-            decay, faster = entry.get("decay"), entry.get("decay_per_agent")
-            fall = f"/(t+1)^{decay:g}" if isinstance(decay, int | float) and decay else ""
+            faster, fall = entry.get("decay_per_agent"), schedule_text(entry)
             more = f" (exponent + {faster}·i for agent i = 1, 2, …)" if faster else ""
             terms.append(
                 join([formula(f"{symbol}_{variable}"), " = ", power_text(entry["scale"]), formula(fall), more])

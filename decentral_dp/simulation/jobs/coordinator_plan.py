@@ -21,11 +21,12 @@ from decentral_dp.config.scenario_components import (
     algorithm_of,
     check_levels,
     check_server,
+    clip_of,
     deal,
     problem_options,
     stream_of,
 )
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import ClipTable, Scenario
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
@@ -82,6 +83,9 @@ def check_coordinated(c: Components) -> Coordinated:
         )
     if table.rounds > LARGEST_PLAN:
         raise too_long(table.rounds)
+    for family, clip in privacy.clip.items():
+        if isinstance(clip, ClipTable):
+            raise InputError(f"privacy.clip.{family}: {kind} clips alike in every round. Give a number.")
     if privacy.clip and not program.queries:
         raise InputError(
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
@@ -201,8 +205,8 @@ def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: 
         raise InputError(f"{key}: a minimax problem takes none, for contributions are clipped. Leave it out.")
     if "z" in s.privacy.clip:
         raise InputError("privacy.clip.z: a minimax problem has the gradients by x and by y alone. Leave it out.")
-    privacy, noisy = s.privacy, s.privacy.guarantee != "none"
-    clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
+    noisy = s.privacy.guarantee != "none"
+    clip = clip_of(s, "l2") if noisy else Clip("l2")
     counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
     rate = c.keys.get("rate", 1.0)
     if rate * counts["train"] < 1.0:
@@ -259,8 +263,8 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
         if algorithm.needs_constants or s.privacy.constants is not None:
             raise
         family = None
-    privacy, noisy = s.privacy, s.privacy.guarantee != "none"
-    clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
+    noisy = s.privacy.guarantee != "none"
+    clip = clip_of(s, "l2") if noisy else Clip("l2")
     return CoordinatorContext(
         problem, counts, shards.n_agents, clip, domain, family, s.algorithm.rounds, _budget(s), noisy
     )

@@ -22,6 +22,7 @@ from decentral_dp.config.scenario_components import (
     algorithm_of,
     check_levels,
     check_server,
+    clip_of,
     deal,
     local_problem_of,
     stream_of,
@@ -43,6 +44,7 @@ from decentral_dp.privacy.mechanisms.gaussian import BITS
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, charged_sensitivity
 from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.schedules import points_of
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.protocol import Planned as PlannedSteps
@@ -448,7 +450,11 @@ def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechan
                 f"privacy.clip.{family}: missing. A certified run bounds every record's contribution to {family}; "
                 f"add for example clip.{family} = 1.0."
             )
-    return Clip(norm, **by_channel(s.privacy.clip))
+    clip = clip_of(s, norm)
+    for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
+        # Refuses bounds so small that float64 does not keep them.
+        clip.at(t)
+    return clip
 
 
 def check_domain(s: Scenario, channels: Mapping[str, Channel]) -> None:
@@ -503,7 +509,8 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
 
     with np.errstate(over="ignore"):
         decay = per_agent("decay", table.decay) + table.decay_per_agent * np.arange(1, m + 1)
-    return NoiseSchedule(per_agent("scale", 1.0 if table.scale is None else table.scale), decay)
+    scale = per_agent("scale", 1.0 if table.scale is None else table.scale)
+    return NoiseSchedule(scale, decay, points_of(table.points))
 
 
 def calibrated_schedules(
@@ -552,7 +559,7 @@ def calibrated_schedules(
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
     alike = any(c.shared for c in ledger.charged_channels)
     factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()}, alike)
-    return {c: NoiseSchedule(v.scale * factors[c], v.decay) if c in factors else v for c, v in noise.items()}
+    return {c: replace(v, scale=v.scale * factors[c]) if c in factors else v for c, v in noise.items()}
 
 
 def calibration_rounds(s: Scenario) -> int:
@@ -740,7 +747,7 @@ def gossip_job(c: Components) -> GossipJob:
     averaged_noises = averaged if pairs is None else averaged * pairs.gain_of_average()
     c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, averaged_noises)
     s, privacy = c.scenario, c.scenario.privacy
-    problem = with_clip(problem, s, Clip(c.mechanism.norm or "l2", **by_channel(privacy.clip)))
+    problem = with_clip(problem, s, clip_of(s, c.mechanism.norm or "l2"))
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(problem, PlannedSteps) and problem.p:
         algorithm = with_centring(
@@ -805,7 +812,7 @@ def gossip_job(c: Components) -> GossipJob:
     # What is said of all noise together is of fresh noise.
     if factor is None:
         own_square = 1.0 if pairs is None else pairs.own_square()
-        text = settings_text(problem, algorithm, averaged, clip.y, rounds, noise.schedules, unit, own_square)
+        text = settings_text(problem, algorithm, averaged, clip, rounds, noise.schedules, unit, own_square)
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)

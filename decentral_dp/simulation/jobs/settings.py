@@ -42,11 +42,13 @@ import numpy as np
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRED_STREAMS, CENTRING, stream_of
+from decentral_dp.config.scenario_components import CENTRED_STREAMS, CENTRING, clip_of, stream_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.unit import Unit, unit_of
@@ -205,7 +207,7 @@ def with_settings(c: Components, problem: Any, shards: Shards, topology: Topolog
             float(c.keys.get("heavy_ball", 0.0)),
             known.curvature,
             c.keys["y"].scale if "y" in c.keys else None,
-            s.privacy.clip.get("y"),
+            by_channel(s.privacy.clip).get("y"),
             clips,
             known.start,
         )
@@ -271,7 +273,7 @@ def with_centring(
         fewest, share = int(shards.train_counts.min()), by_channel(s.privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
         mu = largest_mu(s.privacy.epsilon, s.privacy.delta) * math.sqrt(part)
-        change = s.privacy.clip["x"] * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
+        change = clip_of(s, "l2").at(0).x * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
     # A server has the mean of all answers at once.
     centring = min(1, s.algorithm.rounds - 1) if algorithm.central else max(2, min(rounds, s.algorithm.rounds // 4))
@@ -335,7 +337,7 @@ def settings_text(
     problem: Any,
     algorithm: Any,
     averaged: int,
-    clip: float,
+    clip: Clip,
     rounds: int,
     noise: Mapping[str, NoiseSchedule],
     unit: Unit,
@@ -348,18 +350,21 @@ def settings_text(
     if not isinstance(problem, Planned) or not isinstance(algorithm, DpDsgd):
         return ""
     local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
-    note = f"{rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
+    step = f"{algorithm.y.scale:g}{schedule_text(algorithm.y.to_dict())}"
+    note = f"{rounds} rounds{local} of step {step} with a heavy ball of {algorithm.heavy_ball:g}"
     if algorithm.adaptive:
         note += f" and adaptive steps by a decay of {algorithm.adaptive:g}"
     centred = ", with features less their mean, which agents release first" if algorithm.centring else ""
-    if not noise or not math.isfinite(clip):
+    if not noise or not math.isfinite(clip.y):
         return f"{note}, without a clip{centred}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
-    each = float(schedule.scale.max()) / (1.0 - algorithm.heavy_ball)
-    noised = rounds * (1 if algorithm.block else algorithm.steps)
-    change = each * math.sqrt(noised * own_square / averaged)
+    at, repeated = np.arange(rounds), 1 if algorithm.block else algorithm.steps
+    squares = np.square(schedule.select(np.array([np.argmax(schedule.scale)])).deviations(at + 1)).sum()
+    change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)
     what = "the change by local steps" if algorithm.block else "the gradient of a record"
-    note += f"; {what} is clipped to {clip:g}"
+    note += f"; {what} is clipped to {clip.y:g}"
+    if (falls := dict(clip.shares).get("y")) is not None:
+        note += schedule_text(falls.to_dict())
     if centred:
         note += f"{centred} with noise"
     note += f". All noise together moves every weight by about {change:.2g}"
@@ -373,7 +378,8 @@ def settings_text(
         )
     if unit.records is None:
         # What clipped means of all rounds move the weights by, if all records of all agents agree.
-        together = clip * (1.0 if algorithm.block else algorithm.y.scale) * noised
+        steps = np.ones(rounds) if algorithm.block else algorithm.y.series(rounds)
+        together = float((clip.bounds("y", at) * steps).sum()) * repeated
         share = together / (1.0 - algorithm.heavy_ball) / (change * math.sqrt(problem.q))
         note += (
             " Noise hides everything that an agent holds, however much that is: over all rounds records move the "

@@ -173,7 +173,7 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     keys, given = {o.key for o in job.components.algorithm.keys}, job.components.keys
     read = [f.name for f in fields(algorithm) if f.name in keys]
     values = {name: value for name in read if (value := getattr(algorithm, name)) is not None}
-    steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
+    steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
     return {
         "kind": table.kind,
         "settled": values | steps,

@@ -18,7 +18,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
-from decentral_dp.formatting import delta_text
+from decentral_dp.formatting import delta_text, schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
@@ -117,7 +117,8 @@ def _with_colluders(ledger: Ledger, pairs: PairNoise) -> Ledger:
 def _clip(job: GossipJob) -> dict[str, Any]:
     """The norm, and the bounds that bound anything: those of families that read records."""
     families = clipped_families(job.algorithm.releases(job.problem.p, job.problem.q), job.problem)
-    return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
+    out: dict[str, Any] = {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
+    return out | {c: f"{out[c]:g}{schedule_text(share.to_dict())}" for c, share in job.clip.shares if c in out}
 
 
 # How far a record moves private states, by kind of record and neighbours' weights: agents mostly share it.
@@ -168,11 +169,17 @@ def _has_other_sums(job: GossipJob) -> bool:
         # A price need not be sensitivity/scale, and a plan need not be that of a base class.
         or isinstance(job.mechanism, OutsideMechanism)
         or job.components.algorithm.origin
-        # Sums of samples, several releases a round, no single steps, or steps whose clip falls.
+        # Sums of samples, several releases a round, no single steps, or what follows no power law.
         or job.stream.kind == "poisson"
         or getattr(algorithm, "local_steps", None)
-        or (isinstance(algorithm, PushSum) and algorithm.clip_decay > 0.0)
+        or job.clip.shares
+        or _has_points(job)
     )
+
+
+def _has_points(job: GossipJob) -> bool:
+    """Whether a step size or the noise is given by factors at some rounds."""
+    return any(getattr(part, "points", ()) for part in (*vars(job.algorithm).values(), *job.noise.values()))
 
 
 def _limits(job: GossipJob, known: _Known) -> Horizon:
@@ -349,7 +356,7 @@ def _limit(job: GossipJob, finite: float | None) -> str:
 
 def theorem(job: GossipJob) -> dict[str, Any] | None:
     """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
-    if not isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
+    if not isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo) or _has_points(job):
         return None
     steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
     noise = {c: schedule.decay for c, schedule in job.noise.items()}

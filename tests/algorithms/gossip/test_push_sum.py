@@ -16,12 +16,14 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.push_sum import PushSum, State
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.exchange import Gossip
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished
 
-TABLE = {"kind": "push_sum", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}, "clip_decay": 0.1}
+TABLE = {"kind": "push_sum", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
+FALL = 0.1
 # Out-degrees differ, and so do the weights of those that hear the same.
 GRAPH = {"kind": "preferential_attachment", "agents": 4, "attach": 1, "directed": True}
 
@@ -39,7 +41,7 @@ class Naive(Loop):
                 break
             mixed = [sum(share[i, j] * said[j] for j in range(self.m)) for i in range(self.m)]
             w = [sum(share[i, j] * w[j] for j in range(self.m)) for i in range(self.m)]
-            fall = (t + 1) ** -self.algorithm.clip_decay
+            fall = (t + 1) ** -FALL
             step, clips = 0.3 / (t + 1) ** 0.2, self.clips
             self.clips = {**clips, "y": clips["y"] * fall}
             z = [mixed[i] / w[i] for i in range(self.m)]
@@ -60,14 +62,11 @@ class Half(PushSum):
         return halved(super().planned_releases(public), "y")
 
 
-class WholeClip(PushSum):
-    """Lets the clip of every round be the first one's, and prices the schedule."""
-
-    def share_of_clip(self, t: int) -> float:
-        return 1.0
+class FirstClip(PushSum):
+    """Prices the clip of round 0 in every round."""
 
     def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return PushSum(self.y, self.clip_decay).planned_releases(public)
+        return super().planned_releases(public._replace(clip=public.clip.at(0)))
 
 
 class Hidden(PushSum):
@@ -86,11 +85,10 @@ class TestPushSum(GossipConformance):
     planned_on = ("quadratic",)
     rounds, seeds = 4, 12
     moved = MappingProxyType({"train": {"y"}, "validation": set()})
-    bugs = (Half, WholeClip, Hidden)
+    bugs = (Half, FirstClip, Hidden)
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: push_sum takes none"),
         ("y", None, "algorithm.y: missing"),
-        ("clip_decay", -1.0, "algorithm.clip_decay"),
     )
     # Nobody sends x, and no paper's form is registered.
     test_protocols_differ_only_by_noise = None
@@ -104,7 +102,7 @@ class TestPushSum(GossipConformance):
     def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
         content = super().content(*guarantee, **tables)
         privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
-        privacy |= {"clip": {"y": CLIPS["y"]}} if "clip" in privacy else {}
+        privacy |= {"clip": {"y": {"scale": CLIPS["y"], "decay": FALL}}} if "clip" in privacy else {}
         return content | {"privacy": privacy, "topology": GRAPH}
 
     def told(self, job: Job, *rest: Any) -> Told:
@@ -114,7 +112,7 @@ class TestPushSum(GossipConformance):
         return {"x", "w"}
 
     def certified(self) -> Any:
-        return PushSum(StepSize(0.5, 0.3), 0.2, start={"x": 1.0})
+        return PushSum(StepSize(0.5, 0.3), start={"x": 1.0})
 
     def published(self, said: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return {**said, "y": said["y"] / said["w"]}
@@ -310,12 +308,17 @@ def test_on_links_both_ways_it_is_decentralised_sgd() -> None:
 
 def test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much() -> None:
     """A search over records, messages and weights, one round: what is released moves by at most λ_t·2C_t/N."""
-    algorithm, most = PushSum(StepSize(0.7, 0.4), 0.3), 0.0
-    public = naive.public_of(3, naive.READ[0], naive.SMALL.problem)
+    algorithm, most = PushSum(StepSize(0.7, 0.4)), 0.0
+    clip = replace(Clip("l2", y=0.5), shares=(("y", StepSize(1.0, 0.3, ((0, 1.0), (2, 1.4)))),))
+    public = naive.public_of(3, naive.READ[0], naive.SMALL.problem)._replace(clip=clip)
     planned = algorithm.planned_releases(public)["y"].sensitivity["train"][:, 0]
     found = TestPushSum()
     for trial in range(60):
-        runs = found.data_sets("train", "l2", seed=2 * trial, algorithm=algorithm)
+        rng = np.random.default_rng([7, 2 * trial])
+        pair = naive.SMALL.neighbours(rng, "train", True)
+        runs = naive.data_sets(
+            algorithm, naive.SMALL.problem, 3, found.scene(True), pair, "l2", naive.READ[0], rng, clip=clip
+        )
         for t, (one, other) in enumerate(zip(runs[0][1:4], runs[1][1:4], strict=True)):
             np.testing.assert_array_equal(one["w"], other["w"])
             moved = float(np.linalg.norm(one["y"].private - other["y"].private))
@@ -328,8 +331,9 @@ def test_steps_that_fall_have_a_price_for_ever() -> None:
     """Σ λ_t² converges, and with it ε; of a clip that falls as well none is derived."""
     plans = []
     for decay in (0.0, 0.3):
-        table = {"kind": "push_sum", "rounds": 50, "y": {"scale": 0.1, "decay": 0.8}, "clip_decay": decay}
-        privacy = {"mechanism": "gaussian", "y": {"scale": 1.0}, "clip": {"y": 0.5}, "delta": 1e-5}
+        table = {"kind": "push_sum", "rounds": 50, "y": {"scale": 0.1, "decay": 0.8}}
+        clip = {"y": {"scale": 0.5, "decay": decay} if decay else 0.5}
+        privacy = {"mechanism": "gaussian", "y": {"scale": 1.0}, "clip": clip, "delta": 1e-5}
         content = naive.base(table) | {"privacy": privacy}
         plans.append(decentral_dp.plan(content).privacy)
     assert plans[0].at_infinity.finite_data > plans[0].epsilon_max

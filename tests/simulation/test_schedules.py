@@ -1,0 +1,207 @@
+"""Public schedules of steps, clips and noise: priced round by round, planned as recorded, else refused."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import pld_privacy_accountant
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.errors import Stopped
+from decentral_dp.simulation.folder import journal
+from tests.support.naive import finished
+
+ROUNDS, DELTA, AGENTS = 12, 1e-5, 4
+STEP = {"scale": 0.5, "decay": 0.2, "points": [[0, 0.1], [4, 1.0]]}
+# Rises and falls, so that neither its first nor its last round bounds it.
+CLIP = {"scale": 1.0, "decay": 0.3, "points": [[0, 0.2], [3, 1.0], [9, 0.3]]}
+NOISE = {"scale": 0.05, "decay": 0.4, "points": [[1, 1.0], [12, 0.5]]}
+
+
+def content(kind: str = "dp_dsgd", **tables: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "seed": 2,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+        "topology": {"kind": "ring", "agents": AGENTS},
+        "algorithm": {"kind": kind, "rounds": ROUNDS, "y": STEP},
+        "privacy": {"mechanism": "gaussian", "delta": DELTA, "clip": {"y": CLIP}, "y": NOISE},
+        "run": {"average": 1, "evaluate_every": 4, "measures": ["lower_loss"]},
+    }
+    for table, values in tables.items():
+        out[table] = out[table] | values
+    return out
+
+
+def numbers() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(T,) λ_t, C_t and the σ of what they are released with, written down once more."""
+
+    def factor(points: list[list[float]], t: int) -> float:
+        for (a, low), (b, high) in pairwise(points):
+            if a <= t <= b:
+                return low + (high - low) * (t - a) / (b - a)
+        return points[0][1] if t < points[0][0] else points[-1][1]
+
+    out = [
+        [s["scale"] / (t + late + 1) ** s["decay"] * factor(s["points"], t + late) for t in range(ROUNDS)]
+        for s, late in ((STEP, 0), (CLIP, 0), (NOISE, 1))
+    ]
+    return tuple(map(np.array, out))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("kind", ["dp_dsgd", "push_sum"])
+def test_rounds_that_differ_cost_what_their_composition_does(kind: str) -> None:
+    """By dp_accounting, of one Gaussian a round whose ratio is its own; the clip of no single round has this price."""
+    plan = decentral_dp.plan(content(kind))
+    fewest = min(decentral_dp.build(content(kind)).simulation().counts["train"])
+    step, clip, noise = numbers()
+
+    def epsilon(clips: np.ndarray) -> float:
+        accountant = pld_privacy_accountant.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE, 1e-3)
+        for ratio in noise * fewest / (step * clips):
+            accountant.compose(dp_accounting.GaussianDpEvent(ratio))
+        return float(accountant.get_epsilon(DELTA))
+
+    assert plan.privacy.epsilon_max == pytest.approx(epsilon(clip), rel=2e-3)
+    for t in (0, int(np.argmax(clip)), ROUNDS - 1):
+        assert abs(epsilon(np.full(ROUNDS, clip[t])) / epsilon(clip) - 1.0) > 0.05
+
+
+def test_samples_by_coins_are_amplified_round_by_round() -> None:
+    """Against one that contributes nothing, whose law dp_accounting has; rates are alike and ratios are not."""
+    coins = {"problem": {"stream": {"kind": "poisson", "rate": 0.25}}, "privacy": {"neighbours": "zero_out"}}
+    noisier = coins | {"privacy": coins["privacy"] | {"y": {**NOISE, "scale": 0.02}}}
+    job = decentral_dp.build(content(**noisier)).simulation()
+    step, clip, noise = numbers()
+    accountant = pld_privacy_accountant.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-3)
+    for ratio in 0.4 * noise * 0.25 * min(job.counts["train"]) / (step * clip):
+        accountant.compose(dp_accounting.PoissonSampledDpEvent(0.25, dp_accounting.GaussianDpEvent(ratio)))
+    wanted = accountant.get_epsilon(DELTA)
+    assert wanted * (1.0 - 1e-3) <= job.budget.epsilon.max() <= wanted * 1.1
+
+
+def test_noise_that_neighbours_share_is_priced_round_by_round() -> None:
+    """μ² = Σ_t (2 λ_t C_t/(N σ_t))² e'(I + r² L)⁻¹e of the ring's Laplacian L, by a dense inverse."""
+    ratio = 3.0
+    shared = content(privacy={"correlation": {"across": "pairwise", "ratio": ratio}})
+    job = decentral_dp.build(shared).simulation()
+    step, clip, noise = numbers()
+    ring = np.roll(np.eye(AGENTS), 1, axis=0)
+    covariance = np.eye(AGENTS) + ratio**2 * (2.0 * np.eye(AGENTS) - ring - ring.T)
+    left = float(np.linalg.inv(covariance)[0, 0])
+    mu = math.sqrt(left * np.square(2.0 * step * clip / (min(job.counts["train"]) * noise)).sum())
+    assert job.budget.epsilon.max() == pytest.approx(gaussian_epsilon(mu), rel=2e-3)
+    alone = decentral_dp.build(content()).simulation().budget.epsilon.max()
+    assert job.budget.epsilon.max() < 0.8 * alone
+
+
+def gaussian_epsilon(mu: float) -> float:
+    accountant = pld_privacy_accountant.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE, 1e-3)
+    accountant.compose(dp_accounting.GaussianDpEvent(2.0 / mu))
+    return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize(
+    "kind", ["dp_dsgd", "ldp_single_level", "push_sum", "exact_diffusion", "gradient_tracking", "choco", "federated"]
+)
+def test_what_is_planned_is_recorded(kind: str) -> None:
+    """Each sensitivity is derived twice, from the schedule as a whole and from the clip of its round."""
+    job = decentral_dp.build(content(kind, algorithm={"rounds": 5})).simulation()
+    assert finished(job).ledger.same_releases(job.ledger)
+    assert all(len(np.unique(c.sensitivity["train"])) > 1 for c in job.ledger.charged_channels if c.dimension > 30)
+
+
+@pytest.mark.parametrize("name", ["ldp_dsbo", "ma_dsbo", "dsbo_jhip", "gbdsbo", "vrdsbo", "bsa", "spdb", "gossip_sgda"])
+def test_clips_of_all_families_are_those_of_their_round(name: str) -> None:
+    clip = decentral_dp.load(name).privacy.clip
+    falling = {channel: {"scale": bound, "decay": 0.5} for channel, bound in clip.items()}
+    keys = {"algorithm.rounds": 3, "run.evaluate_every": 3, "run.average": 1}
+    jobs = [decentral_dp.build(name, set={**keys, "privacy.clip": table}).simulation() for table in (clip, falling)]
+    assert finished(jobs[1]).ledger.same_releases(jobs[1].ledger)
+    first, second = (
+        np.concatenate([s.ravel() for c in job.ledger.charged_channels for s in c.sensitivity.values()]) for job in jobs
+    )
+    assert (second <= first * (1.0 + 1e-12)).all()
+    assert (second < 0.8 * first).any()
+
+
+def test_local_steps_of_agents_are_clipped_by_round() -> None:
+    agents = content(algorithm={"rounds": 4, "local_steps": 3}, privacy={"unit": "agent"})
+    moved = decentral_dp.run(agents).ledger.query("channel == 'y' and agent == 0")["sensitivity"].to_numpy()
+    np.testing.assert_allclose(moved, 2.0 * numbers()[1][:4], rtol=1e-9)
+
+
+def test_a_target_is_met_by_all_rounds_together() -> None:
+    target = content(privacy={"epsilon": 3.0, "y": {k: v for k, v in NOISE.items() if k != "scale"}})
+    job = decentral_dp.build(target).simulation()
+    assert 2.99 < job.budget.epsilon.max() <= 3.0
+    scales = job.noise["y"].deviations(np.arange(1, ROUNDS + 1))[:, 0]
+    np.testing.assert_allclose(scales / scales[0], numbers()[2] / numbers()[2][0], rtol=1e-12)
+
+
+def test_objects_have_points_too_and_a_run_that_was_cut_off_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = tuple((t, factor) for t, factor in STEP["points"])  # type: ignore[attr-defined]
+    whole = decentral_dp.run(content())
+    handed = decentral_dp.run(content(), algorithm=DpDsgd(StepSize(0.5, 0.2, points)))
+    np.testing.assert_allclose(handed.ledger["sensitivity"], whole.ledger["sensitivity"], rtol=1e-12)
+
+    def cut(at: Any) -> None:
+        if at.done >= 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+    with pytest.raises(Stopped):
+        decentral_dp.run(content(), out=tmp_path / "run", progress=cut)
+    gone_on = decentral_dp.resume(tmp_path / "run")
+    np.testing.assert_array_equal(gone_on.released["y"], whole.released["y"])
+
+
+def test_a_plan_and_a_page_say_the_schedule(tmp_path: Path) -> None:
+    text = str(decentral_dp.plan(content()))
+    assert "step 0.5/(t+1)^0.2 × (0.1 at round 0, 1 at round 4)" in " ".join(text.split())
+    assert "unknown" in text
+    decentral_dp.run(content(), out=tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "1/(t+1)^0.3 × (0.2 at round 0, 1 at round 3, 0.3 at round 9)" in page
+
+
+def test_pairs_of_agents_are_priced_by_the_clip_of_each_round() -> None:
+    """A clip that is the same in all rounds, given as a table, and one that is larger in one of them."""
+    prices = []
+    for points in (None, [[0, 1.0]], [[3, 1.0], [4, 2.0], [5, 1.0]]):
+        clip = 1.0 if points is None else {"scale": 1.0, "points": points}
+        small = content(algorithm={"rounds": 8, "heavy_ball": 0.0}, privacy={"clip": {"y": clip}})
+        prices.append(float(np.nanmax(decentral_dp.network_view(small).epsilon)))
+    assert prices[0] == prices[1] < prices[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "words"),
+    [
+        (content(), {"algorithm.y.points": [[3, 1.0], [1, 0.5]]}, r"algorithm\.y\.points.*each above the one before"),
+        (content(), {"privacy.y.points": [[0.5, 1.0]]}, r"privacy\.y\.points.*whole numbers of rounds"),
+        (content(), {"privacy.clip.y": {"decay": 0.5}}, r"privacy\.clip\.y\.scale"),
+        (content(), {"privacy.clip.y": {"scale": 1e-39, "decay": 5.0}}, r"privacy\.clip\.y: got"),
+        (content(), {"privacy.correlation": {"in_time": "anti_pgd"}}, "changes with the rounds"),
+        (
+            "dp_bilevel",
+            {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},
+            "dp_bilevel clips alike",
+        ),
+        ("paper_synthetic", {"algorithm.x.points": [[0, 1.0]]}, r"algorithm\.x\.points: papers state power laws"),
+    ],
+)
+def test_what_no_price_is_derived_for_is_refused(name: Any, keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.plan(name, set=keys)
