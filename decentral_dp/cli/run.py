@@ -201,7 +201,7 @@ def _print_baselines(out: Console, run: Run) -> None:
         out.print()
         out.print(terminal(columns))
         if comparison.sentence:
-            out.print(Text("Worth", style="bold"), comparison.sentence)
+            out.print(comparison.sentence, style="bold")
         out.print(comparison.price)
 
 

@@ -44,7 +44,7 @@ _RANGES, _MOST_RANGES = "problem.scale.", 3
 _DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects", "run_graph")
 # Settings that a run is named by where they are so few, and characters that such a name may have.
 _MOST_NAMED, _LONGEST_LABEL = 3, 60
-_SPREAD = ("_min", "_max")
+_SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 
 
 class HasFolder(Protocol):
@@ -402,7 +402,7 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, what was sent, settings that differ; many ranges last."""
-    measured = [_budgets(comparison), _metric_rows(comparison), *_baseline_rows(comparison)]
+    measured = [_budgets(comparison), *_metric_rows(comparison), *_baseline_rows(comparison)]
     return [*measured, *_sent_tables(comparison), *_settings(comparison)]
 
 
@@ -410,7 +410,7 @@ def _sent_tables(comparison: Comparison) -> list[ComparisonTable]:
     """What all agents of a run sent; nothing where no run counts it."""
     table = comparison.communication
     rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in table[n]]) for n in table]
-    note = "By all agents, in all rounds. A dash: agents answered a coordinator, or the folder is of before."
+    note = "By all agents, in all rounds. A dash: agents answered a coordinator, or an older version wrote the folder."
     return [ComparisonTable("What was sent", rows, True, note, "")] if table.notna().any(axis=None) else []
 
 
@@ -421,6 +421,7 @@ def _baseline_rows(comparison: Comparison) -> list[ComparisonTable]:
     tables = [_by_row_and_score(baseline_table(run.result, run.baselines)) for run in comparison.runs]
     names = dict.fromkeys(name for table in tables for name in table)
     rows = [(name, [table.get(name, ABSENT) for table in tables]) for name in names]
+    rows = [row for row in rows if set(row[1]) != {ABSENT}]
     note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
     return [ComparisonTable("Is it worth it?", rows, True, note, "")]
 
@@ -470,15 +471,29 @@ def _status(run: ComparedRun) -> str:
     return f"{result.status.replace('_', ' ')}, {rounds}"
 
 
-def _metric_rows(comparison: Comparison) -> ComparisonTable:
+def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
+    """The last values; those of other states than the published one, where this was measured too, to be opened."""
     table = comparison.metrics
     text = dict.fromkeys(table.index, score_text) | {"epsilon_spent": epsilon_text}
     rows = [(str(n), [text[n](float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
+    others = [
+        row
+        for row in rows
+        if any(row[0].removesuffix(end) in table.index for end in _OTHER_STATES if row[0].endswith(end))
+    ]
+    rows = [row for row in rows if row not in others]
     if rows:
         rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
-    return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
+    tables = [ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")]
+    if others:
+        tables.append(
+            ComparisonTable(
+                "Of the last released values, and of what is not released", others, True, "", "", is_folded=True
+            )
+        )
+    return tables
 
 
 _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."

@@ -115,11 +115,12 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
 
 def _shared(shared: SharedNoise) -> str:
     """What agents share, and what it is worth against each number of colluders."""
-    prices = ", ".join(f"{q}: {epsilon_text(epsilon)}" for q, epsilon in shared.epsilon.items())
+    telling = {"0": "no agent tells what it knows", "1": "one does"}
+    prices = ", ".join(f"{epsilon_text(e)} if {telling.get(q, f'{q} do')}" for q, e in shared.epsilon.items())
     who = "every two agents" if shared.across == "zero_sum" else "each two neighbours"
     size = f"{'on average ' if shared.across == 'optimised' else ''}{shared.ratio:.3g} times an agent's own"
-    text = f"noise of {who}, {size}, that cancels; ε by colluders {prices}"
-    return f"{text}; against {shared.worthless} it is worth nothing to some agent."
+    text = f"{who} share noise that cancels, {size}. ε is {prices}."
+    return f"{text} Against {shared.worthless} some agent may be left with its own noise alone."
 
 
 def _score_facts(result: RunResult) -> list[Fact]:

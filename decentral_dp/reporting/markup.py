@@ -64,12 +64,17 @@ def unbroken(text: str) -> Html:
 
 
 def formula(text: str) -> Html:
-    """Plain text where `_i` and `^-0.5` become subscript and superscript."""
-    parts = re.split(r"([_^])(-?\w+(?:\.\w+)?)", text)
+    """Plain text where `_i`, `_(t−1)` and `^-0.5` become subscript and superscript."""
+    parts = re.split(r"([_^])(-?\w+(?:\.\w+)?|\([^()]*\))", text)
     marks: list[Part] = [parts[0]]
     for sign, mark, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        marks += [tag("sub" if sign == "_" else "sup", mark.replace("-", "−")), rest]
+        marks += [tag("sub" if sign == "_" else "sup", mark.strip("()").replace("-", "−")), rest]
     return tag("span", *marks, class_="formula")
+
+
+def with_formulas(sentence: str) -> Html:
+    """A sentence whose words may be formulas, such as ∇_y."""
+    return join([formula(word) if re.search("[_^]", word) else word for word in sentence.split(" ")], " ")
 
 
 def figure(png: bytes, caption: str, captioned: bool = True, narrow: bytes | None = None) -> Html:

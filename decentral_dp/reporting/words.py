@@ -305,6 +305,15 @@ WORDS: Mapping[Setting, SettingWords] = {name: SettingWords(**_table(name)) for 
 _SERVER = SettingWords(**_table("server"))
 
 
+# What a coordinator releases on a channel.
+CHANNELS: Mapping[str, str] = _TABLES["channels"]
+
+
+def protected_noun(privacy: PrivacyStatement) -> str:
+    """What two data sets that ε compares differ in, as "one record of one agent"."""
+    return privacy.protected.partition(",")[0] or "one record of one agent"
+
+
 def observer_text(privacy: PrivacyStatement) -> str:
     """Say what the observer has beside every message; "" where that need not be said, for all noise is an agent's own.
 
@@ -326,4 +335,5 @@ def choose_words(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel"
         words = replace(words, network=pools)
     elif graph.get("central") and words is WORDS["gossip"]:
         words = _SERVER
-    return replace(words, lower="y", variables="") if solves == "minimax" else words
+    variables = WORDS["coordinator_minimax"].variables
+    return replace(words, lower="y", variables=variables) if solves == "minimax" else words

@@ -190,18 +190,21 @@ def test_ranges_of_other_records_come_last_and_folded(
     assert [table.title for table in tables] == [
         "Budgets",
         "Last metrics",
+        "Of the last released values, and of what is not released",
         "What was sent",
         "What differs in the settings",
         "Ranges that differ",
     ]
-    settings = dict(tables[3].rows)
+    settings = dict(tables[4].rows)
     assert settings["problem.scale.…"] == ["5 ranges", "6 ranges"]
     assert "privacy.epsilon" in settings
-    assert len(tables[4].rows) == 11
+    assert len(tables[5].rows) == 11
     assert len(found.settings) == len(settings) - 1 + 11
     print_and_write_comparison(pair, tmp_path / "out", [])
     said = capsys.readouterr().out
     assert "pixel_3" not in said
+    assert all(name.endswith(("_last", "_unreleased")) for name, _ in tables[2].rows)
+    assert "_unreleased" not in said
     assert said.index("test_accuracy") < said.index("privacy.epsilon")
     page = (tmp_path / "out" / "comparison.html").read_text()
     assert page.index("<summary>Ranges that differ (11)</summary>") < page.index("pixel_<wbr>")

@@ -24,7 +24,7 @@ from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import write_plots
 from decentral_dp.reporting.words import MEASURES, power_text, score_text
 from decentral_dp.simulation.statements.statement import number
-from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
+from tests.support.run_folders import ALL_FIGURES, DOT, Page, page_of, privacy_of, read_page, write_run
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "differ in one record of one agent",
         "metrics, curves and plots, this very page",
         "This is a simulation",
-        "the probability of any event in what is released becomes at most e^ε times what it was, plus δ",
+        "any event in what is released would become at most eε times as probable, plus δ",
         "z tells how the model follows x: the inverse Hessian of the lower loss times a gradient",
         "Channel x is free: it reads no record, being a function of public and released values.",
         "ε → ∞. Once all records are in use",
@@ -423,6 +423,25 @@ def test_a_condition_is_marked_only_in_the_cases_that_ask_for_it(tmp_path: Path)
     assert page.row("a > b") == ["−1", "fails", ""]
     assert page.row("c > d") == ["+2.5", "", "holds"]
     assert "(ii): applies." in page.text
+
+
+@pytest.mark.parametrize(
+    ("protected", "noun"),
+    [
+        ("", "one record of one agent"),
+        ("everything that one agent holds, which contributes nothing", "everything that one agent holds"),
+    ],
+)
+def test_a_page_says_of_what_its_epsilon_is(tmp_path: Path, protected: str, noun: str) -> None:
+    """Where all that an agent holds is protected no sentence and no head speaks of the price of a record."""
+    changes = {"privacy": privacy_of(tmp_path / "known", protected=protected)}
+    page_of(tmp_path / "run", changes=changes)
+    (tmp_path / "run" / "plots" / "noise.png").write_bytes(DOT)
+    page = read_page(write_report(tmp_path / "run"))
+    assert f"If {noun} changed, any event" in page.text
+    assert f"knows all other records, learns about {noun} at most" in page.text
+    assert f"how far a change of {noun} can move it" in page.text
+    assert ("its most expensive record" in page.text) == (not protected)
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:

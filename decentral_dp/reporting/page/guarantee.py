@@ -15,9 +15,17 @@ from typing import NamedTuple
 
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
-from decentral_dp.reporting.markup import Html, Part, formula, join, scroll_box, table, tag, unbroken
+from decentral_dp.reporting.markup import Html, Part, formula, join, scroll_box, table, tag, unbroken, with_formulas
 from decentral_dp.reporting.page.run import fact_list, figures
-from decentral_dp.reporting.words import Json, SettingWords, choose_words, observer_text, power_text, spans
+from decentral_dp.reporting.words import (
+    Json,
+    SettingWords,
+    choose_words,
+    observer_text,
+    power_text,
+    protected_noun,
+    spans,
+)
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
 
@@ -50,7 +58,7 @@ def guarantee_section(result: RunResult) -> list[Html]:
         for head, under in privacy.grouped_notes
         if head not in texts
     ]
-    observed = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.seen]
+    observed = [tag("li", with_formulas(str(sentence))) for sentence in privacy.seen]
     return [
         *blocks,
         *_about_noise(privacy, result.root_was_kept),
@@ -91,13 +99,13 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
         title = "Certified only if the declared constants are true, which nobody has proven or checked. "
     unchecked = ", but for what the notes take on the author's word" if privacy.is_on_authors_word else ""
     unit = f" This ε is for {privacy.privacy_unit}, as the mechanism states." if privacy.privacy_unit else ""
-    beside = f", has {text}" if (text := observer_text(privacy)) else ""
+    beside = f", {'has' if privacy.colluders else 'but'} {text}" if (text := observer_text(privacy)) else ""
     verdicts = {
         "certified": (
             title,
-            f"An adversary who sees {words.adversary_view}{beside}, and knows everything except {_unknown(privacy)} "
-            f"at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} allows. "
-            f"This holds by construction{unchecked}: "
+            f"An adversary who sees {words.adversary_view}{beside}, and knows all other records, learns about "
+            f"{protected_noun(privacy)} at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
+            f"allows. This holds by construction{unchecked}: "
             f"{words.privacy_reason.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",
         ),
         "as_printed": (
@@ -111,12 +119,6 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
     level = {"certified": good, "as_printed": "warn"}.get(privacy.guarantee, "bad")
     strong, text = verdicts.get(privacy.guarantee, unknown)
     return tag("p", tag("strong", strong), text, class_=f"note {level}")
-
-
-def _unknown(privacy: PrivacyStatement) -> str:
-    if privacy.protected:
-        return f"what differs between two data sets ({privacy.protected}), learns about that"
-    return "one record of one agent, learns about that record"
 
 
 def _reasons(privacy: PrivacyStatement) -> str:
@@ -157,11 +159,6 @@ def _about_noise(privacy: PrivacyStatement, root_was_kept: bool) -> list[Html]:
         "the scenario states no seed."
     )
     return [tag("p", tag("strong", "This is a simulation: "), words, class_="note warn")]
-
-
-def _with_formulas(sentence: str) -> Html:
-    """A sentence whose words may be formulas, such as ∇_y."""
-    return join([formula(word) if "_" in word else word for word in sentence.split(" ")], " ")
 
 
 def _coverage(result: RunResult, words: SettingWords) -> list[Html]:
@@ -226,7 +223,7 @@ def theorem_section(result: RunResult) -> list[Html]:
             "paper proves, not privacy: no budget depends on them.",
         ),
         tag("ul", *verdicts),
-        table(names, rows),
+        tag("details", tag("summary", f"All conditions ({len(rows)})"), table(names, rows)),
     ]
 
 
@@ -313,7 +310,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     blocks = [tag("h2", "Budget of every agent"), budget_table(privacy, agent_names(result.topology.get("labels")))]
     words = _setting_words(result)
     remarks = [
-        f"An agent's ε is what its most expensive record costs{words.epsilon_parts}. "
+        f"{_agents_epsilon(privacy, words)} "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",
     ]
     if privacy.claimed:
@@ -331,6 +328,12 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
         blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
     pictures = figures(folder, result, "epsilon", "noise")
     return [*blocks, *_price_table(privacy), *pictures, *_infinite_horizon(privacy)]
+
+
+def _agents_epsilon(privacy: PrivacyStatement, words: SettingWords) -> str:
+    if privacy.protected:
+        return f"An agent's ε is that of {protected_noun(privacy)}."
+    return f"An agent's ε is what its most expensive record costs{words.epsilon_parts}."
 
 
 def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
@@ -480,7 +483,8 @@ def _columns(privacy: PrivacyStatement, agents: Sequence[AgentBudget]) -> list[C
         pure = [cost.epsilon_pure for cost in costs]
         if not (claim and claim.agents) and any(v is not None and math.isfinite(v) for v in pure):
             columns.append(Column(f"Channel {channel}", "pure ε", pure))
-    kinds = agents[0].records
+    # Of one kind the cost of a record is that of the whole run.
+    kinds = agents[0].records if len(agents[0].records) > 1 else ()
     return columns + [Column("ε of one record", kind, [a.records.get(kind) for a in agents]) for kind in kinds]
 
 

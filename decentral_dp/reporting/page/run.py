@@ -25,9 +25,10 @@ from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import JUDGES, compare_with_baselines
 from decentral_dp.reporting.facts import facts, predicts, sentence
 from decentral_dp.reporting.folder import published_x
-from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag
+from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag, with_formulas
 from decentral_dp.reporting.tables import html
 from decentral_dp.reporting.words import (
+    CHANNELS,
     ENDINGS,
     MEASURES,
     Json,
@@ -36,6 +37,7 @@ from decentral_dp.reporting.words import (
     choose_words,
     graph_noun,
     power_text,
+    protected_noun,
     score_text,
     topology_name,
 )
@@ -59,9 +61,11 @@ def opening(title: str, result: RunResult) -> list[Html]:
         tag("div", tag("dt", name), tag("dd", value), tag("small", note), class_="tile")
         for name, value, note in _tiles(result)
     ]
-    letters = (
-        "If what is protected changes, the probability of any event in what is released becomes at most e^ε times what "
-        "it was, plus δ: the smaller both are, the less is told. The worst agent is the one whose ε is largest."
+    worst = choose_words(result.privacy, result.topology).epsilon_owner == "worst agent"
+    letters = with_formulas(
+        f"If {protected_noun(result.privacy)} changed, any event in what is released would become at most e^ε times "
+        "as probable, plus δ: the smaller both are, the less is told."
+        f"{' The worst agent is the one whose ε is largest.' if worst else ''}"
     )
     return [
         tag("header", tag("h1", title), tag("p", lead(result), class_="lead")),
@@ -214,12 +218,12 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
             settings_text(privacy_table.get("box")),
         ),
         ("Constants", _CONSTANTS.get(str(privacy.constants), "")),
-        ("Messages", _messages(ran, privacy)),
+        ("Messages", with_formulas(_messages(ran, privacy))),
         ("Sent", "" if result.communication is None else communication_text(result.communication)),
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
     ]
-    stated = [(name, value) for name, value in rows if value and name not in words.omitted_rows]
+    stated = [(name, value) for name, value in rows if value and value != Html("") and name not in words.omitted_rows]
     return [tag("h2", "What was run"), fact_list(stated), *_description(scenario)]
 
 
@@ -317,9 +321,11 @@ def _start(ran: Json, privacy: PrivacyStatement) -> str:
 
 
 def _releases(privacy: PrivacyStatement) -> str:
-    """ "y: 50 of 30 numbers; gx: 10 of 1 number", of those whose price is fixed one by one."""
+    """ "gx, the gradient by x: 10 of 1 number; …", of those whose price is fixed one by one."""
     counts = [
-        f"{p.channel}: {p.releases} of {p.width} {'number' if p.width == 1 else 'numbers'}" for p in privacy.prices
+        f"{p.channel}{f', {CHANNELS[p.channel]}' if p.channel in CHANNELS else ''}: "
+        f"{p.releases} of {p.width} {'number' if p.width == 1 else 'numbers'}"
+        for p in privacy.prices
     ]
     free = list(privacy.free_channels)
     return "; ".join([*counts, *([f"{', '.join(free)}: no record read"] if free else [])]) if counts else ""
@@ -459,14 +465,14 @@ def _published_x(x: Array | None, result: RunResult) -> list[Html]:
 
 def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:
     """Those of the named figures that the folder has, side by side."""
-    captions = choose_words(result.privacy, result.topology).captions
+    captions, unit = choose_words(result.privacy, result.topology).captions, protected_noun(result.privacy)
     hidden = " They are those of the exact lower solution at the published x, which nobody sees."
     pictures = []
     for name in names:
         path = folder / "plots" / f"{name}.png"
         of_whom = hidden if result.solves_lower and name in ("losses", "accuracy", "explained") else ""
         if path.exists():
-            pictures.append(figure(path.read_bytes(), captions[name] + of_whom))
+            pictures.append(figure(path.read_bytes(), captions[name].format(unit=unit) + of_whom))
     return [tag("div", *pictures, class_="figures")] if pictures else []
 
 

@@ -20,7 +20,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.folder import OVERFLOW, Curve, Drawing, curve
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
-from decentral_dp.reporting.words import capitalise, power_text, spans
+from decentral_dp.reporting.words import capitalise, power_text, protected_noun, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -361,11 +361,13 @@ def noise(figure: Figure, d: Drawing) -> bool:
     log_axis(right, "y", rows["sensitivity"])
     drawn = set(np.unique(rows["mechanism"]).tolist()) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
-    one = "what is protected" if d.result.privacy.protected else "one record"
-    right.set_ylabel(f"sensitivity to {one} ({'ℓ1' if laplace else 'ℓ2'})")
+    one = protected_noun(d.result.privacy).removesuffix(" of one agent")
+    # Of more than a record the title says what it is.
+    to_what = "sensitivity" if d.result.privacy.protected else f"sensitivity to {one}"
+    right.set_ylabel(f"{to_what} ({'ℓ1' if laplace else 'ℓ2'})")
     if drawn:
         left.set_ylabel("scale of noise and of choices")
-        right.set_ylabel(f"sensitivity to {one}")
+        right.set_ylabel(to_what)
     for ax in (left, right):
         ax.set_xlabel("round")
         if not ax.lines:
