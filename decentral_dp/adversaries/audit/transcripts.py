@@ -24,7 +24,7 @@ alike whether it is in or not, so that they tell nothing of the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from types import MappingProxyType
@@ -39,9 +39,9 @@ from decentral_dp.data.streams import Draw, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
-from decentral_dp.exchange import Bundle, Released
+from decentral_dp.exchange import Released
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noise, empty_past, next_past
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
@@ -170,8 +170,9 @@ class Transcript(NamedTuple):
     the value left as it is, or was drawn by a selection. messages: of gossip, per exchange and block. published: (k,)
     all values that are published at the end. queries: what was released before noise, which nobody sees. residuals:
     mechanism's name → (noise in units of its scale) of all participants, which nobody sees either. choices: the same
-    keys → the public scale of a random choice. root: that its coins were drawn from. noise_means: the same keys → (d,)
-    the mean of the noise, given that of all other agents.
+    keys → the public scale of a random choice. root: that its coins were drawn from. replies: index → what the program
+    of the releasing participant was told of its release. noise_means: the keys of releases → (d,) the mean of the
+    noise, given that of all other agents.
     """
 
     releases: Mapping[Key, Array]
@@ -182,6 +183,7 @@ class Transcript(NamedTuple):
     residuals: Mapping[str, Array]
     choices: Mapping[Key, float]
     root: Root
+    replies: Mapping[int, Any]
     noise_means: Mapping[Key, Array] = MappingProxyType({})
 
     @property
@@ -192,14 +194,11 @@ class Transcript(NamedTuple):
 
 
 class _Listening:
-    """A participant's own releaser; keeps what went in, what came out, and the noise between.
+    """A participant's own releaser; keeps what went in, what came out, and the noise between."""
 
-    noise_of: releaser, index, channel, value and what came out → mechanism and scales; None where nothing is noised.
-    """
-
-    def __init__(self, real: Any, noise_of: Callable[..., tuple[Mechanism, Array] | None]) -> None:
+    def __init__(self, real: Any) -> None:
         self._real = real
-        self._noise_of = noise_of
+        self.replies: dict[int, Any] = {}
         self.said: dict[Key, Array] = {}
         self.noise: dict[Key, Noise | None] = {}
         self.queries: dict[Key, Query] = {}
@@ -213,6 +212,7 @@ class _Listening:
 
     def release(self, index: int, values: Mapping[str, Any], sends: NDArray[np.bool_] | None = None) -> Any:
         out = self._real.release(index, values) if sends is None else self._real.release(index, values, sends)
+        self.replies[index] = out
         heard = slice(None) if sends is None else sends
         if sends is not None and not sends.any():
             return out
@@ -232,7 +232,7 @@ class _Listening:
                 self.queries[key] = query
             elif isinstance(out, Released):
                 self.choices[key] = float(out.scale.get(channel, 0.0))
-            law = self._noise_of(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
+            law = _law(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
             if law is not None:
                 mechanism, scales = law
                 self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
@@ -242,62 +242,43 @@ class _Listening:
         return out
 
 
-def _agent_noise(real: Any, index: int, channel: str, value: Bounded, out: Bundle) -> tuple[Mechanism, Array] | None:
-    mechanism: Mechanism = real.mechanism
-    if not mechanism.adds_noise:
-        return None
-    return mechanism, real.schedules[channel].scales(index // real.releases_per_round, mechanism)
-
-
-def _coordinator_noise(
-    real: Any, index: int, channel: str, value: Bounded, out: Released
-) -> tuple[Mechanism, Array] | None:
-    """Nothing where no record moves the value: it then leaves as it is."""
-    mechanism = next((c.mechanism for c in real.plan.channels if c.channel == channel), None)
+def _law(releaser: Any, index: int, channel: str, value: Bounded, out: Any) -> tuple[Mechanism, Array] | None:
+    """The mechanism and the scales of a value's noise; None without noise, as where no record moves it."""
+    if not isinstance(out, Released):
+        if not releaser.mechanism.adds_noise:
+            return None
+        return releaser.mechanism, releaser.schedules[channel].scales(
+            index // releaser.releases_per_round, releaser.mechanism
+        )
+    mechanism = next((c.mechanism for c in releaser.plan.channels if c.channel == channel), NO_NOISE)
     scale, moves = out.scale.get(channel, 0.0), any(s.sensitivity.any() for s in value.sensitivities.values())
-    if mechanism is None or not mechanism.adds_noise or not moves or not scale > 0.0:
-        return None
-    return mechanism, np.array([scale])
+    return (mechanism, np.array([scale])) if mechanism.adds_noise and moves and scale > 0.0 else None
 
 
 class _Scripted:
-    """A releaser that says what the transcript prescribes, keeps what was to be released, and charges nothing."""
+    """A releaser that says what it said in the transcript, keeps what was to be released, and charges nothing."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.recorder = Recorder(1)
         self.queries: dict[Key, Made] = {}
         self._transcript = transcript
 
-    def release(self, index: int, values: Mapping[str, Any], sends: NDArray[np.bool_] | None = None) -> Any:
-        if sends is not None and not sends.any():
-            return Bundle({c: np.zeros((1, v.shape[1])) for c, v in values.items()})
-        for channel, value in values.items():
+    def release(self, index: int, values: Mapping[str, Any], *sends: NDArray[np.bool_]) -> Any:
+        for channel, value in values.items() if all(some.any() for some in sends) else ():
             made = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
             if made is not None:
                 self.queries[index, channel] = made
-        return Bundle({channel: self._transcript.releases[index, channel][None] for channel in values})
+        return self._transcript.replies[index]
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         return Ledger(1, (), releases_per_round)
-
-
-class _ScriptedCoordinator(_Scripted):
-    """The same for a coordinator, whose program gets the scales as well."""
-
-    def release(self, index: int, values: Mapping[str, Any], sends: NDArray[np.bool_] | None = None) -> Released:
-        noise = {
-            c: self._transcript.noise[index, c] for c, value in values.items() if not isinstance(value, np.ndarray)
-        }
-        choices = self._transcript.choices
-        scales = {c: choices.get((index, c), 0.0) if known is None else known.scale for c, known in noise.items()}
-        return Released(super().release(index, values), scales)
 
 
 @singledispatch
 def observe(job: Any, victim: int) -> Transcript:
     """Run a job as it is, with its own noise. victim: the agent whose releases are kept one by one."""
     node = job.coordinator_node()
-    releaser = _Listening(node.make_releaser(), _coordinator_noise)
+    releaser = _Listening(node.make_releaser())
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last_snapshot
     return _transcript(job, releaser, [releaser], (), [last.published])
 
@@ -329,7 +310,7 @@ def _(job: GossipJob, victim: int) -> Transcript:
     listening: list[_Listening] = []
 
     def make(node: Any) -> _Listening:
-        listening.append(_Listening(node.make_releaser(), _agent_noise))
+        listening.append(_Listening(node.make_releaser()))
         return listening[-1]
 
     hosts = [Host(n._replace(make_releaser=lambda n=n: make(n)), job.rounds) for n in nodes]
@@ -410,7 +391,7 @@ def _scale(releaser: ScheduledReleaser, index: int, channel: str) -> float:
 
 @singledispatch
 def _replay(job: Any, victim: int, transcript: Transcript, membership: Membership | None) -> Mapping[Key, Made]:
-    releaser = _ScriptedCoordinator(transcript)
+    releaser = _Scripted(transcript)
     node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
     if membership is not None:
         node = prescribed_coordinator(node, victim, membership)
@@ -462,7 +443,9 @@ def _transcript(
     """What one participant released, and what all of them sent, drew and published."""
     published = np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views])
     noises = _by_name([one for block in all_of_them for one in block.residuals])
-    return Transcript(own.said, own.noise, tuple(messages), published, own.queries, noises, own.choices, job.root)
+    return Transcript(
+        own.said, own.noise, tuple(messages), published, own.queries, noises, own.choices, job.root, own.replies
+    )
 
 
 def _query(value: Any) -> Query | None:
