@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from decentral_dp.adversaries.audit.bounds import bound_by_counts
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.statistics import exactly, over_seeds, rate_at_least
+from decentral_dp.statistics import bound_by_counts, exactly, over_seeds, rate_at_least
 from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, values
 

@@ -1,8 +1,6 @@
 """Lower bounds on ε from scores of runs in two data sets.
 
-counting      ε ≥ log((TPR − δ)/FPR) for every threshold, with both rates at the ends of their Clopper-Pearson
-              intervals. The threshold and the direction are chosen on the first halves of the scores, the rates are
-              counted on the second. Nothing is assumed of the score.
+counting      ε ≥ log((TPR − δ)/FPR), see `statistics.bound_by_counts`. Nothing is assumed of the score.
 likelihood    where the score is the log-likelihood ratio L: P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so that the rate of the
               other data set need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥ t)). t is the k-th largest of the
               scores, k fixed beforehand: the share of the law above it is at least the low end of the interval of
@@ -12,39 +10,9 @@ likelihood    where the score is the log-likelihood ratio L: P₁(L ≥ t) ≤ e
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.statistics import rate_at_least, rate_at_most
-
-
-def bound_by_counts(first: Array, second: Array, delta: float, risk: float, thresholds: Array | None = None) -> float:
-    """Compute a lower bound on ε at δ from counts, which holds but for probability `risk`.
-
-    Args:
-        first: (n,) scores in the first data set, larger where the first is likelier.
-        second: scores in the second data set.
-        delta: δ.
-        risk: probability that the bound may fail.
-        thresholds: shares of the second's scores that may lie above a threshold, for where all scores are too many to
-            try; by default all are tried.
-
-    Returns:
-        ε; 0 where nothing is shown.
-    """
-    halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
-    best: tuple[float, int, float] = (-np.inf, 1, 0.0)
-    for sign in (1, -1):
-        a, b = (sign * h[0] for h in halves[::sign])
-        cuts = np.unique(np.concatenate([a, b])) if thresholds is None else np.quantile(b, 1.0 - thresholds)
-        hits, false = ((s[None] >= cuts[:, None]).sum(axis=1) for s in (a, b))
-        bounds = _bounds(hits, false, a.size, b.size, delta, risk)
-        k = int(np.argmax(bounds))
-        best = max(best, (float(bounds[k]), sign, float(cuts[k])))
-    _, sign, cut = best
-    a, b = (sign * h[1] for h in halves[::sign])
-    hits, false = (np.array([(s >= cut).sum()]) for s in (a, b))
-    return max(0.0, float(_bounds(hits, false, a.size, b.size, delta, risk)[0]))
 
 
 def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> list[tuple[float, float]]:
@@ -80,8 +48,9 @@ def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> lis
 
 def counting_limit(runs: int, delta: float, risk: float) -> float:
     """The most that counting can show with so many runs of each data set: every run told apart."""
-    n = np.array([runs - runs // 2])
-    return max(0.0, float(_bounds(n, 0 * n, int(n[0]), int(n[0]), delta, risk)[0]))
+    n = runs - runs // 2
+    least, most = rate_at_least(n, n, 0.5 * risk), rate_at_most(0, n, 0.5 * risk)
+    return max(0.0, float(np.log(np.maximum(least - delta, 1e-300) / most)))
 
 
 def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> float:
@@ -106,9 +75,3 @@ def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> 
             k = int(enough[0])
             best = max(best, float(np.sort(logs)[n - 1 - k]) + float(np.log1p(-delta / least[k])))
     return best
-
-
-def _bounds(hits: NDArray[np.int64], false: NDArray[np.int64], n: int, m: int, delta: float, risk: float) -> Array:
-    """log((TPR − δ)/FPR) with the rates at the ends of their intervals, each wrong with half of the risk."""
-    least, most = rate_at_least(hits, n, 0.5 * risk), rate_at_most(false, m, 0.5 * risk)
-    return np.asarray(np.log(np.maximum(least - delta, 1e-300) / most))

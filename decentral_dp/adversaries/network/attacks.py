@@ -36,7 +36,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.statistics import rate_at_least, rate_at_most
+from decentral_dp.statistics import bound_by_counts
 from decentral_dp.topology import build
 
 if TYPE_CHECKING:
@@ -330,24 +330,8 @@ def total_variation_mu(distance: float) -> float:
 
 
 def counted_mu(first: Array, second: Array, risk: float) -> float:
-    """Bound μ from below, but for probability `risk`: Φ⁻¹(TPR) − Φ⁻¹(FPR).
-
-    The threshold is chosen on every second score, and the rates are counted on the others.
-
-    Args:
-        first: (n,) scores in the first data set, larger where it is likelier.
-        second: (n,) scores in the second data set.
-        risk: probability that the bound may fail.
-    """
-    cuts = np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0.05, 0.95, 91))
-
-    def separation(above: Array, others: Array, cut: Array) -> Array:
-        hits = rate_at_least((above[None] >= cut[:, None]).sum(axis=1), above.size, 0.5 * risk)
-        alarms = rate_at_most((others[None] >= cut[:, None]).sum(axis=1), others.size, 0.5 * risk)
-        return np.asarray(ndtri(hits) - ndtri(alarms))
-
-    best = int(np.argmax(separation(first[::2], second[::2], cuts)))
-    return max(0.0, float(separation(first[1::2], second[1::2], cuts[[best]])[0]))
+    """Bound μ from below, but for probability `risk`, by counts of the scores (n,) in either data set."""
+    return bound_by_counts(first, second, 0.0, risk, np.linspace(0.05, 0.95, 91), "μ")
 
 
 def sign_feedback(variance: float, epsilon: float) -> float:

@@ -31,22 +31,20 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
-from decentral_dp.statistics import rate_at_least, rate_at_most
+from decentral_dp.statistics import bound_by_counts
 
 # No powers of two, and neither is the scale 1 at which a class is made.
 SCALES = (0.3, 12.0)
 WIDTHS = (1, 16)
 # Prices for whose sensitivities events are sought: a halved one of either shows.
 _PRICES = (1.0, 2.5)
-# Draws of either query; the first half chooses the event, the second counts it.
-_DRAWS = 1000
+# Draws of either query, and the shares of them that an event may have.
+_DRAWS, _SHARES = 2000, np.linspace(0.01, 0.99, 99)
 _BLOCKS, _BLOCK = 80, 256
 _KURTOSIS = 10.0
 # In all events that are tried.
@@ -80,7 +78,7 @@ def complaint(m: OutsideMechanism) -> str:
     shifts = {at: list(_shifts(m, *at)) for at in product(SCALES, WIDTHS)}
     risk = _RISK / sum(map(len, shifts.values()))
     for (scale, width), some in shifts.items():
-        here = _release(m, _keys(f"price here {width}", 2 * _DRAWS), np.zeros((2 * _DRAWS, width)), scale)
+        here = _release(m, _keys(f"price here {width}", _DRAWS), np.zeros((_DRAWS, width)), scale)
         for shift in some:
             if fault := _of_price(m, here, shift, risk):
                 return fault
@@ -161,36 +159,22 @@ def _length_of(m: OutsideMechanism, price: float, scale: float, width: int) -> f
     return low
 
 
-def _of_price(m: OutsideMechanism, a: Array, shift: Shift, risk: float) -> str:
-    """Whether an event shows more than the price of the shift; it is chosen on one half and counted on the other.
-
-    a: releases of the query 0.
-    """
+def _of_price(m: OutsideMechanism, here: Array, shift: Shift, risk: float) -> str:
+    """Whether an event shows more than the price of the shift. here: releases of the query 0."""
     width = shift.direction.size
-    there = np.broadcast_to(shift.direction, a.shape)
-    b = _release(m, _keys(f"price there {shift.description} {shift.length} {width}", len(a)), there, shift.scale)
+    query = np.broadcast_to(shift.direction, here.shape)
+    keys = _keys(f"price there {shift.description} {shift.length} {width}", len(here))
+    there = _release(m, keys, query, shift.scale)
     price = float(m.cost(shift.length, shift.scale, width))
     slack = float(m.float_slack(np.array([price]), width)[1][0])
-    best, counts = -math.inf, np.zeros(2, dtype=np.int64)
-    for left, right in zip(_scores(a, shift), _scores(b, shift), strict=True):
-        first, counted = ([s[:_DRAWS] for s in (left, right)], [s[_DRAWS:] for s in (left, right)])
-        cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.01, 0.99, 99)))
-        # Small scores are likelier without the shift, large ones with it.
-        for sign in (1.0, -1.0):
-            likely, unlikely = (0, 1) if sign > 0.0 else (1, 0)
-            hits = [np.sort(sign * first[k]).searchsorted(sign * cuts, side="right") for k in (likely, unlikely)]
-            excess = _excess(m, hits, price, slack, risk)
-            k = int(np.argmax(excess))
-            if excess[k] > best:
-                best = float(excess[k])
-                counts = np.array([(sign * counted[who] <= sign * cuts[k]).sum() for who in (likely, unlikely)])
-    if float(_excess(m, [counts[:1], counts[1:]], price, slack, risk)[0]) <= 0.0:
+    scores = zip(_scores(there, shift), _scores(here, shift), strict=True)
+    shown = max(bound_by_counts(*pair, slack, 0.5 * risk, _SHARES, m.unit) for pair in scores)
+    if shown <= price:
         return ""
-    p, q = counts / _DRAWS
     return (
         f"{m.name}: two queries {shift.length:.3g} apart in {m.norm}, along {shift.description}, are told apart more "
-        f"often than its price allows: an event of frequency {p:.3g} under one has {q:.3g} under the other, and "
-        f"{m.unit} = {price:.3g} is stated at scale {shift.scale:g} (confidence 99.9 %). Mend cost, norm or sample."
+        f"often than its price allows: {m.unit} is at least {shown:.3g} (confidence 99.9 %), and {m.unit} = {price:.3g} is "
+        f"stated at scale {shift.scale:g}. Mend cost, norm or sample."
     )
 
 
@@ -199,13 +183,3 @@ def _scores(noised: Array, shift: Shift) -> tuple[Array, ...]:
     moving = shift.direction != 0.0
     past = ((noised - 0.5 * shift.direction) * np.sign(shift.direction) > 0.0)[:, moving]
     return noised @ (shift.direction / shift.length), past.sum(axis=1).astype(np.float64)
-
-
-def _excess(m: OutsideMechanism, hits: list[NDArray[np.int64]], price: float, slack: float, risk: float) -> Array:
-    """By how much the likelier of two rates exceeds what the price and the other allow, at the ends of intervals."""
-    least, most = rate_at_least(hits[0], _DRAWS, 0.5 * risk), rate_at_most(hits[1], _DRAWS, 0.5 * risk)
-    if m.unit == "μ":
-        allowed = ndtr(ndtri(most) + price)
-    else:
-        allowed = np.minimum(math.exp(price) * most, 1.0 - math.exp(-price) * (1.0 - most))
-    return np.asarray(least - allowed - slack)
