@@ -79,17 +79,11 @@ def head_of(head: tuple[str, str]) -> str:
     return " ".join(filter(None, (name, below and f"({below})")))
 
 
-def _group_labels(table: TextTable) -> list[str]:
-    """What stands above each column."""
-    return [words for words, wide in table.groups for _ in range(wide)] or [""] * len(table.heads)
-
-
 def markdown(table: TextTable) -> str:
     """Write a table in GitHub's Markdown, with its note below; it has one line of heads."""
-    heads = [
-        _plain_markdown(", ".join(filter(None, (above, head_of(head)))))
-        for above, head in zip(_group_labels(table), table.heads, strict=True)
-    ]
+    above = [words for words, wide in table.groups for _ in range(wide)] or [""] * len(table.heads)
+    named = (", ".join(filter(None, (group, head_of(head)))) for group, head in zip(above, table.heads, strict=True))
+    heads = list(map(_plain_markdown, named))
     rule = ["---:" if number else "---" for number in table.numbers]
     rows = [[_plain_markdown(text) for text in row] for row in table.rows]
     lines = [f"| {' | '.join(row)} |" for row in (heads, rule, *rows)]

@@ -242,7 +242,8 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         out.print()
         print_items(out, _facts(privacy))
     if plan.settings is not None:
-        print_items(out, _settled_values(plan.settings) + _seen_rows(privacy))
+        seen = zip(("Seen", *[""] * len(privacy.seen)), privacy.seen, strict=False)
+        print_items(out, [*_settled_values(plan.settings), *seen])
     if plan.unmeasured:
         print_items(out, [("Scores", plan.unmeasured)])
     if conditions:
@@ -260,10 +261,6 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     beside = [text for text in (over_time_text(graph), compression_text(graph)) if text] + list(graph["notes"])
     sent = [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
     return [("Graph", summary), *(("", f"{text}.") for text in beside), *sent]
-
-
-def _seen_rows(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    return [("Seen" if not k else "", sentence) for k, sentence in enumerate(privacy.seen)]
 
 
 def rounds_text(count: int) -> str:

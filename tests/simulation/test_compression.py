@@ -312,7 +312,7 @@ def test_a_table_that_does_not_fit_is_refused(table: dict[str, Any], words: str)
 
 
 def test_pairs_of_agents_are_priced_for_whole_messages() -> None:
-    with pytest.raises(InputError, match="pairs of agents are priced for whole messages"):
+    with pytest.raises(InputError, match="an observer inside learns of compressed messages"):
         decentral_dp.build("network_view", set={"topology.compression": KINDS["sign"]}).network()
 
 

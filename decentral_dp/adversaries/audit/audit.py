@@ -1,7 +1,7 @@
 """Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
 
 `neighbours` finds two data sets that differ in one record, `transcripts` what is seen of a run in either, and
-`likelihoods` and `bounds` what that shows. Every audit plays against itself as well: between two equal data sets
+`likelihoods` and `statistics` what that shows. Every audit plays against itself as well: between two equal data sets
 nothing must be shown.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.adversaries.audit.bounds import from_likelihoods, trade_off
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
 from decentral_dp.adversaries.audit.loss_laws import is_amplified, loss_law, refute_stated_laws, worst_neighbours
 from decentral_dp.adversaries.audit.neighbours import Neighbours
@@ -48,7 +47,7 @@ from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import claim_of
-from decentral_dp.statistics import bound_by_counts
+from decentral_dp.statistics import bound_by_counts, from_likelihoods, trade_off
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy import stats
 
 from decentral_dp.bounded import Array
 from decentral_dp.participants.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
@@ -146,7 +146,7 @@ class _Mixture(NamedTuple):
         """laplace: above 0, if that is the noise."""
         far = _FAR_LAPLACE if laplace else _FAR
         at = np.linspace(-down - far, up + far, _OUTCOMES)
-        at_least = _laplace_tail if laplace else _gaussian_tail
+        at_least = stats.laplace.sf if laplace else stats.norm.sf
         ratios = [np.abs(at) - np.abs(at - move) if laplace else move * at - 0.5 * move * move for move in (up, -down)]
         left_out = np.log1p(-rate) if rate < 1.0 else -np.inf
         first, second = (np.logaddexp(left_out, np.log(rate) + ratio) for ratio in ratios)
@@ -166,14 +166,6 @@ class _Mixture(NamedTuple):
         # The first outcome on the list whose loss reaches the edge: all beyond it do.
         first = np.searchsorted(np.maximum.accumulate(self.loss), edges)
         return _on_grid(np.append(self.survival, 0.0)[first], cells)
-
-
-def _gaussian_tail(at: Array) -> Array:
-    return np.asarray(ndtr(-at))
-
-
-def _laplace_tail(at: Array) -> Array:
-    return np.asarray(np.where(at > 0.0, 0.5 * np.exp(-np.abs(at)), 1.0 - 0.5 * np.exp(-np.abs(at))))
 
 
 def _on_grid(above: Array, cells: int) -> Array:

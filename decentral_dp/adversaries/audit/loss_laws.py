@@ -77,7 +77,7 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
         Of the first data set and of the second.
     """
     both = [
-        Replays(*(replay(w, neighbours.victim, transcript, m) for m in _memberships(neighbours)))
+        Replays(*(replay(w, neighbours.victim, transcript, Membership(neighbours.split, m)) for m in ("in", "out")))
         for w in (neighbours.first, neighbours.second)
     ]
     return both[0], both[1]
@@ -260,10 +260,6 @@ def _coordinate(u: Array, v: Array) -> tuple[float, float]:
     up, down = np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)
     best = int(np.argmax(up + down))
     return float(up[best]), float(down[best])
-
-
-def _memberships(neighbours: Neighbours) -> tuple[Membership, Membership]:
-    return Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
 
 
 def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: float) -> float:

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.audit.bounds import counting_limit
 from decentral_dp.adversaries.audit.likelihoods import log_ratio
 from decentral_dp.adversaries.audit.loss_laws import (
     is_amplified,
@@ -48,6 +47,7 @@ from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import refuse_damaged, require_run_folder
+from decentral_dp.statistics import counting_limit
 from decentral_dp.tasks.outcomes import number
 from decentral_dp.tasks.parallel import Workers, in_parallel
 
@@ -363,12 +363,8 @@ def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours
     if vantage == "published":
         return transcript.published
     if vantage == "everybody":
-        return _in_order(transcript.releases)
+        return np.concatenate([values.ravel() for values in transcript.releases.values()])
     return _received_messages(transcript, neighbours, int(vantage.partition(":")[2]))
-
-
-def _in_order(said: Mapping[Any, Array]) -> Array:
-    return np.concatenate([v.ravel() for v in said.values()])
 
 
 def _received_messages(transcript: Transcript, neighbours: Neighbours, agent: int) -> Array:

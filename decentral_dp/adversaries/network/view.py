@@ -340,12 +340,17 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             f"algorithm.heavy_ball: {kind} with momentum sends what two rounds lead to, and pairs of agents are priced "
             "for one. Set it to 0; where it is left out, it may be planned."
         )
-    if job.algorithm.subtracts_variance:
-        raise InputError(
-            f"algorithm.adaptive: adaptive steps of {kind} are no linear function of what was released, and pairs of "
-            "agents are priced for such. Leave it out."
-        )
-    changes = job.topology.over_time
+    changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
+    for key, is_there, what in (
+        ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
+        ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
+        ("topology.delay", changes is not None and changes.delay, "late messages"),
+        ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
+        ("privacy.correlation", correlated, "noise that is correlated"),
+        ("privacy.unit", job.unit != RECORD, job.unit.noun),
+    ):
+        if is_there:
+            raise InputError(f"{key}: what an observer inside learns of {what} is not derived. Leave it out.")
     problem: Any = job.problem
     if job.algorithm.centring:
         raise InputError(
@@ -358,16 +363,9 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             "topology: pairs of agents are priced exactly on a network that stays. Leave out over_time, drop, offline, "
             "delay."
         )
-    if changes is not None and changes.delay:
-        raise InputError("topology.delay: what pairs of agents learn of late messages is not derived. Leave delay out.")
     if job.n_agents > 1 and not len(job.topology.edges):
         raise InputError(
             f"topology: the {job.n_agents} agents have no links, so no agent hears of another. Take a connected graph."
-        )
-    if job.scenario.topology.compression is not None:
-        raise InputError(
-            "topology.compression: what is compressed is not linear in what was released, and pairs of agents are "
-            "priced for whole messages. Leave it out."
         )
     if trained and not math.isfinite(math.inf if problem.length is None else problem.length):
         raise InputError(
@@ -394,20 +392,6 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     if privacy.delta == 0.0:
         raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")
-    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
-        raise InputError(
-            "algorithm.local_steps: what an observer inside learns of local steps is not derived. Leave it out."
-        )
-    if job.pairs is not None or job.factor is not None:
-        raise InputError(
-            "privacy.correlation: correlated noise is priced against who sees every message (plan), and not "
-            "for an observer inside. Leave correlation out."
-        )
-    if job.unit != RECORD:
-        raise InputError(
-            f"privacy.unit: what an observer inside learns of {job.unit.noun} is not derived, only of one replaced "
-            "record. Leave unit and neighbours out."
-        )
     # A secret fixed-size batch is priced as if it held the record in every round; a Poisson batch may be many times as
     # large as what it is divided by, and steps then pull states apart.
     if job.stream.kind in (("poisson",) if trained else ("minibatch", "poisson")):

@@ -187,16 +187,13 @@ def plan(
 def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
     """The same lines, in one column for all agents whose lines are the same."""
     parts = [c.scale, *c.sensitivity.values(), *c.rate.values(), *c.shared.values()]
-    digests = [_digest(np.concatenate([part[:, k] for part in parts])) for k in range(c.scale.shape[1])]
+    columns_of = (np.concatenate([part[:, k] for part in parts]) for k in range(c.scale.shape[1]))
+    digests = [hashlib.blake2b(numbers.tobytes(), digest_size=16).digest() for numbers in columns_of]
     first = {digest: k for k, digest in reversed(list(enumerate(digests)))}
     columns = sorted(first.values())
     column = {digests[k]: place for place, k in enumerate(columns)}
     group = np.array([column[digest] for digest in digests], dtype=np.int64)[c.group]
     return c.columns(np.array(columns), group)
-
-
-def _digest(numbers: Array) -> bytes:
-    return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
 
 def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
@@ -310,14 +307,9 @@ def _check_noise(
 def check_guarantee(s: Scenario) -> None:
     """Refuse keys that no gossip job takes, or none as printed. Raises InputError."""
     privacy, guarantee = s.privacy, s.privacy.guarantee
-    if s.problem.label_bound is not None:
-        raise InputError(
-            f"problem.label_bound: {s.algorithm.kind} clips contributions and cuts no labels. Leave it out."
-        )
-    if privacy.constants is not None:
-        raise InputError(
-            f"privacy.constants: {s.algorithm.kind} clips contributions and takes no constants. Leave them out."
-        )
+    for key, value in (("problem.label_bound", s.problem.label_bound), ("privacy.constants", privacy.constants)):
+        if value is not None:
+            raise InputError(f"{key}: {s.algorithm.kind} clips contributions, and needs none. Leave it out.")
     if guarantee == "as_printed":
         if privacy.mechanism_kind != LAPLACE.name:
             raise InputError(

@@ -423,9 +423,6 @@ class _Coordinated(Job, Protocol):
         # A coordinator's scales follow from what it released before; what is planned is the price.
         return recorded.costs_within(self.ledger.truncate(recorded.rounds))
 
-    def _pooled_records(self) -> tuple[Any, Any]:
-        return pool(RecordPairs(self.records["train"], self.records["validation"]))
-
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
@@ -455,7 +452,8 @@ class CoordinatorBilevelJob(_Coordinated):
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
         named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
-        return Evaluator(self.problem, [self._pooled_records()], self.test, label_unit=self.shards.label_unit, **named)
+        records = pool(RecordPairs(self.records["train"], self.records["validation"]))
+        return Evaluator(self.problem, [records], self.test, label_unit=self.shards.label_unit, **named)
 
 
 @final

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.adversaries.audit.bounds import counting_limit, from_likelihoods
 from decentral_dp.adversaries.audit.laws import laplace_epsilon
 from decentral_dp.adversaries.audit.likelihoods import Movement, drawn_noise
-from decentral_dp.statistics import bound_by_counts
+from decentral_dp.statistics import bound_by_counts, counting_limit, from_likelihoods
 
 NOTHING = np.zeros(0)
 

@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import binom, norm
 
 import decentral_dp
-from decentral_dp.adversaries.audit.bounds import trade_off
 from decentral_dp.adversaries.audit.one_run import chance, one_run_bound, plant
 from decentral_dp.adversaries.audit.plot import write_curve
 from decentral_dp.adversaries.audit.result import AuditResult
@@ -19,6 +18,7 @@ from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.statistics import trade_off
 from tests.support.audits import audit
 
 

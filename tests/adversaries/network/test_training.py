@@ -237,7 +237,7 @@ REFUSED = {
     "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
     "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: dp_dsgd with momentum"),
     "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
-    "topology.delay": (2, "topology.delay: what pairs of agents learn of late messages"),
+    "topology.delay": (2, "topology.delay: what an observer inside learns of late messages"),
 }
 
 
