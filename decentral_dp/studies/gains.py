@@ -128,40 +128,33 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
         pairs, failed, mean, low, high, epsilon_of and epsilon_over (the largest certified ε of either side), verdict.
     """
     rows = [row for gain in study.gains for pair in gain.pairs for row in _levels(study, gain, pair, results, cells)]
-    named = [axis for gain in study.gains for axis in (gain.x, gain.y) if axis is not None]
+    named = [axis for gain in study.gains for axis in gain.axes]
     columns = [*COLUMNS[:2], *dict.fromkeys(named), *COLUMNS[2:], "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: pd.DataFrame) -> list[dict[str, Any]]:
-    by = [axis for axis in (gain.x, gain.y) if axis is not None]
-    last = results[results["last"]]
-    scores, prices = (_by_cell(last, name) for name in (gain.measure, "epsilon_max"))
-    sides = [
-        {
-            (row["seed"], *(row[a] for a in by)): row
-            for row in select(cells, gain.where | {VARIANT: name}).to_dict("records")
-        }
-        for name in (pair.of, pair.over)
-    ]
+    last, sign = results[results["last"]], 1.0 if gain.better == "higher" else -1.0
+    known = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
+    for column, name in (("score", gain.measure), ("epsilon", "epsilon_max")):
+        by_cell = last[last["name"] == name].groupby("cell")["value"].first()
+        known = known.assign(**{column: known["cell"].map(by_cell)})
+    sides = [select(known, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
+    both = sides[0].merge(sides[1], on=["seed", *gain.axes], suffixes=("_of", "_over"))
+    ended = both[both["status_of"].isin(GOOD) & both["status_over"].isin(GOOD)]
+    both["gain"] = sign * (ended["score_of"] - ended["score_over"])
     rows = []
-    for level in dict.fromkeys(key[1:] for key in sides[0] if key in sides[1]):
-        both = [(row, sides[1][key]) for key, row in sides[0].items() if key[1:] == level]
-        ended = [(a, b) for a, b in both if a["status"] in GOOD and b["status"] in GOOD]
-        sign = 1.0 if gain.better == "higher" else -1.0
-        each = [sign * (scores[a["cell"]] - scores[b["cell"]]) for a, b in ended if {a["cell"], b["cell"]} <= {*scores}]
-        mean, low, high = interval(each, study.confidence)
-        spent = [max((prices.get(p[k]["cell"], math.nan) for p in ended), default=math.nan) for k in (0, 1)]
-        row: dict[str, Any] = {"gain": gain.name, "pair": pair.name, **dict(zip(by, level, strict=True))}
-        row |= {"name": gain.measure, "n": len(each), "pairs": len(both), "failed": len(both) - len(each)}
-        row |= {"mean": mean, "low": low, "high": high, "epsilon_of": spent[0], "epsilon_over": spent[1]}
+    for level, part in both.groupby(gain.axes, sort=False):
+        each, spent = (
+            part["gain"].dropna(),
+            part.loc[part.index.isin(ended.index), ["epsilon_of", "epsilon_over"]].max(),
+        )
+        mean, low, high = interval(each.to_numpy(), study.confidence)
+        row: dict[str, Any] = {"gain": gain.name, "pair": pair.name, **dict(zip(gain.axes, level, strict=True))}
+        row |= {"name": gain.measure, "n": len(each), "pairs": len(part), "failed": len(part) - len(each)}
+        row |= {"mean": mean, "low": low, "high": high, **spent}
         rows.append(row | {"verdict": _verdict(row)})
     return rows
-
-
-def _by_cell(last: pd.DataFrame, name: str) -> dict[str, float]:
-    named = last[last["name"] == name]
-    return dict(zip(named["cell"], named["value"], strict=True))
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
@@ -185,11 +178,10 @@ def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
     Returns:
         For each pair the levels that pay and than which none that is no larger in both axes pays.
     """
-    by = [axis for axis in (gain.x, gain.y) if axis is not None]
     levels = []
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
-        good = [tuple(row) for row in rows[rows["verdict"] == PAYS][by].itertuples(index=False)]
+        good = [tuple(row) for row in rows[rows["verdict"] == PAYS][gain.axes].itertuples(index=False)]
         least = [a for a in good if not any(b != a and _is_below(b, a) for b in good)]
         known = rows[rows["mean"].notna()]
         # The largest gain that can be told from 0, where there is one.
@@ -206,15 +198,14 @@ def _is_below(one: Sequence[Label], other: Sequence[Label]) -> bool:
 
 def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
     """Say where each pair of a gain begins to pay, or that it does nowhere here, one sentence each."""
-    by = [axis for axis in (gain.x, gain.y) if axis is not None]
-    names = [metric_stem(axis) for axis in by]
+    names = [metric_stem(axis) for axis in gain.axes]
     parts = []
     for start in starts(gain, table):
         if start.best is None:
             parts.append(f"{start.pair}: not measured.")
             continue
         row = start.best
-        at = ", ".join(f"{name} {label_text(row[axis])}" for name, axis in zip(names, by, strict=True))
+        at = ", ".join(f"{name} {label_text(row[axis])}" for name, axis in zip(names, gain.axes, strict=True))
         largest = (
             f"{power_text(row['mean'])}{spread_text(row['mean'], row['low'], row['high'])} (n = {row['n']}) at {at}"
         )

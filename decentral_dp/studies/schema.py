@@ -170,6 +170,10 @@ class Gain(Table):
     pairs: Annotated[list[Pair], Field(min_length=1)]
     """What is compared: one panel, or line, each."""
 
+    @property
+    def axes(self) -> list[str]:
+        return [axis for axis in (self.x, self.y) if axis is not None]
+
 
 class Layout(Table):
     """How `table.md` and `table.tex` are laid out; the page has every column."""
