@@ -24,7 +24,7 @@ from pydantic import AllowInfNan, ConfigDict, TypeAdapter, ValidationError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
-from decentral_dp.files.tables import LARGEST_COUNT, without_none
+from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 
 # Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
 RESERVED = ("protocol", "start")
@@ -33,12 +33,6 @@ COMMON = ("kind", "rounds", "init", "protocol", "sampler")
 _METADATA = "decentral_dp"
 _SCALARS = (StepSize, int, float, bool, str)
 _STRICT = ConfigDict(strict=True)
-_WORDS: Mapping[type[BaseMetadata], str] = {
-    Gt: "above {0.gt:g}",
-    Ge: "of at least {0.ge:g}",
-    Lt: "below {0.lt:g}",
-    Le: "of at most {0.le:g}",
-}
 
 
 class Option(NamedTuple):
@@ -246,9 +240,8 @@ def constraint(key: Option) -> str:
         return " or ".join(f'"{a}"' for a in get_args(key.type))
     listed = get_origin(key.type) is tuple
     kind = get_args(key.type)[0] if listed else key.type
-    names = {StepSize: "a step size", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    limits = " and ".join(_WORDS[type(bound)].format(bound) for bound in key.bounds)
-    text = f"{names[kind]} {limits}".strip()
+    names = {StepSize: "a step size", bool: "true or false", str: "text"}
+    text = names.get(kind) or type_in_words(Annotated[kind, *key.bounds] if key.bounds else kind)
     return f"a list, each {text}" if listed else text
 
 

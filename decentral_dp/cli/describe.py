@@ -38,13 +38,14 @@ from decentral_dp.data import load as load_data
 from decentral_dp.data.collections import CATALOGUE, COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.package import shipped_folder
+from decentral_dp.files.tables import DeclaredKey, type_in_words
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.words import ENDINGS
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study, load_study
-from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
+from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
 from decentral_dp.user_code import GROUPS, entry_points_of, find_outside, in_file
 
 # Names that a refusal suggests, at most.
@@ -295,9 +296,9 @@ def of_option(option: Option) -> Key:
     return Key(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
 
-def of_parameter(p: Parameter) -> Key:
+def of_parameter(p: DeclaredKey) -> Key:
     """A key of a generator, or of a weight rule."""
-    return Key(p.name, p.description, p.constraint, _default_words(not p.optional and p.default is None, p.default))
+    return Key(p.name, p.description, type_in_words(p.type), _default_words(p.required, p.default))
 
 
 def of_schema(table: type[BaseModel], key: str) -> Key:

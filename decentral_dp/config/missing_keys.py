@@ -77,8 +77,8 @@ def missing_keys(content: Mapping[str, Any], objects: Sequence[str] = ()) -> dic
     if "topology" not in objects and "file" not in topology:
         wanted |= {key: _USUAL_VALUES[key] for key in ("topology.kind", "topology.agents")}
         generator = GENERATORS.get(str(topology.get("kind")))
-        required = [] if generator is None else [p for p in generator.parameters if p.default is None]
-        wanted |= {f"topology.{p.name}": "" for p in required if not p.optional}
+        needed = () if generator is None else [p for p in generator.parameters if p.required]
+        wanted |= {f"topology.{p.name}": "" for p in needed}
     wanted |= {key: _USUAL_VALUES[key] for key in ("algorithm.kind", "algorithm.rounds")}
     entry = ALGORITHMS.get(str(algorithm.get("kind")))
     if entry is not None and "algorithm" not in objects:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from annotated_types import BaseMetadata, Ge, Gt, Le, Lt, MultipleOf
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 
 from decentral_dp.errors import printable
@@ -137,12 +138,16 @@ class Key(NamedTuple):
 
 
 class DeclaredKey(NamedTuple):
-    """A key as a dataclass or a function declares it. type: of its value, with bounds, as pydantic checks it."""
+    """A key as a dataclass or a function declares it.
+
+    type: of its value, with bounds, as pydantic checks it. default: where it need not be given.
+    """
 
     name: str
     type: Any
     description: str
     required: bool
+    default: Any = None
 
 
 @cache
@@ -161,8 +166,32 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
         if described is not None:
             bounds = tuple(m for m in kind.__metadata__ if m is not described)
             checked = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
-            keys.append(DeclaredKey(name, checked, described.description, parameter.default is parameter.empty))
+            required = parameter.default is parameter.empty
+            default = None if required else parameter.default
+            keys.append(DeclaredKey(name, checked, described.description, required, default))
     return tuple(keys)
+
+
+_NUMBERS = {int: "a whole number", float: "a number"}
+_BOUNDS: Mapping[type[BaseMetadata], str] = {
+    Gt: "above {0.gt:g}",
+    Ge: "of at least {0.ge:g}",
+    Lt: "below {0.lt:g}",
+    Le: "of at most {0.le:g}",
+    MultipleOf: "divisible by {0.multiple_of:g}",
+}
+
+
+def type_in_words(kind: Any) -> str:
+    """What a number must be.
+
+    Example:
+        >>> type_in_words(Annotated[int, Ge(2)]), type_in_words(Positive)
+        ('a whole number of at least 2', 'a number above 0')
+    """
+    plain, *metadata = get_args(kind) or (kind,)
+    bounds = [bound for m in metadata for bound in getattr(m, "metadata", [m]) if type(bound) in _BOUNDS]
+    return " ".join([_NUMBERS[plain], " and ".join(_BOUNDS[type(bound)].format(bound) for bound in bounds)]).strip()
 
 
 def without_none(hint: Any) -> Any:

@@ -10,7 +10,7 @@ Example:
 """
 
 from decentral_dp.topology.graph_files import find_named, names, title
-from decentral_dp.topology.graphs import GENERATORS, Generator, Parameter
+from decentral_dp.topology.graphs import GENERATORS, Generator
 from decentral_dp.topology.topology import (
     Topology,
     build,

@@ -2,26 +2,30 @@
 
 Graph families by name: `GENERATORS` is the registry, `generate` draws from it.
 
-Every entry knows its parameters, so a wrong one is refused before anything is drawn. Each family is a function of
-(agents, parameters, seed) that returns a Graph. Regular structures are written down, with the ends of their Laplacian
-spectrum in closed form, and ignore the seed. Random families are resampled until connected: the same seed gives the
-same graph again. Samplers come from networkx where it samples fast.
+Each family is a function of agents, of a seed where it is random, and of parameters, whose types and bounds are checked
+before anything is drawn. Regular structures are written down, with the ends of their Laplacian spectrum in closed form.
+Random families are resampled until connected: the same seed gives the same graph again. Samplers come from networkx
+where it samples fast.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, MultipleOf
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import DeclaredKey, Key, Positive, declared_keys, type_in_words
 from decentral_dp.formatting import join_words
 from decentral_dp.topology.spectrum import laplacian_ends
 
@@ -229,38 +233,22 @@ def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
     return InputError(f'{subject}: got "{got}", which is not known; {hint}{", ".join(names)}.')
 
 
+_NEIGHBOURS = "neighbours of each agent"
+Degree = Annotated[int, Ge(1), Key(_NEIGHBOURS)]
+Probability = Annotated[float, Gt(0), Le(1), Key("probability of each link")]
+Rows = Annotated[int, Ge(2), Key("agents of a column")]
+Columns = Annotated[int, Ge(2), Key("agents of a row")]
+
 # Keys of every topology with a kind.
 SHARED = ("agents", "weights", "seed", "directed", "over_time", "drop", "offline", "delay", "compression")
 
 
-class Parameter(NamedTuple):
-    """One parameter of a generator or weight rule.
-
-    Args:
-        name: its key.
-        type: int or float.
-        constraint: the valid values in words.
-        valid: value → whether it is valid.
-        default: None where the parameter is required, unless `optional`.
-        optional: whether it may be absent, and is None then; default no.
-        description: a noun.
-    """
-
-    name: str
-    type: type[int] | type[float]
-    constraint: str
-    valid: Callable[[Any], bool]
-    default: int | float | None = None
-    optional: bool = False
-    description: str = ""
-
-
-def resolve(subject: str, parameters: tuple[Parameter, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check given values and fill in defaults.
+def resolve(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check given values of the parameters that are keys of a function, and fill in defaults.
 
     Args:
         subject: begins the messages.
-        parameters: those that may be given.
+        make: the function.
         values: name → value.
 
     Returns:
@@ -270,26 +258,26 @@ def resolve(subject: str, parameters: tuple[Parameter, ...], values: Mapping[str
         InputError: an unknown name, a required parameter that is missing, or a wrong value.
 
     Example:
-        >>> degree = Parameter("degree", int, "an integer of at least 1", lambda v: v >= 1, default=4)
-        >>> resolve("topology", (degree,), {})
-        {'degree': 4}
+        >>> resolve("topology", small_world, {"degree": 6})
+        {'degree': 6, 'rewire': 0.3}
     """
-    known = {p.name: p for p in parameters}
+    keys = {key.name: key for key in declared_keys(make)}
     for name in values:
-        if name not in known:
-            raise unknown(subject, name, known)
-    return {p.name: _value(subject, p, values.get(p.name)) for p in parameters}
+        if name not in keys:
+            raise unknown(subject, name, keys)
+    return {name: _value(subject, key, values.get(name)) for name, key in keys.items()}
 
 
-def _value(subject: str, p: Parameter, got: Any) -> Any:
+def _value(subject: str, key: DeclaredKey, got: Any) -> Any:
     if got is None:
-        if p.default is None and not p.optional:
-            raise InputError(f"{subject}: {p.name} is missing; give {p.constraint}.")
-        return p.default
-    is_number = isinstance(got, (int, np.integer) if p.type is int else (int, float, np.number))
-    if isinstance(got, bool) or not is_number or not p.valid(got):
-        raise InputError(f"{subject}: {p.name} = {got!r}, wanted {p.constraint}.")
-    return p.type(got)
+        if key.required:
+            raise InputError(f"{subject}: {key.name} is missing; give {type_in_words(key.type)}.")
+        return key.default
+    try:
+        plain = got.item() if isinstance(got, np.generic) else got
+        return TypeAdapter(key.type, config=ConfigDict(strict=True)).validate_python(plain)
+    except ValidationError:
+        raise InputError(f"{subject}: {key.name} = {got!r}, wanted {type_in_words(key.type)}.") from None
 
 
 def unknown_key(key: str, kind: str, parameters: Iterable[str]) -> InputError:
@@ -389,30 +377,30 @@ def _consecutive(agents: int) -> IntArray:
     return np.stack([np.arange(agents - 1), np.arange(1, agents)], axis=1)
 
 
-def ring(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def ring(agents: int) -> Graph:
     """Build the cycle: every agent has two neighbours.
 
     Example:
-        >>> ring(4, {}, 0).edges.tolist()
+        >>> ring(4).edges.tolist()
         [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
     edges = canonical(np.append(_consecutive(agents), [[agents - 1, 0]], axis=0))
     return Graph(agents, edges, cycle_ends(agents))
 
 
-def path(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def path(agents: int) -> Graph:
     """Build the path: agents in a row."""
     return Graph(agents, _consecutive(agents), _path_ends(agents))
 
 
-def star(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def star(agents: int) -> Graph:
     """Build the star: agent 0 is linked to all others, which have no other neighbour."""
     leaves = np.arange(1, agents)
     ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
     return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends)
 
 
-def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def complete(agents: int) -> Graph:
     """Build the complete graph.
 
     Raises:
@@ -423,22 +411,22 @@ def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return Graph(agents, edges, (float(agents), float(agents)) if agents > 1 else None)
 
 
-def isolated(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def isolated(agents: int) -> Graph:
     """Build the graph without links: nothing is averaged, λ₂ = λ_m = 0, ρ = 1."""
     return Graph(agents, np.zeros((0, 2), dtype=np.int64), (0.0, 0.0))
 
 
-def _sides(kind: str, agents: int, params: Mapping[str, Any], least: int) -> tuple[int, int]:
+def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least: int) -> tuple[int, int]:
     """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
-    rows, columns = params["rows"], params["columns"]
-    if rows is None and columns is None:
-        rows = _most_square(agents, least)
+    if columns is None:
+        rows = _most_square(agents, least) if rows is None else rows
         if rows is None:
             near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
             wanted = f"a product rows × columns of at least {least} each as the number of"
             raise wrong_agents(kind, wanted, agents, f"use {near}, or another kind")
-    rows = agents // columns if rows is None else rows
-    columns = agents // rows if columns is None and rows else columns
+        columns = agents // rows
+    elif rows is None:
+        rows = agents // columns
     if min(rows, columns) < least or rows * columns != agents:
         raise InputError(
             f'topology (kind "{kind}"): rows × columns = {rows} × {columns} for {agents} agents, wanted sides of at '
@@ -451,13 +439,13 @@ def _most_square(agents: int, least: int) -> int | None:
     return next((r for r in range(math.isqrt(agents), least - 1, -1) if agents % r == 0), None)
 
 
-def grid(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def grid(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
     """Build the grid of rows × columns agents.
 
     Raises:
         InputError: the number of agents does not fit the rows and columns.
     """
-    rows, columns = _sides("grid", agents, params, 2)
+    rows, columns = _sides("grid", agents, rows, columns, 2)
     index = np.arange(agents).reshape(rows, columns)
     right = np.stack([index[:, :-1], index[:, 1:]], axis=-1).reshape(-1, 2)
     down = np.stack([index[:-1], index[1:]], axis=-1).reshape(-1, 2)
@@ -465,27 +453,27 @@ def grid(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return Graph(agents, canonical(np.append(right, down, axis=0)), ends)
 
 
-def torus(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def torus(agents: int, rows: Rows | None = None, columns: Columns | None = None) -> Graph:
     """Build the torus: a grid of at least 3 × 3 whose rows and columns are cycles.
 
     Raises:
         InputError: the number of agents does not fit the rows and columns.
     """
-    rows, columns = _sides("torus", agents, params, 3)
+    rows, columns = _sides("torus", agents, rows, columns, 3)
     index = np.arange(agents).reshape(rows, columns)
     near = [np.stack([index, np.roll(index, -1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)]
     ends = _product_ends(cycle_ends(rows), cycle_ends(columns))
     return Graph(agents, canonical(np.concatenate(near)), ends)
 
 
-def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def hypercube(agents: int) -> Graph:
     """Build the hypercube: agents are linked whose numbers differ in one bit.
 
     Raises:
         InputError: the number of agents is no power of two.
 
     Example:
-        >>> hypercube(8, {}, 0).degrees.tolist()
+        >>> hypercube(8).degrees.tolist()
         [3, 3, 3, 3, 3, 3, 3, 3]
     """
     bits = agents.bit_length() - 1
@@ -496,7 +484,7 @@ def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return Graph(agents, canonical(edges), (2.0, 2.0 * bits))
 
 
-def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def circular_ladder(agents: int) -> Graph:
     """Build the circular ladder: two cycles of m/2 agents, linked rung by rung.
 
     Raises:
@@ -511,14 +499,14 @@ def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return Graph(agents, edges, _product_ends(cycle_ends(half), (2.0, 2.0)))
 
 
-def directed_exponential(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def directed_exponential(agents: int) -> Graph:
     """Build the directed exponential graph: agent i sends to i + 1, i + 2, i + 4, … mod m.
 
     References:
         M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019.
 
     Example:
-        >>> directed_exponential(5, {}, 0).edges[:3].tolist()
+        >>> directed_exponential(5).edges[:3].tolist()
         [[0, 1], [0, 2], [0, 4]]
     """
     hops = 2 ** np.arange(max(1, (agents - 1).bit_length()))
@@ -570,17 +558,16 @@ def _check_degree(kind: str, agents: int, degree: int) -> None:
     require_room(kind, agents * degree / 2)
 
 
-def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def random_regular(agents: int, seed: int, degree: Degree) -> Graph:
     """Draw a random regular graph: every agent has `degree` neighbours.
 
     Raises:
         InputError: no such graph has so many agents, or no draw was connected.
 
     Example:
-        >>> random_regular(8, {"degree": 3}, seed=1).degrees.tolist()
+        >>> random_regular(8, seed=1, degree=3).degrees.tolist()
         [3, 3, 3, 3, 3, 3, 3, 3]
     """
-    degree = params["degree"]
     _check_degree("random_regular", agents, degree)
     ends = cycle_ends(agents) if degree == 2 else None
 
@@ -590,7 +577,7 @@ def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return _first_connected("random_regular", agents, seed, draw, "use a larger degree")
 
 
-def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def erdos_renyi(agents: int, seed: int, probability: Probability) -> Graph:
     """Draw an Erdős–Rényi graph: every pair is linked with `probability`.
 
     Raises:
@@ -599,7 +586,7 @@ def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     Limits:
         Below ln(m)/m a draw is rarely connected.
     """
-    probability, pairs = params["probability"], agents * (agents - 1) // 2
+    pairs = agents * (agents - 1) // 2
     require_room("erdos_renyi", probability * pairs)
 
     def draw(attempt: int) -> Graph:
@@ -632,7 +619,11 @@ def _pair(codes: IntArray) -> IntArray:
     return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
 
 
-def geometric(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def geometric(
+    agents: int,
+    seed: int,
+    radius: Annotated[Positive, Key("distance up to which agents are linked")] | None = None,
+) -> Graph:
     """Draw a random geometric graph: agents at random in the unit square, linked where they are within `radius`.
 
     Raises:
@@ -642,12 +633,12 @@ def geometric(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         Below √(ln m/(πm)) a draw is rarely connected; twice the square root of ln m/m is the default.
 
     Example:
-        >>> geometric(12, {"radius": 0.6}, seed=1).positions.shape
+        >>> geometric(12, seed=1, radius=0.6).positions.shape
         (12, 2)
     """
     from scipy.spatial import cKDTree
 
-    radius = params["radius"] or 2.0 * math.sqrt(math.log(agents) / agents)
+    radius = radius or 2.0 * math.sqrt(math.log(agents) / agents)
     require_room("geometric", min(1.0, math.pi * radius**2) * agents**2 / 2)
 
     def draw(attempt: int) -> Graph:
@@ -658,17 +649,22 @@ def geometric(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return _first_connected("geometric", agents, seed, draw, mend)
 
 
-def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def bipartite(
+    agents: int,
+    seed: int,
+    left: Annotated[int, Ge(1), Key("agents of one side, half of all if left out")] | None = None,
+    probability: Probability = 1.0,
+) -> Graph:
     """Draw a bipartite graph: agents 0 … left − 1 are each linked with each of the others with `probability`.
 
     Raises:
         InputError: fewer agents than on the left, too many edges, or no draw was connected.
 
     Example:
-        >>> bipartite(4, {"left": 1, "probability": 1.0}, seed=0).edges.tolist()
+        >>> bipartite(4, seed=0, left=1).edges.tolist()
         [[0, 1], [0, 2], [0, 3]]
     """
-    left, probability = params["left"] or agents // 2, params["probability"]
+    left = left or agents // 2
     if left >= agents:
         raise wrong_agents("bipartite", f"more than left = {left}", agents, f"use a left of at most {agents - 1}")
     require_room("bipartite", probability * left * (agents - left))
@@ -680,7 +676,12 @@ def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return _first_connected("bipartite", agents, seed, draw, "use a larger probability")
 
 
-def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def small_world(
+    agents: int,
+    seed: int,
+    degree: Annotated[int, Ge(2), MultipleOf(2), Key(_NEIGHBOURS)] = 4,
+    rewire: Annotated[float, Ge(0), Le(1), Key("share of rewired links")] = 0.3,
+) -> Graph:
     """Draw a Watts–Strogatz graph: a ring lattice of `degree`, of whose links a share `rewire` is moved.
 
     Raises:
@@ -688,7 +689,6 @@ def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """
     import networkx as nx
 
-    degree, rewire = params["degree"], params["rewire"]
     if degree >= agents:
         raise wrong_agents("small_world", f"more than degree = {degree}", agents, "use a smaller degree or more agents")
     require_room("small_world", agents * degree / 2)
@@ -699,7 +699,9 @@ def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return _first_connected("small_world", agents, seed, draw, "use a larger degree or less rewiring")
 
 
-def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def preferential_attachment(
+    agents: int, seed: int, attach: Annotated[int, Ge(1), Key("links of a newcomer")] = 2
+) -> Graph:
     """Draw a Barabási–Albert graph: every new agent is linked to `attach` earlier ones.
 
     Earlier agents of high degree are preferred.
@@ -709,14 +711,13 @@ def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -
     """
     import networkx as nx
 
-    attach = params["attach"]
     if attach >= agents:
         raise wrong_agents("preferential_attachment", f"more than attach = {attach}", agents, "use a smaller attach")
     require_room("preferential_attachment", agents * attach)
     return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
 
 
-def expander(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+def expander(agents: int, seed: int, degree: Annotated[int, Ge(3), Key(_NEIGHBOURS)] = 4) -> Graph:
     """Draw a random regular graph whose non-trivial adjacency eigenvalues are all at most 1.05 · 2√(r−1) in size.
 
     2√(r−1) is the best that any large r-regular graph can do. A random one comes within any ε > 0 of it with
@@ -730,13 +731,12 @@ def expander(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         Alon–Boppana bound; J. Friedman, "A proof of Alon's second eigenvalue conjecture", 2008.
 
     Example:
-        >>> low, high = expander(20, {"degree": 4}, seed=0).spectrum
+        >>> low, high = expander(20, seed=0).spectrum
         >>> bool(max(4 - low, high - 4) <= 1.05 * 2 * math.sqrt(3))
         True
     """
     from scipy.sparse import coo_array, diags_array
 
-    degree = params["degree"]
     _check_degree("expander", agents, degree)
     bound = 1.05 * 2 * math.sqrt(degree - 1)
     for draw in _draws(seed):
@@ -759,21 +759,28 @@ class Generator:
 
     Args:
         summary: one line about it.
-        make: (agents, parameters, seed) → Graph; its name is the key in `GENERATORS`.
+        make: makes the graph, of agents, of a seed where it is random, and of parameters that are keys; its name is the
+            key in `GENERATORS`.
         min_agents: fewest agents; default 2.
-        parameters: those that it takes; default none.
-        random: whether the seed matters; default no.
         example: agents and parameters of a small instance.
         is_connected: whether every agent is reached from every other; default yes.
     """
 
     summary: str
-    make: Callable[[int, Mapping[str, Any], int], Graph]
+    make: Callable[..., Graph]
     min_agents: int = 2
-    parameters: tuple[Parameter, ...] = ()
-    random: bool = False
     example: tuple[int, Mapping[str, Any]] = (10, {})
     is_connected: bool = True
+
+    @property
+    def parameters(self) -> tuple[DeclaredKey, ...]:
+        """The keys that it takes."""
+        return declared_keys(self.make)
+
+    @property
+    def random(self) -> bool:
+        """Whether the seed matters."""
+        return "seed" in inspect.signature(self.make).parameters
 
 
 # Generator → what networkx and textbooks call it.
@@ -827,40 +834,9 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     require_room(kind, agents - 1)
     if whole_number("seed", seed) < 0:
         raise InputError(f"seed: got {seed}, wanted a whole number of at least 0.")
-    return generator.make(agents, resolve(f'topology (kind "{kind}")', generator.parameters, params), seed)
+    chosen = resolve(f'topology (kind "{kind}")', generator.make, params)
+    return generator.make(agents, **({"seed": seed} if generator.random else {}), **chosen)
 
-
-def _count(name: str, least: int, default: int | None, description: str, optional: bool = False) -> Parameter:
-    constraint = f"a whole number of at least {least}"
-    return Parameter(name, int, constraint, lambda v: v >= least, default, optional, description)
-
-
-_NEIGHBOURS = "neighbours of each agent"
-_SIDES = (
-    _count("rows", 2, None, "agents of a column", optional=True),
-    _count("columns", 2, None, "agents of a row", optional=True),
-)
-_DEGREE, _EXPANDERS_DEGREE = (_count("degree", least, usual, _NEIGHBOURS) for least, usual in ((1, None), (3, 4)))
-_EVEN_DEGREE = Parameter(
-    "degree", int, "an even whole number of at least 2", lambda v: v >= 2 and v % 2 == 0, 4, False, _NEIGHBOURS
-)
-_REWIRE = Parameter(
-    "rewire", float, "a number from 0 to 1", lambda v: 0 <= v <= 1, 0.3, False, "share of rewired links"
-)
-_PROBABILITY = Parameter(
-    "probability", float, "a number above 0 and at most 1", lambda v: 0 < v <= 1, description="probability of each link"
-)
-_ATTACH = _count("attach", 1, 2, "links of a newcomer")
-_RADIUS = Parameter(
-    "radius",
-    float,
-    "a number above 0",
-    lambda v: 0 < v < math.inf,
-    None,
-    True,
-    "distance up to which agents are linked",
-)
-_LEFT = _count("left", 1, None, "agents of one side, half of all if left out", optional=True)
 
 _GENERATORS = (
     Generator(
@@ -871,50 +847,38 @@ _GENERATORS = (
     Generator("a line of agents", path),
     Generator("agent 0 is everybody's only neighbour", star),
     Generator("everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
-    Generator("rows × columns without wrapping around", grid, 4, _SIDES),
-    Generator("rows × columns, wrapping around", torus, 9, _SIDES, example=(12, {"rows": 3})),
+    Generator("rows × columns without wrapping around", grid, 4),
+    Generator("rows × columns, wrapping around", torus, 9, example=(12, {"rows": 3})),
     Generator("binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
     Generator(
         "random graph in which all have the same number of neighbours",
         random_regular,
-        parameters=(_DEGREE,),
-        random=True,
         example=(10, {"degree": 3}),
     ),
     Generator(
         "every pair is linked with the same probability",
         erdos_renyi,
-        parameters=(_PROBABILITY,),
-        random=True,
         example=(10, {"probability": 0.4}),
     ),
     Generator(
         "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
         small_world,
         min_agents=3,
-        parameters=(_EVEN_DEGREE, _REWIRE),
-        random=True,
         example=(10, {"degree": 4, "rewire": 0.3}),
     ),
     Generator(
         "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
         preferential_attachment,
-        parameters=(_ATTACH,),
-        random=True,
         example=(10, {"attach": 2}),
     ),
     Generator(
         "agents at random in a square, linked where they are near",
         geometric,
-        parameters=(_RADIUS,),
-        random=True,
         example=(12, {"radius": 0.5}),
     ),
     Generator(
         "two sides, each pair across linked with the same probability",
         bipartite,
-        parameters=(_LEFT, _PROBABILITY._replace(default=1.0)),
-        random=True,
         example=(10, {"left": 4, "probability": 0.6}),
     ),
     Generator(
@@ -928,8 +892,6 @@ _GENERATORS = (
         "random regular graph, certified to mix nearly as fast as its degree allows",
         expander,
         min_agents=4,
-        parameters=(_EXPANDERS_DEGREE,),
-        random=True,
         example=(10, {"degree": 4}),
     ),
 )

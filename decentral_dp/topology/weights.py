@@ -18,12 +18,13 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.graphs import Array, Graph, Parameter, resolve, unknown
+from decentral_dp.files.tables import DeclaredKey, Key, Positive, declared_keys, type_in_words
+from decentral_dp.topology.graphs import Array, Graph, resolve, unknown
 from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends, second_largest
 
 LARGEST_OPTIMISED = 200
@@ -38,8 +39,7 @@ class WeightRule(NamedTuple):
     Args:
         name: its key in `WEIGHTS`.
         summary: one line about it.
-        make: (graph, parameters) → (E,) weights ≥ 0; a link with weight 0 is left out.
-        parameters: those that it takes; default none.
+        make: (graph, …) → (E,) weights ≥ 0, by parameters that are keys; a link with weight 0 is left out.
         example: parameters of a small instance.
         directed: whether it weighs arcs, or None where it weighs both arcs and links; default False.
 
@@ -50,10 +50,14 @@ class WeightRule(NamedTuple):
 
     name: str
     summary: str
-    make: Callable[[Graph, Mapping[str, Any]], Array]
-    parameters: tuple[Parameter, ...] = ()
+    make: Callable[..., Array]
     example: Mapping[str, Any] = {}
     directed: bool | None = False
+
+    @property
+    def parameters(self) -> tuple[DeclaredKey, ...]:
+        """The keys that it takes."""
+        return declared_keys(self.make)
 
     @property
     def usage(self) -> str:
@@ -110,7 +114,7 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
             else f'{WHERE}: {rule.name} weighs arcs, and this graph has links that go both ways. Use "metropolis", or '
             "set topology.directed = true."
         )
-    each = rule.make(graph, values)
+    each = rule.make(graph, **values)
     used = each > 0.0
     if not used.all():
         note = f"{rule.name} weights leave {int((~used).sum())} of {used.size} links unused"
@@ -200,9 +204,9 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
     if rule.parameters and not options:
         first = rule.parameters[0]
         raise InputError(
-            f'{WHERE} (kind "{kind}"): {first.name} is missing; give {first.constraint}, as in {rule.usage}.'
+            f'{WHERE} (kind "{kind}"): {first.name} is missing; give {type_in_words(first.type)}, as in {rule.usage}.'
         )
-    return rule, resolve(f'{WHERE} (kind "{kind}")', rule.parameters, options)
+    return rule, resolve(f'{WHERE} (kind "{kind}")', rule.make, options)
 
 
 def of_a_rule(key: str) -> str:
@@ -246,28 +250,28 @@ def _largest_degree(graph: Graph) -> Array:
     return np.asarray(np.maximum(degrees[graph.edges[:, 0]], degrees[graph.edges[:, 1]]), dtype=np.float64)
 
 
-def _metropolis(graph: Graph, params: Mapping[str, Any]) -> Array:
+def _metropolis(graph: Graph) -> Array:
     return 1.0 / (1.0 + _largest_degree(graph))
 
 
-def _lazy_metropolis(graph: Graph, params: Mapping[str, Any]) -> Array:
-    return 0.5 * _metropolis(graph, params)
+def _lazy_metropolis(graph: Graph) -> Array:
+    return 0.5 * _metropolis(graph)
 
 
-def _max_degree(graph: Graph, params: Mapping[str, Any]) -> Array:
+def _max_degree(graph: Graph) -> Array:
     return np.full(len(graph.edges), 1.0 / (1.0 + graph.degrees.max()))
 
 
-def _out_degree(graph: Graph, params: Mapping[str, Any]) -> Array:
+def _out_degree(graph: Graph) -> Array:
     sends = np.bincount(graph.edges[:, 0], minlength=graph.agents)
     return np.asarray(1.0 / (1.0 + sends[graph.edges[:, 0]]))
 
 
-def _constant(graph: Graph, params: Mapping[str, Any]) -> Array:
-    return np.full(len(graph.edges), params["value"])
+def _constant(graph: Graph, value: Annotated[Positive, Key("weight of every link")]) -> Array:
+    return np.full(len(graph.edges), value)
 
 
-def _file_weights(graph: Graph, params: Mapping[str, Any]) -> Array:
+def _file_weights(graph: Graph) -> Array:
     if graph.file_weights is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
@@ -277,9 +281,9 @@ def _file_weights(graph: Graph, params: Mapping[str, Any]) -> Array:
     return np.zeros(0) if graph.file_weights is None else graph.file_weights
 
 
-def _optimised_weights(graph: Graph, params: Mapping[str, Any]) -> Array:
+def _optimised_weights(graph: Graph) -> Array:
     """min ρ over w ≥ 0 on the links: −sI ⪯ I − L(w) − 11ᵀ/m ⪯ sI (Xiao & Boyd, 2004; Boyd, Diaconis & Xiao, 2004)."""
-    metropolis = _metropolis(graph, params)
+    metropolis = _metropolis(graph)
     if graph.agents <= 2:
         return metropolis
     if graph.agents > LARGEST_OPTIMISED:
@@ -325,14 +329,10 @@ def _solve(graph: Graph) -> Array:
     return np.asarray(w.value, dtype=np.float64)
 
 
-_VALUE = Parameter(
-    "value", float, "a finite number above 0", lambda v: 0 < v < math.inf, description="weight of every link"
-)
-
 WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
-        WeightRule("constant", "the same given value on every link", _constant, (_VALUE,), {"value": 0.3}),
+        WeightRule("constant", "the same given value on every link", _constant, {"value": 0.3}),
         WeightRule("file", "the weights in the graph's file", _file_weights, directed=None),
         WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
         WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import type_in_words
 from decentral_dp.topology import GENERATORS, WEIGHTS, Topology, build, graphs
 from decentral_dp.topology.graphs import _bernoulli_pairs, _code, _pair, canonical
 from tests.support.topology_oracle import THIRD, check, example, graph_of, naive
@@ -48,8 +50,8 @@ def test_the_registry_describes_itself(kind: str) -> None:
     assert generator.summary
     assert set(generator.example[1]) <= {p.name for p in generator.parameters}
     for p in generator.parameters:
-        assert p.constraint
-        assert p.default is None or p.valid(p.default)
+        assert type_in_words(p.type)
+        assert p.default is None or TypeAdapter(p.type).validate_python(p.default) == p.default
 
 
 STRUCTURES: list[tuple[str, int, dict[str, Any], Any]] = [

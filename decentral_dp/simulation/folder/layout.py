@@ -291,7 +291,7 @@ def _says_weights(rule: str | Mapping[str, Any], topology: Topology) -> bool:
         return False
     graph = Graph(topology.n_agents, topology.edges, directed=topology.directed)
     try:
-        made = mixing_matrix(graph, WEIGHTS[kind].make(graph, values))
+        made = mixing_matrix(graph, WEIGHTS[kind].make(graph, **values))
     except (InputError, KeyError, TypeError, ValueError):
         return False
     return bool((made != topology.mixing).nnz == 0)
