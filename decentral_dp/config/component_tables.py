@@ -8,6 +8,7 @@ descriptions for the reference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -35,6 +36,7 @@ from decentral_dp.files.tables import (
     Decay,
     DeclaredKey,
     Finite,
+    KindTable,
     NonNegative,
     Points,
     Positive,
@@ -43,7 +45,6 @@ from decentral_dp.files.tables import (
     Table,
     case_of,
     merged_fields,
-    require_keys,
 )
 from decentral_dp.formatting import join_words
 from decentral_dp.models.build import ModelTable
@@ -52,8 +53,12 @@ from decentral_dp.problems.bilevel.losses import StartTable
 from decentral_dp.user_code import entry_points_of, in_file
 
 
-class Partition(Table):
+class Partition(KindTable):
     """How records are dealt to agents: iid, by_class (share), dirichlet (alpha), or column (name)."""
+
+    noun = "partition"
+    needed = MappingProxyType({"by_class": ["share"], "dirichlet": ["alpha"], "column": ["name"]})
+    optional = MappingProxyType({"column": ["agents"]})
 
     kind: Literal["iid", "by_class", "dirichlet", "column"]
     """The rule: "iid" at random; "by_class" (share), "dirichlet" (alpha), both by labels; "column" (name), as the data
@@ -74,10 +79,7 @@ class Partition(Table):
     refused. Left out: numbers from 0."""
 
     @model_validator(mode="after")
-    def _check_required(self) -> Partition:
-        needed = {"by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}.get(self.kind, ())
-        taken = (*needed, "agents") if self.kind == "column" else needed
-        require_keys(self, " partition", needed, taken, ("share", "alpha", "name", "agents"))
+    def _check_names(self) -> Partition:
         keys = [label_key(name) for name in self.agents or ()]
         for k, name in enumerate(self.agents or ()):
             if keys[k] in keys[:k]:
@@ -182,8 +184,14 @@ def _close_schema(schema: dict[str, Any]) -> None:
     ]
 
 
-class StreamTable(Table):
+class StreamTable(KindTable):
     """Which records a round reads."""
+
+    noun = "stream"
+    needed = MappingProxyType(
+        {"accumulate": ["batch"], "minibatch": ["batch"], "turns": ["batch"], "poisson": ["rate"]}
+    )
+    optional = MappingProxyType({"accumulate": ["warm_start"]})
 
     kind: Literal["accumulate", "all", "minibatch", "poisson", "turns"] = "accumulate"
     """ "accumulate": records arrive round by round; "all": every record in every round; "minibatch": a fresh sample
@@ -198,14 +206,6 @@ class StreamTable(Table):
 
     rate: Share | None = None
     """Of poisson: the probability with which a record is drawn."""
-
-    @model_validator(mode="after")
-    def _check_fit(self) -> StreamTable:
-        own = {"all": (), "poisson": ("rate",)}.get(self.kind, ("batch",))
-        require_keys(self, " stream", own, own, ("batch", "rate"))
-        if self.warm_start and self.kind != "accumulate":
-            raise ValueError(f'a "{self.kind}" stream takes no warm_start')
-        return self
 
 
 def _partition_from_outside(name: str) -> str:
@@ -389,8 +389,11 @@ class Step(Table):
     constant before the first and after the last. f = 1 if left out."""
 
 
-class DomainTable(Table):
+class DomainTable(KindTable):
     """Where x may be, for algorithms of a trusted coordinator: a box, a ball around 0, or the simplex."""
+
+    noun = "domain"
+    needed = MappingProxyType({"box": ["low", "high"], "ball": ["radius"]})
 
     kind: Literal["box", "ball", "simplex"]
     """ "box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex"."""
@@ -405,9 +408,7 @@ class DomainTable(Table):
     """Of ball: radius in l2."""
 
     @model_validator(mode="after")
-    def _check_required(self) -> DomainTable:
-        needed = {"box": ("low", "high"), "ball": ("radius",)}.get(self.kind, ())
-        require_keys(self, "", needed, needed, ("low", "high", "radius"))
+    def _check_interior(self) -> DomainTable:
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise ValueError(f"a box from {self.low:g} to {self.high:g} has no interior; give low < high")
         return self

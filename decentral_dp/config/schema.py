@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -36,6 +37,7 @@ from decentral_dp.files.tables import (
     Count,
     Decay,
     Finite,
+    KindTable,
     Line,
     Points,
     Positive,
@@ -186,8 +188,11 @@ class OverTimeTable(Table):
     """Graph files, or named networks, of a sequence."""
 
 
-class CompressionTable(Table):
+class CompressionTable(KindTable):
     """What of a message travels, once noise has been added."""
+
+    noun = "compression"
+    needed = MappingProxyType({"top_k": ["share"], "random_k": ["share"], "qsgd": ["levels"]})
 
     kind: Literal["top_k", "random_k", "qsgd", "sign"]
     """What is sent of the difference to what was heard before. "top_k": its largest entries; "random_k": some that
@@ -201,17 +206,6 @@ class CompressionTable(Table):
 
     consensus: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """γ, how far agents move towards what they hear; the contraction δ of the widest channel if left out."""
-
-    @model_validator(mode="after")
-    def _check_fit(self) -> CompressionTable:
-        wanted = {"qsgd": "levels", "sign": None}.get(self.kind, "share")
-        for key, example in (("share", "0.1"), ("levels", "4")):
-            given = getattr(self, key) is not None
-            if given != (key == wanted):
-                raise ValueError(
-                    f"{self.kind} takes no {key}" if given else f"{key} is missing, such as {key} = {example}"
-                )
-        return self
 
 
 class TopologyTable(Table):

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
 from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Lt, MultipleOf
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 
 from decentral_dp.errors import printable
 
@@ -103,32 +103,36 @@ def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
     return {
         one.name: {
             ast.unparse(field.target): " ".join(str(ast.literal_eval(text.value)).split())
-            for field, text in pairwise(one.body)
+            for field, text in itertools.pairwise(one.body)
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
         }
         for one in classes
     }
 
 
-def require_keys(table: Table, noun: str, needed: Sequence[str], taken: Sequence[str], known: Sequence[str]) -> None:
-    """Check which keys a table of one kind has, among those that only some kinds take.
+class KindTable(Table):
+    """A table whose `kind` says which keys it has; keys of neither mapping below are of every kind.
 
-    Args:
-        table: with a `kind`.
-        noun: what it is, in a refusal.
-        needed: keys that this kind cannot do without.
-        taken: keys that it may have, the needed ones included.
-        known: those of all kinds.
-
-    Raises:
-        ValueError: a key that is missing, or is not taken.
+    noun: what it is, in a refusal. needed: kind → keys that it cannot do without. optional: kind → keys that it may
+    have besides.
     """
-    for key in known:
-        given = getattr(table, key) is not None
-        if given and key not in taken:
-            raise ValueError(f'a "{table.kind}"{noun} takes no {key}')  # type: ignore[attr-defined]
-        if key in needed and not given:
-            raise ValueError(f'a "{table.kind}"{noun} needs {key}')  # type: ignore[attr-defined]
+
+    noun: ClassVar[str]
+    needed: ClassVar[Mapping[str, Sequence[str]]] = {}
+    optional: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    kind: str
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        needed, optional = self.needed.get(self.kind, ()), self.optional.get(self.kind, ())
+        for key in itertools.chain(*self.needed.values(), *self.optional.values()):
+            given = getattr(self, key) != type(self).model_fields[key].default
+            if given and key not in (*needed, *optional):
+                raise ValueError(f'a "{self.kind}" {self.noun} takes no {key}')
+            if key in needed and not given:
+                raise ValueError(f'a "{self.kind}" {self.noun} needs {key}')
+        return self
 
 
 class Key(NamedTuple):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Count, Table, require_keys
+from decentral_dp.files.tables import Count, KindTable
 from decentral_dp.models.convolution import Image
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_terms import with_intercept
@@ -64,19 +65,15 @@ class Linear:
         return (weighted.T @ safe).reshape(-1), factors
 
 
-_KEYS = {
-    "mlp": ("hidden", "widths"),
-    "cnn": ("channels", "shape"),
-    "resnet": ("width", "depth"),
-    "torch": ("file", "name"),
-}
-
-
-class ModelTable(Table):
+class ModelTable(KindTable):
     """A model: its weights are x of a minimax problem (a critic's: y), and y of one level.
 
     "linear" is short for its table, and "net.py:Net" for { kind = "torch", file = "net.py", name = "Net" }.
     """
+
+    noun = "model"
+    needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"], "torch": ["file"]})
+    optional = MappingProxyType({"mlp": ["widths"], "cnn": ["shape"], "resnet": ["width", "depth"], "torch": ["name"]})
 
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
@@ -121,15 +118,6 @@ class ModelTable(Table):
                 raise ValueError("hidden and widths are two names of one key. Give one of them")
             return {**{key: value for key, value in table.items() if key != "widths"}, "hidden": table["widths"]}
         return table
-
-    @model_validator(mode="after")
-    def _check_required(self) -> ModelTable:
-        if self.kind == "mlp" and self.hidden is None:
-            raise ValueError('a "mlp" model needs hidden, the widths of its layers, such as hidden = [32]')
-        needed = {"cnn": ("channels",), "torch": ("file",)}.get(self.kind, ())
-        known = [key for keys in _KEYS.values() for key in keys]
-        require_keys(self, " model", needed, _KEYS.get(self.kind, ()), known)
-        return self
 
 
 def build_model(

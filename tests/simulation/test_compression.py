@@ -299,9 +299,9 @@ def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[st
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"kind": "top_k"}, "share is missing, such as share = 0.1"),
-        ({"kind": "qsgd", "share": 0.1, "levels": 2}, "qsgd takes no share"),
-        ({"kind": "sign", "levels": 2}, "sign takes no levels"),
+        ({"kind": "top_k"}, 'a "top_k" compression needs share'),
+        ({"kind": "qsgd", "share": 0.1, "levels": 2}, 'a "qsgd" compression takes no share'),
+        ({"kind": "sign", "levels": 2}, 'a "sign" compression takes no levels'),
         ({"kind": "random_k", "share": 0.0}, "share"),
         ({"kind": "sign", "consensus": 1.5}, "consensus"),
     ],
