@@ -210,7 +210,7 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
     """Sensitivities times a public factor, multiplied once somebody asks: who writes them down multiplies many at once.
 
     Args:
-        sensitivities: split → what is multiplied; kept as `of`.
+        sensitivities: split → what is multiplied, as `base`.
         factor: not 0.
 
     Example:
@@ -219,29 +219,29 @@ class ScaledSensitivities(Mapping[Split, Sensitivity]):
         [6.0]
     """
 
-    __slots__ = ("_made", "factor", "of")
+    __slots__ = ("_made", "base", "factor")
 
     def __init__(self, sensitivities: Mapping[Split, Sensitivity], factor: float) -> None:
-        self.of, self.factor = sensitivities, factor
+        self.base, self.factor = sensitivities, factor
         self._made: dict[Split, Sensitivity] = {}
 
     def __getitem__(self, split: Split) -> Sensitivity:
         if split not in self._made:
-            self._made[split] = _scale_sensitivity(self.of[split], self.factor)
+            self._made[split] = _scale_sensitivity(self.base[split], self.factor)
         return self._made[split]
 
     def __iter__(self) -> Iterator[Split]:
-        return iter(self.of)
+        return iter(self.base)
 
     def __len__(self) -> int:
-        return len(self.of)
+        return len(self.base)
 
 
-def _scale_sensitivities(of: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
+def _scale_sensitivities(base: Mapping[Split, Sensitivity], factor: float | Array) -> Mapping[Split, Sensitivity]:
     # `isinstance` of a mapping takes as long as all else here.
-    if isinstance(factor, float) and factor != 0.0 and type(of) is not ScaledSensitivities:
-        return ScaledSensitivities(of, factor)
-    return {k: _scale_sensitivity(s, factor) for k, s in of.items()}
+    if isinstance(factor, float) and factor != 0.0 and type(base) is not ScaledSensitivities:
+        return ScaledSensitivities(base, factor)
+    return {k: _scale_sensitivity(s, factor) for k, s in base.items()}
 
 
 def _scale_sensitivity(s: Sensitivity, factor: float | Array) -> Sensitivity:

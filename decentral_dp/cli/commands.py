@@ -103,7 +103,7 @@ def run(
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
-    if or_resume and _resume_if_begun(out, log, quiet):
+    if or_resume and _resume_in(out, log, quiet):
         return
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
@@ -111,7 +111,7 @@ def run(
     _print_and_exit(finished, quiet, out)
 
 
-def _resume_if_begun(out: str | None, log: str | None, quiet: bool) -> bool:
+def _resume_in(out: str | None, log: str | None, quiet: bool) -> bool:
     """Whether there was a run in `out`, which is complete now."""
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.reporting import page

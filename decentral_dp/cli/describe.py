@@ -235,14 +235,14 @@ def _experiment(name: str, component: Component) -> Component:
 
 
 _DESCRIBED: Mapping[str, Callable[[str, Component], Component]] = {
-    "algorithms": lambda name, of: _algorithm(ALGORITHMS[name]),
+    "algorithms": lambda name, component: _algorithm(ALGORITHMS[name]),
     "problems": _problem,
     "topologies": _topology,
     "experiments": _experiment,
     "data": _data,
     "weights": _rule,
     "mechanisms": _mechanism,
-    "partitions": lambda name, of: of._replace(usage=f"[problem] partition = {_PARTITIONS[name]}"),
+    "partitions": lambda name, component: component._replace(usage=f"[problem] partition = {_PARTITIONS[name]}"),
 }
 
 

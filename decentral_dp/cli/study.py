@@ -47,8 +47,8 @@ def print_findings(findings: Findings) -> None:
     for verdict in findings.verdicts:
         out.print(Text(f"{verdict.description}:", style="bold"), f"{verdict.statement}")
         known = verdict.pairs - verdict.missing
-        of = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
-        out.print(f"    {of if known > 1 else ''}{verdict.numbers}")
+        which = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
+        out.print(f"    {which if known > 1 else ''}{verdict.numbers}")
     out.print()
     for warning in findings.warnings:
         out.print(Text("Warning:", style="bold"), warning)

@@ -39,7 +39,7 @@ from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
 # Algorithms that read features from their mean, which agents release.
-CENTRING = ("dp_dsgd", "alone", "federated", "central")
+CENTRED_ALGORITHMS = ("dp_dsgd", "alone", "federated", "central")
 # Streams of records of which an agent has all from the start, in no public order.
 CENTRED_STREAMS = ("all", "minibatch", "poisson")
 # More agents than this, and their records are dealt before their graph is built.
@@ -404,7 +404,7 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
-    if s.algorithm.kind not in CENTRING or stream_of(s).kind not in CENTRED_STREAMS:
+    if s.algorithm.kind not in CENTRED_ALGORITHMS or stream_of(s).kind not in CENTRED_STREAMS:
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
 

@@ -41,8 +41,8 @@ _TABLES = {
         ("malignant", "benign"),
         tuple(
             name
-            for of in ("mean {}", "{} error", "worst {}")
-            for name in map(of.format, (*_SHAPES, "symmetry", "fractal dimension"))
+            for form in ("mean {}", "{} error", "worst {}")
+            for name in map(form.format, (*_SHAPES, "symmetry", "fractal dimension"))
         ),
     ),
     "wine": _Table("wine_data.csv", True, ("class_0", "class_1", "class_2"), tuple(_WINE.split())),

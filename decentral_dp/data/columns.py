@@ -242,12 +242,12 @@ def encode_features(
     for column in rules.raw(names):
         if column not in columns:
             raise InputError(f"{where} has no column {quoted(column)}; {nearest(column, columns)}.")
-        block, found = _column_features(np.asarray(columns[column]), column, rules)
+        block, faults = _column_features(np.asarray(columns[column]), column, rules)
         made = np.empty((len(block), len(names))) if made is None else made
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
                 made[:, place[name]] = block[:, k]
-        wrong += [place._replace(row=place.row + before) for place in found]
+        wrong += [place._replace(row=place.row + before) for place in faults]
     if wrong := [*wrong, *known]:
         raise InputError(refusal(wrong, where))
     return np.zeros((0, 0)) if made is None else made

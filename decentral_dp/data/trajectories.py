@@ -186,19 +186,19 @@ class Environment(NamedTuple):
     starts_at_random: bool = True
 
 
-def _draw_push(seen: NDArray[Any], coins: np.random.Generator) -> int:
+def _draw_push(observation: NDArray[Any], coins: np.random.Generator) -> int:
     """With probability 1/3 push to where the pole falls, else to either side: it falls after some 40 steps."""
-    falls = int(seen[2] + 0.25 * seen[3] > 0.0)
+    falls = int(observation[2] + 0.25 * observation[3] > 0.0)
     return falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
 
 
-def _oscillation(seen: NDArray[Any], coins: np.random.Generator) -> int:
+def _oscillation(observation: NDArray[Any], coins: np.random.Generator) -> int:
     """With probability 4/5 push along the second link's motion, else anyhow: it swings up after some 110 steps."""
-    along = 2 if seen[5] > 0.0 else 0
+    along = 2 if observation[5] > 0.0 else 0
     return along if coins.random() < 0.8 else int(coins.integers(3))
 
 
-def _uniform(seen: NDArray[Any], coins: np.random.Generator) -> int:
+def _uniform(observation: NDArray[Any], coins: np.random.Generator) -> int:
     """Stay, up or down, each with probability 1/3."""
     return (0, 2, 3)[int(coins.integers(3))]
 

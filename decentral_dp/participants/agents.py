@@ -452,12 +452,12 @@ class LocalDataset:
             return means, used, rates
         means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
         for row in range(self.agents.size):
-            seen = {}
+            records = {}
             for split in SPLITS:
-                seen[split], rate = self._records_of_round(t, row, split, int(used[split][row]))
+                records[split], rate = self._records_of_round(t, row, split, int(used[split][row]))
                 if fresh:
                     rates[split][row] = rate
-            terms = self._problem.terms(x[row], y[row], z[row], seen["train"], seen["validation"], clip)
+            terms = self._problem.terms(x[row], y[row], z[row], records["train"], records["validation"], clip)
             for term, out in means.items():
                 out[row] = getattr(terms, term)
         return means, used, rates

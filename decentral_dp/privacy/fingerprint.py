@@ -270,8 +270,8 @@ def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
         return name + _code(value.__code__)
     if value.__module__ == "__main__" or value.__module__ not in sys.modules:
         kinds = (FunctionType, bool, int, float, str, tuple)
-        held = {k: v for k, v in vars(value).items() if isinstance(v, kinds) and k not in _UNREAD}
-        return name + _object_bytes(dict(sorted(held.items())), seen | {id(value)}, files)
+        attributes = {k: v for k, v in vars(value).items() if isinstance(v, kinds) and k not in _UNREAD}
+        return name + _object_bytes(dict(sorted(attributes.items())), seen | {id(value)}, files)
     return str(value.__module__).encode() + name
 
 

@@ -253,8 +253,8 @@ class Ledger:
 
     def columns_at(self, rounds: Array) -> dict[str, NDArray[Any]]:
         """The columns of `to_frame` at some rounds (k,), without pandas; no column where nothing is released."""
-        of = [np.flatnonzero(np.isin(-(-c.rounds // self.releases_per_round), rounds)) for c in self.channels]
-        chosen = replace(self, channels=tuple(c.rows(at) for c, at in zip(self.channels, of, strict=True)))
+        places = [np.flatnonzero(np.isin(-(-c.rounds // self.releases_per_round), rounds)) for c in self.channels]
+        chosen = replace(self, channels=tuple(c.rows(at) for c, at in zip(self.channels, places, strict=True)))
         parts = [*chosen._parts(None)]
         return {
             name: np.concatenate([np.broadcast_to(part[name], part["agent"].shape) for part in parts])

@@ -54,12 +54,12 @@ class PairNoise:
 
     def links(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (E, 2) the pairs of agents that share noise in round t; default None, in any round."""
-        of = None if self.network.over_time is None else t
-        linked = self._links.get(of)
+        round = None if self.network.over_time is None else t
+        linked = self._links.get(round)
         if linked is None:
-            linked = self._all_pairs(of) if self.all_pairs else np.asarray(self.network.links(of))
+            linked = self._all_pairs(round) if self.all_pairs else np.asarray(self.network.links(round))
             self._links.clear()
-            self._links[of] = linked
+            self._links[round] = linked
         return linked
 
     def _all_pairs(self, t: int | None) -> NDArray[np.int64]:

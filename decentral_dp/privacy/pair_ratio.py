@@ -105,10 +105,10 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
     i, j, diagonal = upper.row, upper.col, np.arange(m)
     cost = np.concatenate([np.diagonal(weights), weights[i, i] + weights[j, j] - 2.0 * weights[i, j]])
     # (k, E) the links that are left by each set of colluders, which are not protected themselves.
-    left, told = np.ones((1, i.size)), np.zeros((1, m))
+    left, known = np.ones((1, i.size)), np.zeros((1, m))
     if colluders:
         left = np.stack([(i != w) & (j != w) for w in range(m)]).astype(np.float64)
-        told = np.eye(m)
+        known = np.eye(m)
 
     def error(logs: Array, power: float) -> tuple[float, Array]:
         squares = np.exp(logs)
@@ -116,7 +116,7 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0
         covariance[:, i, j] = covariance[:, j, i] = -shared
         covariance[:, diagonal, diagonal] = squares[:m] - covariance.sum(axis=2)
         inverse = np.linalg.inv(covariance)
-        spent, total = inverse[:, diagonal, diagonal] * (1.0 - told), float(cost @ squares)
+        spent, total = inverse[:, diagonal, diagonal] * (1.0 - known), float(cost @ squares)
         share = (spent / spent.max()) ** (power - 1.0)
         slope = np.einsum("kiv,kv->i", np.square(inverse), share)
         along = np.einsum("kev,kv,ke->e", np.square(inverse[:, i] - inverse[:, j]), share, left, optimize=True)

@@ -395,8 +395,8 @@ class Draws:
 
     @property
     def _rows(self) -> Sequence[int]:
-        of = self._of
-        return range(*of.indices(len(self._streams))) if isinstance(of, slice) else of.tolist()
+        rows = self._of
+        return range(*rows.indices(len(self._streams))) if isinstance(rows, slice) else rows.tolist()
 
     def fill(self, *arrays: tuple[Law, Array]) -> None:
         """Fill arrays with standard variates, each agent's rows in the order of the arrays.

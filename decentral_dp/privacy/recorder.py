@@ -51,7 +51,7 @@ class Series:
         self._ends: array[int] | None = None
         # What was not compared with what is before it yet, and how many numbers that are.
         self._late: list[Entry] = []
-        self._held = 0
+        self._late_numbers = 0
         for entry in entries:
             self.append(entry)
 
@@ -73,8 +73,8 @@ class Series:
         if not isinstance(entry, float):
             entry = entry.item() if entry.size == 1 else entry.copy()
         self._late.append(entry)
-        self._held += 1 if isinstance(entry, float) else entry.size
-        if self._held >= _COMPARED_AT_ONCE:
+        self._late_numbers += 1 if isinstance(entry, float) else entry.size
+        if self._late_numbers >= _COMPARED_AT_ONCE:
             self._compare()
 
     def extend(self, rows: Array) -> None:
@@ -83,7 +83,7 @@ class Series:
         self._add(rows.reshape(len(rows), -1))
 
     def _compare(self) -> None:
-        late, self._late, self._held = self._late, [], 0
+        late, self._late, self._late_numbers = self._late, [], 0
         if late:
             self._add(_rows(late))
 
@@ -257,7 +257,7 @@ class Recorder:
         self.agents = agents
         self._columns: dict[str, _Column] = {}
         # As many releases are looked at together as have so many numbers.
-        self._kept_late = max(1, _COMPARED_AT_ONCE // agents)
+        self._most_late = max(1, _COMPARED_AT_ONCE // agents)
         self._amplified: dict[tuple[Split, int], int] = {}
         self._drawn: dict[tuple[Split, int], int] = {}
         self._mixed: set[Split] = set()
@@ -302,10 +302,10 @@ class Recorder:
         column = self._columns.get(channel)
         if column is not None:
             bounds = value.sensitivities
-            bounds, factor = (bounds.of, bounds.factor) if isinstance(bounds, ScaledSensitivities) else (bounds, 1.0)
+            bounds, factor = (bounds.base, bounds.factor) if isinstance(bounds, ScaledSensitivities) else (bounds, 1.0)
             if sends is None and not shared and column.repeats(mechanism, bounds, distortion):
                 column.late.append((index, scale, bounds, factor))
-                if len(column.late) >= self._kept_late:
+                if len(column.late) >= self._most_late:
                     column.settle()
                 return
             column.settle()
@@ -381,7 +381,7 @@ class Recorder:
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
         if not column.mechanism.charged:
             column.late.append((index, _FREE_SCALE, {}, 1.0))
-            if len(column.late) >= self._kept_late:
+            if len(column.late) >= self._most_late:
                 column.settle()
 
     def lines(self, before: int | None = None) -> dict[str, Any]:

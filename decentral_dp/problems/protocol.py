@@ -229,8 +229,8 @@ class StackedProblem(Problem, Stacked, Protocol):
             if some := [term for term in TERMS if term in wanted and self.reads_records.get(term) == split]:
                 alone = type(records)(*(a[None] for a in records))
                 with np.errstate(all="ignore"):
-                    found = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
-                out = out._replace(**{term: getattr(found, term)[0] for term in some})
+                    means = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
+                out = out._replace(**{term: getattr(means, term)[0] for term in some})
         return out
 
 

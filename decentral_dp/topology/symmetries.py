@@ -111,9 +111,9 @@ def _search(graph: Coloured, marks: Colours, tries: Iterator[int]) -> Colours | 
     for candidate in np.flatnonzero(there == several):
         split = colours.copy()
         split[0, np.flatnonzero(here == several)[0]] = split[1, candidate] = sizes.size
-        found = _search(graph, split, tries)
-        if found is not None:
-            return found
+        permutation = _search(graph, split, tries)
+        if permutation is not None:
+            return permutation
     return None
 
 

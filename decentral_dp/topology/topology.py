@@ -275,8 +275,9 @@ def from_edges(
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
-        of = "" if agents is None else f"; agents are 0 to {agents - 1}"
-        raise InputError(f"topology: {name} links agents {int(pairs.min())} to {int(pairs.max())}{of}. Number from 0.")
+        ends_text = f"{int(pairs.min())} to {int(pairs.max())}"
+        wanted = "" if agents is None else f"; agents are 0 to {agents - 1}"
+        raise InputError(f"topology: {name} links agents {ends_text}{wanted}. Number from 0.")
     loops = ends[ends[:, 0] == ends[:, 1]] if ends.size else ends
     if loops.size:
         raise InputError(

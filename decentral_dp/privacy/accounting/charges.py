@@ -112,7 +112,7 @@ def charges(ledger: Ledger) -> Charges:
     for c, column in zip(channels, pairs, strict=True):
         for split, line in _lines(c, column).items():
             lines[split].append(line)
-    by_split = {split: tuple(of) for split, of in lines.items()}
+    by_split = {split: tuple(charged) for split, charged in lines.items()}
     return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), by_split)
 
 
@@ -418,11 +418,11 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
         plain[pair].append(Plain(line.rounds, np.where(fresh, 0.0, line.loss), line.column))
         way = "poisson" if line.sampling == "poisson" else f"sampled_{pair.value}"
         drawn[way].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
-    charged_plain = {pair: tuple(p for p in of if p.loss.any()) for pair, of in plain.items()}
-    sampled = {way: _batches(of, 1.0 if way == "sampled_laplace" else 2.0) for way, of in drawn.items() if of}
+    charged_plain = {pair: tuple(p for p in parts if p.loss.any()) for pair, parts in plain.items()}
+    sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in drawn.items() if parts}
     for one, other in itertools.combinations(sampled.values(), 2):
         _refuse_mixed(split, one, other)
-    return ComposedCharges(groups, {pair: of for pair, of in charged_plain.items() if of}, sampled)
+    return ComposedCharges(groups, {pair: parts for pair, parts in charged_plain.items() if parts}, sampled)
 
 
 def _pair(line: ChannelCharges) -> DominatingPair:

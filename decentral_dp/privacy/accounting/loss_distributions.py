@@ -336,12 +336,12 @@ def _compose(a: LossMasses, b: LossMasses, tail: float) -> LossMasses:
     cut = 0.5 * max(tail, 0.1 * rounding)
     low = _prefix(masses, cut)
     high = max(masses.size - _prefix(masses[::-1], cut), low + 1)
-    kept, infinite = masses[low:high], a.infinite + b.infinite - a.infinite * b.infinite
+    middle, infinite = masses[low:high], a.infinite + b.infinite - a.infinite * b.infinite
     if high < masses.size:
         infinite += float(np.add.reduce(masses[high:]))
     if low:
-        kept[0] += np.add.reduce(masses[:low])
-    return LossMasses(a.step, a.lowest + b.lowest + low, kept, infinite, a.error + b.error + rounding)
+        middle[0] += np.add.reduce(masses[:low])
+    return LossMasses(a.step, a.lowest + b.lowest + low, middle, infinite, a.error + b.error + rounding)
 
 
 def _convolve(a: Array, b: Array) -> Array:

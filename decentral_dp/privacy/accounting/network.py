@@ -236,7 +236,7 @@ def _worst_arrivals(
     gossip: _Gossip, g: Array, arrives: NDArray[np.bool_], outside: NDArray[np.int64]
 ) -> tuple[Array, NDArray[np.int64]]:
     """μ and the worst arrival of all agents outside one observer."""
-    seen, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
+    observed, hidden = np.searchsorted(outside, gossip.observed), np.searchsorted(outside, gossip.hidden)
     left = np.zeros((hidden.size, hidden.size))
     slope, value = np.zeros((hidden.size, outside.size)), np.zeros(outside.size)
     worst, arrival = np.zeros(outside.size), np.zeros(outside.size, dtype=np.int64)
@@ -244,8 +244,8 @@ def _worst_arrivals(
         reach, own = gossip.blocks(t)
         error = own - gain @ reach
         # What one record of each agent adds to the messages (in units of their noise), and to the error of the filter.
-        direct, lasting = np.zeros((seen.size, outside.size)), np.zeros((hidden.size, outside.size))
-        direct[np.arange(seen.size), seen] = (g[t] / gossip.noise[t])[gossip.observed]
+        direct, lasting = np.zeros((observed.size, outside.size)), np.zeros((hidden.size, outside.size))
+        direct[np.arange(observed.size), observed] = (g[t] / gossip.noise[t])[gossip.observed]
         lasting[np.arange(hidden.size), hidden] = g[t, gossip.hidden]
         lasting -= gain @ direct
         noticed, later = inverse @ direct, left @ lasting

@@ -190,14 +190,14 @@ class _Moments:
         positive = self.tilts > 0.0
         tilts, values = self.tilts[positive], self.values[positive]
         for _ in range(2):
-            found = np.array([_chernoff_epsilon(v, t, log_delta) for t, v in zip(tilts, values, strict=True)])
-            if not np.isfinite(found).any():
+            epsilons = np.array([_chernoff_epsilon(v, t, log_delta) for t, v in zip(tilts, values, strict=True)])
+            if not np.isfinite(epsilons).any():
                 return None
-            k = int(np.nanargmin(np.where(np.isfinite(found), found, np.inf)))
+            k = int(np.nanargmin(np.where(np.isfinite(epsilons), epsilons, np.inf)))
             tilts = np.geomspace(tilts[max(k - 1, 0)], tilts[min(k + 1, tilts.size - 1)], 17)
             values = self.evaluate(tilts)
-        found = np.array([_chernoff_epsilon(v, t, log_delta) for t, v in zip(tilts, values, strict=True)])
-        return float(tilts[int(np.argmin(found))])
+        epsilons = np.array([_chernoff_epsilon(v, t, log_delta) for t, v in zip(tilts, values, strict=True)])
+        return float(tilts[int(np.argmin(epsilons))])
 
     def window(self, theta: float) -> tuple[float, float]:
         """Between which losses the tilted sum lies, but for about e^{−_WINDOW_NATS}."""

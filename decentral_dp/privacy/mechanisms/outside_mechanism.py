@@ -268,9 +268,9 @@ def _failure(author: Any, method: str, error: BaseException) -> InputError:
 
 def _lacks(author: Any, attribute: str, what: str) -> InputError:
     """A refusal for want of an attribute, or of one that is `what`."""
-    found = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
+    got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
     place = place_in_class(type(author), attribute)
-    return InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{found}{place}. Add it to the class.")
+    return InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}{place}. Add it to the class.")
 
 
 def _refusal(author: Any, method: str, what: str) -> InputError:

@@ -317,13 +317,13 @@ class LossProblem:
         for turn, scale in enumerate((0.1, 1.0)):
             x, y, z = (scale * draw.normal(size=d) for d in (self.p, self.q, self.q))
             for function in ("lower_loss", "upper_loss"):
-                found = row_dependence(here._oracle(function, x, y, z), tried[turn::2])
-                if found is not None:
+                fault = row_dependence(here._oracle(function, x, y, z), tried[turn::2])
+                if fault is not None:
                     solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(
-                        f"{self.name}: {function} {found.text}, and no clip bounds what one record moves then; write "
+                        f"{self.name}: {function} {fault.text}, and no clip bounds what one record moves then; write "
                         f"the loss of one record only, as a pure function of (x, y, features, label)"
-                        f"{solves if found.term in MATRICES else ''}."
+                        f"{solves if fault.term in MATRICES else ''}."
                     )
 
     def _oracle(self, function: str, x: Array, y: Array, z: Array) -> Oracle:

@@ -298,24 +298,24 @@ def try_rows(
     def rows(features: Array, labels: Array) -> dict[str, Array]:
         wanted, given = (len(labels), *shape), (features, labels) if labelled else (features,)
         try:
-            found = np.array(call(*given))
-            if np.iscomplexobj(found):
+            computed = np.array(call(*given))
+            if np.iscomplexobj(computed):
                 raise TypeError("complex numbers, where real ones are wanted")
-            found = found.astype(np.float64)
+            computed = computed.astype(np.float64)
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # Of a record that is far out a formula may raise: it then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
             raise InputError(f"{name} does not run on made-up records: {blame(error, place)}. Mend it.") from error
-        if found.shape != wanted:
+        if computed.shape != wanted:
             raise InputError(
-                f"{name} gives shape {found.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."
+                f"{name} gives shape {computed.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."
             )
         # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
-        if near and not np.isfinite(found.reshape(len(labels), -1)).all(axis=1).any():
+        if near and not np.isfinite(computed.reshape(len(labels), -1)).all(axis=1).any():
             raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records{place}. Mend it.")
-        return {"what it gives": found}
+        return {"what it gives": computed}
 
     fault = row_dependence(rows, tried)
     if fault is None:

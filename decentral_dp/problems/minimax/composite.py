@@ -226,10 +226,10 @@ class Composite(Minimax):
                 total[: self.model.p] += self.model.sum_parts(of_query)
                 of_query.clear()
 
-    def _add(self, total: Array, query: ClippedQuery, seen: _Evaluations, parts: list[Any]) -> None:
+    def _add(self, total: Array, query: ClippedQuery, evaluations: _Evaluations, parts: list[Any]) -> None:
         """Add what these records contribute to the total, or append it to the parts that `_join` adds at once."""
-        now = seen.evaluate(query.x, query.y)
-        before = None if query.earlier_point is None else seen.evaluate(*query.earlier_point)
+        now = evaluations.evaluate(query.x, query.y)
+        before = None if query.earlier_point is None else evaluations.evaluate(*query.earlier_point)
         if query.term in _BY_MODEL:
             here, there = now.slope, None if before is None else before.slope
             extra = _extra_rows(query.term, now)
@@ -237,9 +237,9 @@ class Composite(Minimax):
             factors = self._by_model(total[: self.model.p], here, there, extra, query.bound, parts)
             total[self.model.p :] += _weighted_sum(factors, extra)
             return
-        rows = seen.rows(query.term, now)
+        rows = evaluations.rows(query.term, now)
         if before is not None:
-            rows = rows - seen.rows(query.term, before)
+            rows = rows - evaluations.rows(query.term, before)
         elif query.centre is not None:
             rows = rows - query.centre
         total += _weighted_sum(clip_factors(row_norms(rows, "l2"), query.bound), rows)
@@ -252,8 +252,8 @@ class Composite(Minimax):
             rows, factors = self.model.clipped_parts(here, extra, bound, there)
             parts.append(rows)
         else:
-            found, factors = self.model.clipped_sum(here, extra, bound, there)
-            total += found
+            sums, factors = self.model.clipped_sum(here, extra, bound, there)
+            total += sums
         return factors
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
@@ -336,9 +336,9 @@ class _Evaluations:
         outputs, tape = self._forward(weights)
         slopes = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
         values = Values(*map(self._mask_rows, slopes))
-        found = _Evaluation(x, y, outputs, values, Slope(tape, values.outputs))
-        self._all.append(found)
-        return found
+        evaluation = _Evaluation(x, y, outputs, values, Slope(tape, values.outputs))
+        self._all.append(evaluation)
+        return evaluation
 
     def rows(self, term: str, at: _Evaluation) -> Array:
         """(n, width) of a term other than grad_x."""

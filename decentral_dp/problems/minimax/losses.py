@@ -150,8 +150,8 @@ class Capped:
 
     def confidences(self, outputs: Array) -> Array | None:
         """(n,) probability of the class that is predicted."""
-        of = self.loss.probabilities
-        return None if of is None else np.asarray(np.max(of(outputs), axis=1))
+        probabilities = self.loss.probabilities
+        return None if probabilities is None else np.asarray(np.max(probabilities(outputs), axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +170,11 @@ class CappedObjective(Objective, Protocol):
         return self.loss.confidences(outputs)
 
     def predictions(self, outputs: Array) -> Array:
-        of = self.loss.loss
-        if of.probabilities is not None:
-            return of.probabilities(outputs)
-        classes = of.predicted_classes(outputs)
-        return outputs[:, 0] if classes is None else np.eye(of.classes)[classes.astype(np.int64)]
+        loss = self.loss.loss
+        if loss.probabilities is not None:
+            return loss.probabilities(outputs)
+        classes = loss.predicted_classes(outputs)
+        return outputs[:, 0] if classes is None else np.eye(loss.classes)[classes.astype(np.int64)]
 
 
 def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:

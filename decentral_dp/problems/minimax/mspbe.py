@@ -143,20 +143,20 @@ class ValueFunction:
             along = (1.0 - a * a) * turned
         raise ValueError("a value function has at least one layer")
 
-    def gradients(self, seen: Activations, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
+    def gradients(self, activations: Activations, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
         """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each. by_values: p, by_slopes: q, (…, T)."""
         p, q = by_values[..., None], by_slopes[..., None]
         theta: list[Array] = []
         omega: list[Array] = []
-        for k in reversed(range(len(seen.layers))):
-            layer = seen.layers[k]
+        for k in reversed(range(len(activations.layers))):
+            layer = activations.layers[k]
             by_weights = np.swapaxes(p, -1, -2) @ layer.a
             if layer.input_along is not None:
                 by_weights += np.swapaxes(q, -1, -2) @ layer.input_along
             theta[:0] = [_flat(by_weights), p.sum(axis=-2)]
             omega[:0] = [_flat(np.swapaxes(q, -1, -2) @ layer.a), q.sum(axis=-2)]
             if k:
-                below, back = seen.layers[k - 1].output_along, q @ layer.weights
+                below, back = activations.layers[k - 1].output_along, q @ layer.weights
                 flat = 1.0 - layer.a * layer.a
                 p = flat * (p @ layer.weights + q @ layer.weights_along - 2.0 * layer.a * below * back)
                 q = flat * back
@@ -262,20 +262,20 @@ class Mspbe(Minimax):
             for k, i in enumerate(part):
                 for row, of_one in zip(rows, self._contributions(self._trajectory(records, i), queries), strict=True):
                     row[k] = of_one
-            for total, query, found in zip(totals, queries, rows, strict=True):
-                factors = clip_factors(row_norms(found, "l2"), query.bound)
+            for total, query, gradients in zip(totals, queries, rows, strict=True):
+                factors = clip_factors(row_norms(gradients, "l2"), query.bound)
                 # Zero times infinity is NaN: what is not finite has to go before the product.
-                total += factors @ np.where(factors[:, None] > 0.0, found, 0.0)
+                total += factors @ np.where(factors[:, None] > 0.0, gradients, 0.0)
         return totals
 
     def _contributions(self, record: Trajectory, queries: Sequence[ClippedQuery]) -> list[Array]:
         """What one trajectory answers to each question, before it is clipped. No other one plays a part."""
-        values: list[tuple[Array, Array, dict[str, Array]]] = []
+        known: list[tuple[Array, Array, dict[str, Array]]] = []
         out = []
         for query in queries:
-            row = self._gradients(record, query.x, query.y, values)[query.term]
+            row = self._gradients(record, query.x, query.y, known)[query.term]
             if query.earlier_point is not None:
-                row = row - self._gradients(record, *query.earlier_point, values)[query.term]
+                row = row - self._gradients(record, *query.earlier_point, known)[query.term]
             out.append(row if query.centre is None else row - query.centre)
         return out
 
@@ -284,20 +284,20 @@ class Mspbe(Minimax):
         return Trajectory(records.observations[i, : steps + 1], records.rewards[i, :steps], float(records.terminal[i]))
 
     def _gradients(
-        self, record: Trajectory, x: Array, y: Array, seen: list[tuple[Array, Array, dict[str, Array]]]
+        self, record: Trajectory, x: Array, y: Array, known: list[tuple[Array, Array, dict[str, Array]]]
     ) -> dict[str, Array]:
         """Both gradients, (p,) each; computed once for a point."""
-        for x_then, y_then, found in seen:
+        for x_then, y_then, gradients in known:
             if (x_then is x and y_then is y) or (np.array_equal(x_then, x) and np.array_equal(y_then, y)):
-                return found
-        walked = self.function.forward(x, y, record.states)
-        share, along = 1.0 / len(record.rewards), walked.slopes[:-1]
-        by_values, by_slopes = np.zeros_like(walked.values), np.zeros_like(walked.values)
+                return gradients
+        activations = self.function.forward(x, y, record.states)
+        share, along = 1.0 / len(record.rewards), activations.slopes[:-1]
+        by_values, by_slopes = np.zeros_like(activations.values), np.zeros_like(activations.values)
         by_values[:-1] = -share * along
         by_values[1:] += share * self.discount * self._has_next(record) * along
-        by_slopes[:-1] = share * (self._errors(record, walked.values) - along)
-        rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(walked, by_values, by_slopes), strict=True))
-        seen.append((x, y, rows))
+        by_slopes[:-1] = share * (self._errors(record, activations.values) - along)
+        rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(activations, by_values, by_slopes), strict=True))
+        known.append((x, y, rows))
         return rows
 
     def _has_next(self, record: Trajectory) -> Array:

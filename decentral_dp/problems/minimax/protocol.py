@@ -203,6 +203,6 @@ def sum_over_parts(
         return problem.sums_over(parts, queries)
     totals = [np.zeros(problem.width(q.term)) for q in queries]
     for records, drawn in parts:
-        for total, found in zip(totals, problem.sums(records, queries, drawn), strict=True):
-            total += found
+        for total, part_sum in zip(totals, problem.sums(records, queries, drawn), strict=True):
+            total += part_sum
     return totals

@@ -210,7 +210,7 @@ class Wgan(Minimax):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.neural_network import MLPClassifier
 
-        half, found = len(real) // 2, []
+        half, aucs = len(real) // 2, []
         if half < 2:
             return {}
         positive = np.r_[np.ones(half, dtype=bool), np.zeros(half, dtype=bool)]
@@ -221,8 +221,8 @@ class Wgan(Minimax):
                 # It stops there whether or not there is more to learn.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 critic.fit(learned, positive)
-            found.append(ranking(critic.predict_proba(judged)[:, 1], positive)["auc"])
-        return {"critic_auc": float(np.mean(found))}
+            aucs.append(ranking(critic.predict_proba(judged)[:, 1], positive)["auc"])
+        return {"critic_auc": float(np.mean(aucs))}
 
 
 def _count(widths: Sequence[int]) -> int:

@@ -386,19 +386,19 @@ def _measures_of(share: Array, label: NDArray[np.int64], chosen: list[int], thre
     two = share.shape[1] == 2
     best = (share[:, 1] > threshold).astype(np.int64) if two else share.argmax(axis=1)
     judged = [1] if two else chosen
-    found = {k: int(((best == k) & (label == k)).sum()) for k in chosen}
-    of, said = ({k: int((values == k).sum()) for k in {*chosen, *judged}} for values in (label, best))
-    f1 = [2.0 * found.get(k, 0) / max(1, said[k] + of[k]) for k in judged]
+    right = {k: int(((best == k) & (label == k)).sum()) for k in chosen}
+    present, answered = ({k: int((values == k).sum()) for k in {*chosen, *judged}} for values in (label, best))
+    f1 = [2.0 * right.get(k, 0) / max(1, answered[k] + present[k]) for k in judged]
     brier = np.square(share - np.eye(share.shape[1])[label]).sum(axis=1).mean()
     out = {
-        "balanced_accuracy": float(np.mean([found[k] / of[k] for k in chosen])),
+        "balanced_accuracy": float(np.mean([right[k] / present[k] for k in chosen])),
         "f1": float(np.mean(f1)),
         "brier": float(0.5 * brier if two else brier),
         "calibration": _calibration(share.max(axis=1), share.argmax(axis=1) == label),
     }
     if two:
         # 0 where there is none, or none is said, as in scikit-learn.
-        out |= {"recall": found.get(1, 0) / max(1, of[1]), "precision": found.get(1, 0) / max(1, said[1])}
+        out |= {"recall": right.get(1, 0) / max(1, present[1]), "precision": right.get(1, 0) / max(1, answered[1])}
     if len(chosen) > 1:
         out["auc"] = float(np.mean([auc(share[label == k, k], share[label != k, k]) for k in judged]))
     return out

@@ -42,7 +42,7 @@ import numpy as np
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRED_STREAMS, CENTRING, clip_of, stream_of
+from decentral_dp.config.scenario_components import CENTRED_ALGORITHMS, CENTRED_STREAMS, clip_of, stream_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
@@ -282,7 +282,7 @@ def with_centring(
 
 def _no_centre(s: Scenario, topology: Topology) -> str | None:
     """Why features are not read from their mean, in words; None where they may be."""
-    if s.algorithm.kind not in CENTRING or stream_of(s).kind not in CENTRED_STREAMS:
+    if s.algorithm.kind not in CENTRED_ALGORITHMS or stream_of(s).kind not in CENTRED_STREAMS:
         return "agents release none here"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"
