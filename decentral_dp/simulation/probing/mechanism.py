@@ -173,8 +173,8 @@ def _of_price(m: OutsideMechanism, here: Array, shift: Shift, risk: float) -> st
         return ""
     return (
         f"{m.name}: two queries {shift.length:.3g} apart in {m.norm}, along {shift.description}, are told apart more "
-        f"often than its price allows: {m.unit} is at least {shown:.3g} (confidence 99.9 %), and {m.unit} = {price:.3g} "
-        f"is stated at scale {shift.scale:g}. Mend cost, norm or sample."
+        f"often than its price allows: {m.unit} is at least {shown:.3g} (confidence 99.9 %), and "
+        f"{m.unit} = {price:.3g} is stated at scale {shift.scale:g}. Mend cost, norm or sample."
     )
 
 
