@@ -43,6 +43,7 @@ from decentral_dp.files.tables import (
     Positive,
     Seconds,
     Seed,
+    Share,
     Table,
     Target,
 )
@@ -119,8 +120,11 @@ class RunTable(Table):
     """Rounds from one evaluation to the next; the first and the last are always evaluated."""
 
     measures: Annotated[list[str], Field(min_length=1)] | None = None
-    """Measures that are taken, such as ["test_auc", "train_loss"]; all that there are if left out. `show measures`
-    lists them."""
+    """Measures that are taken, such as ["test_auc", "train_loss"]; if left out all, those of probabilities only of
+    training at one level. `show measures` lists them."""
+
+    threshold: Share = 0.5
+    """Probability above which the second of two classes is said, in recall, precision, F1 and balanced accuracy."""
 
     average: Count = 1
     """The mean of the last so many released values is evaluated and published. Read by gossip algorithms."""

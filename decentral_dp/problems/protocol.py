@@ -19,11 +19,12 @@ Algorithms that send second derivatives instead of products with a vector need m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
@@ -299,11 +300,21 @@ class Predictor(Protocol):
 
 
 @runtime_checkable
-class Measured(Protocol):
-    """A problem whose predictions are judged by more than the share of right ones."""
+class Classifying(Protocol):
+    """A problem that may have probabilities of classes."""
 
-    def measures(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
-        """Measure → its value for each row of x (b, p) and y (b, q), (b,)."""
+    def probabilities(self, x: Array, y: Array, records: Any) -> Sequence[tuple[Array, NDArray[np.int64]]]:
+        """What one model says of N records, and what they are.
+
+        Args:
+            x: (p,).
+            y: (q,).
+            records: N of them.
+
+        Returns:
+            (N, c) probabilities of the classes, and (N,) the position of each record's class among them; of several
+            tasks those of each, on its own records. Nothing where the problem has no probabilities.
+        """
         ...
 
 

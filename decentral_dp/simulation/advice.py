@@ -161,8 +161,8 @@ def recall_sentence(ends: Mapping[str, float]) -> str:
     if not recall < _LEAST_RECALL:
         return ""
     return (
-        f"Next to no record of the second class is found (recall {recall:.2f} at problem.threshold): none "
-        "may be more likely than not. Order records by predict_proba, or lower problem.threshold."
+        f"Next to no record of the second class is found (recall {recall:.2f} at run.threshold): none "
+        "may be more likely than not. Order records by predict_proba, or lower run.threshold."
     )
 
 

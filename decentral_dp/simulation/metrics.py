@@ -7,7 +7,7 @@ where the scenario says so. `…_last` are evaluated on the last released values
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
     test_auc, test_balanced_accuracy, test_f1, test_recall, test_precision, test_brier, test_calibration
-                    of problems that tell classes apart by probabilities (`problems.training`)
+                    of problems that tell classes apart by probabilities (`problems.class_measures`)
     test_rmse       of labels that are numbers: root of the mean squared error, in their own unit
     test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of problems with numbers of their own: see their descriptions
@@ -55,8 +55,9 @@ from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.files.parquet import Columns
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
+from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
-from decentral_dp.problems.protocol import Measured, Placed, Predicting, Problem, Scored
+from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
 
 IntArray = NDArray[np.int64]
@@ -91,6 +92,8 @@ class Evaluator:
         reads_state: whether agents have a state beside what they release; default yes.
         label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
         measures: measures that are taken; by default all.
+        of_classes: those of probabilities that are taken, of `CLASS_MEASURES`; by default none.
+        threshold: above which the second of two classes is said; default 0.5.
     """
 
     problem: Problem
@@ -102,6 +105,8 @@ class Evaluator:
     reads_state: bool = True
     label_unit: float | None = None
     measures: Sequence[str] | None = None
+    of_classes: Sequence[str] = ()
+    threshold: float = 0.5
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate the metrics of one round.
@@ -173,9 +178,8 @@ class Evaluator:
                 accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
-                if isinstance(self.problem, Measured):
-                    measured = self.problem.measures(x, y, self.test)
-                    scores |= {f"test_{name}": value for name, value in measured.items()}
+                measured = measure_classes(self.problem, x, y, self.test, self.of_classes, self.threshold)
+                scores |= {f"test_{name}": value for name, value in measured.items()}
                 if self.label_unit is not None and isinstance(self.problem, Predicting):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
@@ -217,11 +221,14 @@ class MinimaxEvaluator:
         problem: the minimax problem.
         train: the records of all agents.
         test: held-out records or None.
+        of_classes, threshold: as of `Evaluator`.
     """
 
     problem: Minimax
     train: Any
     test: Any | None
+    of_classes: Sequence[str] = ()
+    threshold: float = 0.5
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
@@ -235,7 +242,13 @@ class MinimaxEvaluator:
         problem, x, y = self.problem, values["x"], values["y"]
         if "share" in values and isinstance(problem, Parametrised):
             problem = problem.with_parameters(values["share"][0])
-        each = [problem.scores(x[k], y[k], self.train, self.test) for k in scored_agents(len(x))]
+        chosen = scored_agents(len(x))
+        each = [dict(problem.scores(x[k], y[k], self.train, self.test)) for k in chosen]
+        if self.test is not None:
+            measured = measure_classes(problem, x[chosen], y[chosen], self.test, self.of_classes, self.threshold)
+            for name, per_row in measured.items():
+                for own, value in zip(each, per_row, strict=True):
+                    own[f"test_{name}"] = value
         if len(x) == 1:
             return [(index, "mean", name + suffix, float(value)) for name, value in each[0].items()]
         scores = {name: np.array([own[name] for own in each]) for name in each[0]}

@@ -53,6 +53,7 @@ class Task(NamedTuple):
         folder: where its paths start.
         rounds: where a plan is priced; None for a run.
         network: whether what agents learn of each other is priced; default no.
+        of_classes: measures of probabilities that a run takes beside its own, of `CLASS_MEASURES`; default none.
     """
 
     key: str
@@ -60,29 +61,35 @@ class Task(NamedTuple):
     folder: str
     rounds: Literal["last", "all"] | list[int] | None
     network: bool = False
+    of_classes: tuple[str, ...] = ()
 
 
 def task_of(
-    cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int], network: bool = False, salt: bytes = b""
+    cell: Cell,
+    kind: str,
+    rounds: Literal["last", "all"] | list[int],
+    network: bool = False,
+    salt: bytes = b"",
+    of_classes: tuple[str, ...] = (),
 ) -> Task | Record:
     """Make the task of a cell, or the record of one whose scenario is refused already. salt: of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load(cell.content, folder=cell.folder)
-        key = key_of(scenario, priced, network, salt)
+        key = key_of(scenario, priced, network, salt, of_classes)
     except InputError as error:
         return _record("refused", str(error))
-    return Task(key, cell.content, str(cell.folder), priced, network)
+    return Task(key, cell.content, str(cell.folder), priced, network, of_classes)
 
 
-def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes) -> str:
+def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
     content = scenario.model_dump(
         mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
     )
     # Cells of studies that do not ask for pairs keep their names.
-    parts = [content, priced, *(["network"] if network else [])]
+    parts = [content, priced, *(["network"] if network else []), *of_classes]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
@@ -92,7 +99,7 @@ def compute(task: Task) -> Record:
     started = time.perf_counter()
     try:
         scenario = load(task.content, folder=Path(task.folder))
-        record = _run(scenario, task.network) if task.rounds is None else _plan(scenario, task.rounds, task.network)
+        record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
         record = _record("refused", str(error))
     except USER_ERRORS as error:
@@ -136,10 +143,12 @@ def lost_cell(reason: str) -> Record:
     return _record("failed", reason)
 
 
-def _run(scenario: Scenario, network: bool) -> Record:
+def _run(scenario: Scenario, task: Task) -> Record:
     # Before it is run: what cannot be priced is refused.
     job = build(scenario)
-    pairs = _pairs(job) if network else {}
+    if scenario.run.measures is None:
+        job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
+    pairs = _pairs(job) if task.network else {}
     done = run_job(job)
     result = done.result
     diverged = result.has_diverged

@@ -26,6 +26,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
 from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
 from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
@@ -207,8 +208,9 @@ def _compute_cells(
             f"decentral_dp wrote none. Give the same study with --out {out} again; cells that read files are computed "
             "anew."
         )
-    salt, network = salt_in(folder), any(name.startswith(NETWORK) for name in named_measures(study))
-    tasks = [task_of(cell, study.kind, study.rounds, network, salt) for cell in listed]
+    salt, named = salt_in(folder), named_measures(study)
+    network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
+    tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
     if manifest is not None and digest_of_cells(keys) != manifest.cells:
         raise InputError(

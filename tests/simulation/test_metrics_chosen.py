@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import sklearn.metrics
+from scipy import special
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.problems.training.problem import CLASS_MEASURES, Training
+from decentral_dp.problems.class_measures import CLASS_MEASURES
+from decentral_dp.problems.training.problem import Training
 
 FEW: dict[str, Any] = {"algorithm.rounds": 10, "run.evaluate_every": 5}
 
@@ -62,8 +66,100 @@ def test_a_name_that_nothing_has_is_refused_before_anything_runs() -> None:
         decentral_dp.plan("classification", set={"run.measures": ["test_acuracy"]})
 
 
-def test_a_name_that_problems_of_two_levels_do_not_have_is_refused() -> None:
-    with pytest.raises(InputError, match=r'run\.measures: logistic_hyperparameter has no "test_auc"\. Take "test_acc'):
-        decentral_dp.plan("ring_breast_cancer", set={"run.measures": ["upper_loss", "test_auc"]})
+# Of every agent of a graph, and of a trusted coordinator: scenario → classes.
+BILEVEL = {
+    "ring_breast_cancer": 2,
+    "biased_regularisation": 2,
+    "digits_softmax": 10,
+    "hyper_cleaning": 10,
+    "dp_bilevel_breast_cancer": 2,
+}
+ALL = [f"test_{name}" for name in CLASS_MEASURES]
+
+
+@pytest.mark.parametrize(("scenario", "classes"), BILEVEL.items())
+def test_probabilities_of_problems_of_two_levels_are_judged_where_that_is_asked_for(
+    scenario: str, classes: int
+) -> None:
+    """Oracle: scikit-learn, on probabilities that follow from the published y and the held-out records."""
+    few: dict[str, Any] = {"algorithm.rounds": 3}
+    asked = [name for name in ALL if classes == 2 or name not in ("test_recall", "test_precision")]
+    with_them = few | {"run.measures": asked, "run.threshold": 0.45}
+    run, plain = decentral_dp.run(scenario, set=with_them), decentral_dp.run(scenario, set=few)
+    for channel, values in plain.published.items():
+        np.testing.assert_array_equal(run.published[channel], values)
+    assert not plain.metrics["name"].isin(asked).any()
+
+    shards = decentral_dp.build(scenario).simulation().shards
+    features, label = shards.features[shards.test], shards.labels[shards.test].astype(int)
+    ends = run.metrics[run.metrics["round"] == 3]
+    for agent, y in enumerate(run.published["y"]):
+        wide = y.size if classes == 2 else y.size // classes
+        # There is an intercept where y has a place more than features.
+        rows = np.column_stack([features, np.ones(len(features))])[:, :wide]
+        scores = rows @ y.reshape(-1, wide).T
+        share = special.softmax(np.column_stack([0 * scores, scores]) if classes == 2 else scores, axis=1)
+        whose = "coordinator" if len(run.published["y"]) == 1 else str(agent)
+        found = ends[ends["agent"] == whose].set_index("name")["value"]
+        if classes == 2:
+            said = share[:, 1] > 0.45
+            wanted = {
+                "test_auc": sklearn.metrics.roc_auc_score(label, share[:, 1]),
+                "test_brier": sklearn.metrics.brier_score_loss(label, share[:, 1]),
+                "test_f1": sklearn.metrics.f1_score(label, said),
+                "test_recall": sklearn.metrics.recall_score(label, said),
+                "test_precision": sklearn.metrics.precision_score(label, said),
+            }
+        else:
+            said = share.argmax(axis=1)
+            wanted = {
+                "test_auc": sklearn.metrics.roc_auc_score(label, share, multi_class="ovr"),
+                "test_f1": sklearn.metrics.f1_score(label, said, average="macro"),
+            }
+        wanted["test_balanced_accuracy"] = sklearn.metrics.balanced_accuracy_score(label, said)
+        assert set(found.index) >= set(asked)
+        for name, value in wanted.items():
+            assert found[name] == pytest.approx(value, abs=1e-9), (name, agent)
+
+
+def test_the_threshold_trades_recall_for_precision() -> None:
+    def ends(threshold: float) -> dict[str, float]:
+        few = {"algorithm.rounds": 40, "run.evaluate_every": 40, "run.threshold": threshold}
+        return dict(decentral_dp.run("classification", set=few).result.metrics)
+
+    low, high = ends(0.2), ends(0.8)
+    assert low["test_recall"] > high["test_recall"]
+    assert low["test_precision"] < high["test_precision"]
+    assert low["test_auc"] == high["test_auc"]
+    with pytest.raises(InputError, match=r"run\.threshold"):
+        decentral_dp.plan("classification", set={"run.threshold": 1.0})
+
+
+def test_at_one_level_all_are_measured_unless_few_are_asked_for() -> None:
     measured = decentral_dp.run("classification", set=FEW).metrics["name"]
-    assert {f"test_{name}" for name in CLASS_MEASURES} <= set(measured)
+    assert {*ALL} <= set(measured)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "asked", "says"),
+    [
+        ("quadratic", "test_auc", r'quadratic has no probabilities of classes, and no "test_auc"\. Take "test_loss"\.'),
+        ("digits_softmax", "test_recall", r'"test_recall" is of the second of two classes, and softmax_.* 10 apart'),
+    ],
+)
+def test_a_measure_that_a_problem_cannot_have_is_refused(scenario: str, asked: str, says: str) -> None:
+    with pytest.raises(InputError, match=rf"^run\.measures: {says}"):
+        decentral_dp.plan(scenario, set={"run.measures": ["test_loss", asked]})
+
+
+def test_robust_classifiers_have_them_and_rankings_say_no_probability() -> None:
+    few = {"algorithm.rounds": 2, "run.measures": ["test_brier", "test_auc"]}
+    run = decentral_dp.run("dro_digits", set=few)
+    shards = decentral_dp.build("dro_digits").simulation().shards
+    weights, label = run.model.weights, shards.labels[shards.test].astype(int)
+    share = special.softmax(shards.features[shards.test] @ weights["weight"].T + weights["bias"], axis=1)
+    wanted = np.square(share - np.eye(10)[label]).sum(axis=1).mean()
+    assert run.result.metrics["test_brier"] == pytest.approx(wanted, abs=1e-12)
+    auc = sklearn.metrics.roc_auc_score(label, share, multi_class="ovr")
+    assert run.result.metrics["test_auc"] == pytest.approx(auc, abs=1e-12)
+    assert "test_brier" not in decentral_dp.run("dp_sgda", set=few).result.metrics

@@ -244,6 +244,9 @@ class HyperCleaning(Ridged, StackedProblem):
         """
         return self.model.accuracy(x, y, _plain(records))
 
+    def probabilities(self, x: Array, y: Array, records: CleaningRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        return self.model.probabilities(x, y, _plain(records))
+
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
         """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.models import linear_terms as linear
@@ -95,11 +96,12 @@ _STRENGTHS = Strengths()
 
 
 class LogisticRecords(NamedTuple):
-    """signed: (N, d) label times features, b·a. l1, l2: (N,) norms of the features."""
+    """signed: (N, d) b·a, features with the sign of the class. l1, l2: (N,) their norms. label: (N,) class index."""
 
     signed: Array
     l1: Array
     l2: Array
+    label: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,8 @@ class LogisticHyperparameter(LinearClassifier):
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
         rows = linear.checked_features(features, labels, self.n_features, self.intercept)
-        sign = 2.0 * linear.class_index(labels, self.classes) - 1.0
-        l1, l2 = linear.feature_norms(rows)
-        return LogisticRecords(rows * sign[:, None], l1, l2)
+        label = linear.class_index(labels, self.classes)
+        return LogisticRecords(rows * (2.0 * label - 1.0)[:, None], *linear.feature_norms(rows), label)
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -199,8 +200,16 @@ class LogisticHyperparameter(LinearClassifier):
     def predict(self, y: Array, features: Array) -> Array:
         """σ(−aᵀy) and σ(aᵀy), (b, N, 2)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            score = y @ linear.with_intercept(features, self.intercept).T
-            return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
+            return _shares(y @ linear.with_intercept(features, self.intercept).T)
+
+    def probabilities(self, x: Array, y: Array, records: LogisticRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [(_shares((2.0 * records.label - 1.0) * (records.signed @ y)), records.label)]
+
+
+def _shares(score: Array) -> Array:
+    """σ(−s) and σ(s), (…, 2)."""
+    return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
 
 def _slopes(y: Array, a: Array) -> tuple[Array, ...]:

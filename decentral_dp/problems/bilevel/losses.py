@@ -52,6 +52,7 @@ from decentral_dp.models.devices import check_device, is_of_device, shared, tens
 from decentral_dp.models.linear_terms import checked_features, class_index, clipped_row_sums
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.bilevel.softmax import class_shares
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
 from decentral_dp.user_code import NEAR, USER_ERRORS, blame, run_file
@@ -445,6 +446,25 @@ class LossProblem:
         self._average([out], grid, (y,), records, np.full(n, 1.0 / n))
         return out
 
+    def probabilities(self, x: Array, y: Array, records: LossRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        """The softmax of class scores, of two classes also σ(s) of a score s; nothing where `predict` says a label."""
+        if self.predict is None or self.classes is None:
+            return []
+        from torch.func import vmap
+
+        predict = self.predict
+        rows = self._capture(("scores",), lambda: vmap(lambda y, a, _: {"scores": predict(y, a)}, in_dims=(None, 0, 0)))
+        oracle = partial(rows, tensor(y, self.device))
+        found = [rows_or_nan(oracle, *chunk).get("scores") for chunk in self._chunks(records, self.q)]
+        parts = [to_numpy(part) for part in found if part is not None and part.is_floating_point()]
+        if len(parts) < len(found) or (parts[0].ndim == 1 and self.classes > 2):
+            return []
+        scores = np.concatenate(parts)
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        with np.errstate(all="ignore"):
+            return [(class_shares(scores.T).T, records.labels.astype(np.int64))]
+
     def _average(
         self,
         out: Sequence[Array],
@@ -556,7 +576,8 @@ def from_losses(
         classes: number of classes, declared and not read off the data; labels are then integers 0 … classes − 1.
             Default none: labels are numbers.
         regulariser: R, (x, y) → one number; default none.
-        predict: (y, features) → class scores, a label or a score; default none.
+        predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
+            softmax of class scores, and σ(s) of one score s.
         free: terms that the caller expects to touch no data; it claims nothing, it only refuses where the trace
             disagrees.
         constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.

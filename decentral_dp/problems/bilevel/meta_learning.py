@@ -421,6 +421,15 @@ class MetaLearning(Ridged, Problem):
             some = asked_of > 0
             return np.asarray((right[:, some] / asked_of[some]).sum(axis=1) / some.sum())
 
+    def probabilities(self, x: Array, y: Array, records: MetaRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        """Within each task, of the records of its classes, as of `Classifying.probabilities`."""
+        with np.errstate(all="ignore"):
+            parts = [self._scores(x, y, records, part)[0] for part in self._chunks(records)]
+            shares = class_shares(self.tasks.per_task(np.concatenate(parts, axis=1)))
+        asked = self.tasks.share[records.label].T > 0.0
+        places = self.tasks.place[records.label].T
+        return [(share[:, mine].T, place[mine]) for share, place, mine in zip(shares, places, asked, strict=True)]
+
     def _scores(self, x: Array, y: Array, records: MetaRecords, part: slice) -> tuple[Array, NDArray[np.int64]]:
         """(T·w, n) scores of some records, and their labels."""
         phi, _ = self.network.forward(x, records.features[part], keep=False)

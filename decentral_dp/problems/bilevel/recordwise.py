@@ -13,6 +13,7 @@ what comes back is of record k alone:
     regulariser(x, y, z)                            ∇_y R (q,), ∇²_yy R·z (q,), ∇²_xy R·z (p,)    left out: no R
     regulariser_value(x, y)                         R, with regulariser
     predict(y, features)                            (n,) class numbers    left out: nothing is classified
+    probabilities(y, features)                      (n, n_classes)        left out: no measures of probabilities
 
 A term that is left out is never computed, so that it costs nothing. `check_rows_apart` refuses rows that read other
 records.
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
@@ -46,7 +48,7 @@ from decentral_dp.problems.protocol import (
 )
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
 
-OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")
+OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict", "probabilities")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
 # Made-up features beyond this are of a record that was moved far out.
 _FAR_FEATURE = 1e3
@@ -155,6 +157,14 @@ class RecordwiseProblem:
         with np.errstate(all="ignore"):
             return np.array([np.mean(self.author.predict(row, records.features) == records.labels) for row in y])
 
+    def probabilities(self, x: Array, y: Array, records: LossRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        if not (hasattr(self.author, "probabilities") and self.n_classes):
+            return []
+        shape = len(records.features), self.n_classes
+        with np.errstate(all="ignore"):
+            shares = evaluate(lambda some: self.author.probabilities(y, *some), (records.features,), shape)
+        return [(shares, records.labels.astype(np.int64))]
+
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """None: nothing bounds the formulas but the clip."""
         return None
@@ -186,9 +196,11 @@ class RecordwiseProblem:
                 raise InputError(
                     f"{self.name}: regulariser, or its value, is not finite at a made-up point{place}. Mend it."
                 )
-        if hasattr(self.author, "predict"):
-            place = place_in_class(type(self.author), "predict")
-            try_rows(lambda a: self.author.predict(y, a), (), f"{self.name}: predict", tried, place, labelled=False)
+        classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
+        for name, shape in ({"predict": ()} | classes).items():
+            if (method := getattr(self.author, name, None)) is not None:
+                place = place_in_class(type(self.author), name)
+                try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", tried, place, labelled=False)
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""

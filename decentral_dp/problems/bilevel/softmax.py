@@ -155,6 +155,10 @@ class SoftmaxHyperparameter(LinearClassifier):
         with np.errstate(over="ignore", invalid="ignore"):
             return class_shares(self._scores(y, linear.with_intercept(features, self.intercept))).swapaxes(1, 2)
 
+    def probabilities(self, x: Array, y: Array, records: SoftmaxRecords) -> list[tuple[Array, NDArray[np.int64]]]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [(class_shares(self._scores(y[None], records.features))[0].T, records.label)]
+
     def _scores(self, y: Array, features: Array) -> Array:
         """(b, c, n) scores of n records under each row of y, by one product."""
         stacked = y.reshape(-1, self.width) @ features.T

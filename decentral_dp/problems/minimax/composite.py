@@ -126,6 +126,10 @@ class Objective(Protocol):
     def confidences(self, outputs: Array) -> Array | None:
         return None
 
+    def probabilities(self, outputs: Array) -> Array | None:
+        """(n, c) of the classes; None where it has none, and says at most which class is likeliest."""
+        return None
+
     def predictions(self, outputs: Array) -> Array:
         """Probabilities (n, c) of the classes, or numbers (n,). Raises InputError where it says neither."""
         raise InputError("predict: this objective does not say which label the outputs of its model mean.")
@@ -275,6 +279,10 @@ class Composite(Minimax):
 
     def confidences(self, x: Array, records: Labelled) -> Array | None:
         return self.objective.confidences(self._outputs(self._split_x(x)[0], records))
+
+    def probabilities(self, x: Array, y: Array, records: Labelled) -> list[tuple[Array, NDArray[np.int64]]]:
+        share = self.objective.probabilities(self._outputs(self._split_x(x)[0], records))
+        return [] if share is None else [(share, records.labels.astype(np.int64))]
 
     description = "a model"
 

@@ -169,10 +169,13 @@ class CappedObjective(Objective, Protocol):
     def confidences(self, outputs: Array) -> Array | None:
         return self.loss.confidences(outputs)
 
+    def probabilities(self, outputs: Array) -> Array | None:
+        return None if self.loss.loss.probabilities is None else self.loss.loss.probabilities(outputs)
+
     def predictions(self, outputs: Array) -> Array:
+        if (share := self.probabilities(outputs)) is not None:
+            return share
         loss = self.loss.loss
-        if loss.probabilities is not None:
-            return loss.probabilities(outputs)
         classes = loss.predicted_classes(outputs)
         return outputs[:, 0] if classes is None else np.eye(loss.classes)[classes.astype(np.int64)]
 

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, NonNegative, Share
+from decentral_dp.files.tables import Key, NonNegative
 from decentral_dp.models.build import ModelTable, image_of
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.learner import Learner, OneByOne
@@ -51,7 +51,6 @@ from decentral_dp.problems.minimax.losses import Loss as LossChoice
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
-from decentral_dp.statistics import auc
 
 # γ, beside features of norm at most 1, of one output and of several. A small γ leaves a record's clip to its features.
 # But an intercept is learnt at a rate of γ², and until it is, what records have in common hides how they differ: on
@@ -89,8 +88,6 @@ class Training(StackedProblem):
         n_features: d.
         n_classes: c, or 0 where labels are numbers.
         l2: strength of the ridge, which reads no record and is never clipped; default 0.
-        threshold: probability above which the second of two classes is said in recall, precision, F1 and balanced
-            accuracy; default 0.5.
         radius: bound on ‖a‖₂ of every possible record; infinite by default, where features are not bounded.
         clip: of the gradients that the weights were trained on, which probabilities allow for; none by default. With
             one of x a linear model reads features from the centre x.
@@ -103,7 +100,6 @@ class Training(StackedProblem):
     n_classes: int = 0
     l2: float = 0.0
     radius: float = math.inf
-    threshold: float = 0.5
     clip: Clip = field(default_factory=Clip)
 
     @property
@@ -260,30 +256,11 @@ class Training(StackedProblem):
                 squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
         return fit_scores(squares / len(records.label), records.label)
 
-    def measures(self, x: Array, y: Array, records: Examples) -> Mapping[str, Array]:
-        """Judge the probabilities of classes.
-
-        auc: the area under the receiver operating characteristic; of more than two classes the mean of each against the
-        rest. balanced_accuracy: the mean over classes of the share of their records that is found. f1: 2TP/(2TP + FP +
-        FN) of the second class; of more than two classes the mean. brier: the mean squared difference between the
-        probability of the second class and what came; of more than two classes summed over them. calibration: the mean
-        distance between the confidence in an answer and how often it is right. recall, precision: of the second of two
-        classes; it is said above `threshold`, also for f1 and balanced_accuracy. Classes without a record play no
-        part; no auc where there is but one.
-
-        Returns:
-            Measure → (b,). Nothing where numbers are predicted.
-        """
+    def probabilities(self, x: Array, y: Array, records: Examples) -> list[tuple[Array, NDArray[np.int64]]]:
         if not self.n_classes:
-            return {}
-        label, chosen = records.label.astype(np.int64), [k for k in range(self.n_classes) if (records.label == k).any()]
-        out: dict[str, list[float]] = {}
-        for row in range(len(y)):
-            weights = self.predicting(x[row : row + 1], y[row : row + 1])
-            share = np.nan_to_num(self._predictions(weights, records.features)[0], nan=1.0 / self.n_classes)
-            for name, value in _measures_of(share, label, chosen, self.threshold).items():
-                out.setdefault(name, []).append(value)
-        return {name: np.array(values) for name, values in out.items()}
+            return []
+        weights = self.predicting(x[None], y[None])
+        return [(self._predictions(weights, records.features)[0], records.label.astype(np.int64))]
 
     def scores_of(self, outputs: Array) -> Array:
         """One score for each class, (…, c): of two classes and one output 0 and that output."""
@@ -373,58 +350,8 @@ class Training(StackedProblem):
                 yield rows, part, outputs
 
 
-# Names that `_measures_of` may give.
-CLASS_MEASURES = ("auc", "balanced_accuracy", "f1", "brier", "calibration", "recall", "precision")
-
-
-def _measures_of(share: Array, label: NDArray[np.int64], chosen: list[int], threshold: float) -> dict[str, float]:
-    """The measures of one model.
-
-    share: (N, c) probabilities. label: (N,). chosen: classes that have records. threshold: above which the second of
-    two classes is said.
-    """
-    two = share.shape[1] == 2
-    best = (share[:, 1] > threshold).astype(np.int64) if two else share.argmax(axis=1)
-    judged = [1] if two else chosen
-    right = {k: int(((best == k) & (label == k)).sum()) for k in chosen}
-    present, answered = ({k: int((values == k).sum()) for k in {*chosen, *judged}} for values in (label, best))
-    f1 = [2.0 * right.get(k, 0) / max(1, answered[k] + present[k]) for k in judged]
-    brier = np.square(share - np.eye(share.shape[1])[label]).sum(axis=1).mean()
-    out = {
-        "balanced_accuracy": float(np.mean([right[k] / present[k] for k in chosen])),
-        "f1": float(np.mean(f1)),
-        "brier": float(0.5 * brier if two else brier),
-        "calibration": _calibration(share.max(axis=1), share.argmax(axis=1) == label),
-    }
-    if two:
-        # 0 where there is none, or none is said, as in scikit-learn.
-        out |= {"recall": right.get(1, 0) / max(1, present[1]), "precision": right.get(1, 0) / max(1, answered[1])}
-    if len(chosen) > 1:
-        out["auc"] = float(np.mean([auc(share[label == k, k], share[label != k, k]) for k in judged]))
-    return out
-
-
-# Intervals of equal width that confidences are put into.
-_BINS = 10
-
-
-def _calibration(confidence: Array, right: NDArray[np.bool_]) -> float:
-    """Σ over intervals of confidence of (share of the records there) · |mean confidence − share that is right|.
-
-    Reference: M. P. Naeini, G. Cooper, M. Hauskrecht, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
-    AAAI 2015.
-    """
-    bins = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
-    gaps = np.bincount(bins, confidence, _BINS) - np.bincount(bins, right, _BINS)
-    return float(np.abs(gaps).sum() / max(1, len(confidence)))
-
-
 ModelKey = Annotated[ModelTable, Key("The model whose weights are y; linear if left out.")]
 Penalty = Annotated[NonNegative, Key("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
-Threshold = Annotated[
-    Share,
-    Key("Probability above which the second of two classes is said in recall, precision and F1; 0.5 if left out."),
-]
 
 
 def classification(
@@ -432,7 +359,6 @@ def classification(
     model: ModelKey | None = None,
     loss: LossChoice | None = None,
     l2: Penalty = 0.0,
-    threshold: Threshold = 0.5,
 ) -> Training:
     """Tell classes apart: the logistic loss of two classes by default, the cross-entropy of more.
 
@@ -445,7 +371,7 @@ def classification(
     chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
     radius = math.inf if facts.l2 is None else facts.l2
-    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius, threshold)
+    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius)
 
 
 def regression(

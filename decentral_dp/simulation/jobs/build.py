@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Unpack
+
+import numpy as np
 
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
@@ -28,8 +30,8 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
-from decentral_dp.problems import BILEVEL
-from decentral_dp.problems.training.problem import CLASS_MEASURES
+from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
+from decentral_dp.problems.protocol import Classifying
 from decentral_dp.reporting.words import MEASURES
 from decentral_dp.simulation.jobs.coordinator_plan import context_of, coordinated_job, minimax_context
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
@@ -154,30 +156,64 @@ def assemble(c: Components) -> Job:
     try:
         check_device(c)
         check_sizes(c)
-        _check_measures(c)
+        of_classes = _taken_of_classes(c)
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            job = _BUILDERS[c.algorithm.setting](c)
+            job = replace(_BUILDERS[c.algorithm.setting](c), of_classes=of_classes)
+        _check_probabilities(job)
     except InputError as error:
         raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
     return job.with_root(noise_root(job.components, job.shards, job.mechanism))
 
 
-# Measures of probabilities of classes, which problems of two levels do not have.
-_OF_PROBABILITIES = tuple(f"test_{name}" for name in CLASS_MEASURES)
+def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """Choose of `CLASS_MEASURES` those that measured names say, whatever else a name says.
+
+    Example:
+        >>> measures_of_classes(["rounds_to_test_auc_0.9", "test_brier_min", "auc"])
+        ('auc', 'brier')
+    """
+    text = " ".join(names)
+    return tuple(name for name in CLASS_MEASURES if f"test_{name}" in text)
 
 
-def _check_measures(c: Components) -> None:
-    """Refuse the name of a measure that nothing has, or not this problem; a problem of one's own may have any."""
-    kind = c.scenario.problem.kind
-    two_levels = kind in BILEVEL and not BILEVEL[kind].one_level
-    for name in c.scenario.run.measures or ():
+def _taken_of_classes(c: Components) -> tuple[str, ...]:
+    """The measures of probabilities that are taken: at one level all by default, elsewhere those that are asked for.
+
+    Raises InputError for the name of a measure that nothing has; a problem of one's own may have any.
+    """
+    asked = c.scenario.run.measures
+    for name in asked or ():
         if name not in MEASURES and not c.problem.is_outside:
             raise InputError(f"run.measures: no measure {quoted(name)}{nearest_of(name, list(MEASURES))}.")
-        if two_levels and name in _OF_PROBABILITIES:
-            raise InputError(
-                f'run.measures: {kind} has no {quoted(name)}. Take "test_accuracy" or "test_loss", or train at one '
-                'level, problem.kind = "classification".'
-            )
+    if asked is None:
+        return tuple(CLASS_MEASURES) if c.one_level else ()
+    return measures_of_classes(asked)
+
+
+def _check_probabilities(job: Job) -> None:
+    """Refuse measures of probabilities that are asked for where the problem has none; no record is read."""
+    if not job.of_classes or job.scenario.run.measures is None or job.solves != "bilevel":
+        return
+    kind, problem, first = job.components.problem.name, job.problem, f"test_{job.of_classes[0]}"
+    if job.shards.is_elsewhere:
+        raise InputError(
+            f'run.measures: the records are with their agents, who send sums at most, and "{first}" is none. Take '
+            '"test_accuracy" or "test_loss".'
+        )
+    made_up = problem.prepare(np.zeros((1, job.shards.features.shape[1])), np.zeros(1), job.clip.norm)
+    x, y = np.zeros(problem.p), np.zeros(problem.q)
+    tasks = problem.probabilities(x, y, made_up) if isinstance(problem, Classifying) else ()
+    if not tasks:
+        also = "" if problem.accuracy(x[None], y[None], made_up) is None else ' or "test_accuracy"'
+        raise InputError(
+            f'run.measures: {kind} has no probabilities of classes, and no "{first}". Take "test_loss"{also}.'
+        )
+    several = next((name for name in OF_TWO_CLASSES if name in job.of_classes), None)
+    if several is not None and (classes := tasks[0][0].shape[1]) > 2:
+        raise InputError(
+            f'run.measures: "test_{several}" is of the second of two classes, and {kind} tells {classes} apart. Take '
+            '"test_balanced_accuracy" or "test_f1".'
+        )
 
 
 _BUILDERS: Mapping[Setting, Callable[[Components], Job]] = {

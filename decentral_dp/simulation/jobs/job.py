@@ -65,7 +65,8 @@ class Job(Protocol):
 
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
-    privacy.delta. settings_text: what the settings of training come to. root: of all draws; secret unseeded. windows:
+    privacy.delta. settings_text: what the settings of training come to. of_classes: measures
+    of probabilities that are taken. root: of all draws; secret unseeded. windows:
     rounds whose releases were made again with other noise, and are in the ledger once more; then planned_uninterrupted
     is what is released without them.
 
@@ -102,6 +103,7 @@ class Job(Protocol):
     settings_text: str = ""
     status: str = "ok"
     reason: str | None = None
+    of_classes: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
     windows: tuple[Window, ...] = ()
     planned_uninterrupted: Ledger | None = None
@@ -350,6 +352,8 @@ class GossipJob(Job):
             self.tunes_x and not self.unmeasured,
             label_unit=self.shards.label_unit,
             measures=self.scenario.run.measures,
+            of_classes=self.of_classes,
+            threshold=self.scenario.run.threshold,
         )
 
     def evaluated_on(self, average: int) -> str:
@@ -452,6 +456,7 @@ class CoordinatorBilevelJob(_Coordinated):
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
         named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
+        named |= {"of_classes": self.of_classes, "threshold": self.scenario.run.threshold}
         records = pool(RecordPairs(self.records["train"], self.records["validation"]))
         return Evaluator(self.problem, [records], self.test, label_unit=self.shards.label_unit, **named)
 
@@ -477,7 +482,8 @@ def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored
     """The scores of what is released of a minimax problem, unless its records are with the agents."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
-    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test)
+    threshold = job.scenario.run.threshold
+    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes, threshold)
 
 
 def _unmeasured_reason(problem: Problem, counts: Counts) -> str:

@@ -66,6 +66,11 @@ def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
     assert not same(played(ours), played(whole.with_root(b"s" * 32)))
 
 
+def test_measures_that_are_no_sums_are_refused(shards: Path) -> None:
+    with pytest.raises(InputError, match=r'run\.measures: the records are with their agents, .* "test_auc" is none\.'):
+        sharded(shards, 'run.measures=["test_loss", "test_auc"]')
+
+
 def test_the_budget_is_that_of_the_whole_data_set(shards: Path) -> None:
     ours, whole = sharded(shards), build(load(*WHOLE))
     for name in ("epsilon", "epsilon_pure"):

@@ -1,0 +1,150 @@
+"""Measures of probabilities of classes on records that were held out: how they rank, decide, and are calibrated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.problems.protocol import Classifying
+from decentral_dp.statistics import auc
+
+# Intervals of equal width that confidences are put into.
+_BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class _Said:
+    """What one model says of records, and what they are.
+
+    share: (N, c) probabilities, c ≥ 2. label: (N,) classes. threshold: above which the second of two classes is said.
+    """
+
+    share: Array
+    label: NDArray[np.int64]
+    threshold: float
+
+    @property
+    def is_of_two(self) -> bool:
+        return len(self.share[0]) == 2
+
+    @cached_property
+    def said(self) -> NDArray[np.int64]:
+        """(N,) the class that is said of each."""
+        return (self.share[:, 1] > self.threshold).astype(np.int64) if self.is_of_two else self.share.argmax(axis=1)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """(3, c) of each class: its records, those of which it is said, and its records of which it is said."""
+        c = self.share.shape[1]
+        return np.stack(
+            [np.bincount(of, minlength=c) for of in (self.label, self.said, self.label[self.label == self.said])]
+        )
+
+    @property
+    def present(self) -> NDArray[np.int64]:
+        """Classes that have records."""
+        return np.flatnonzero(self.counts[0])
+
+    @property
+    def judged(self) -> NDArray[np.int64]:
+        """The second of two classes, or all that have records."""
+        return np.ones(1, dtype=np.int64) if self.is_of_two else self.present
+
+    def auc(self) -> float:
+        if len(self.present) < 2:
+            return math.nan
+        mine = [(self.share[:, k], self.label == k) for k in self.judged]
+        return float(np.mean([auc(share[own], share[~own]) for share, own in mine]))
+
+    def balanced_accuracy(self) -> float:
+        of, _, found = self.counts[:, self.present]
+        return float(np.mean(found / of))
+
+    def f1(self) -> float:
+        of, said, found = self.counts[:, self.judged]
+        return float(np.mean(2.0 * found / np.maximum(1, said + of)))
+
+    def brier(self) -> float:
+        squares = np.square(self.share - np.eye(self.share.shape[1])[self.label]).sum(axis=1).mean()
+        return float(0.5 * squares if self.is_of_two else squares)
+
+    def calibration(self) -> float:
+        confidence, right = self.share.max(axis=1), self.share.argmax(axis=1) == self.label
+        bins = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
+        gaps = np.bincount(bins, confidence, _BINS) - np.bincount(bins, right, _BINS)
+        return float(np.abs(gaps).sum() / len(confidence))
+
+    def recall(self) -> float:
+        return self._found_of(0)
+
+    def precision(self) -> float:
+        return self._found_of(1)
+
+    def _found_of(self, row: int) -> float:
+        """Of the second of two classes. 0 where there is none, or none is said, as in scikit-learn."""
+        return self.counts[2, 1] / max(1, self.counts[row, 1]) if self.is_of_two else math.nan
+
+
+CLASS_MEASURES: Mapping[str, Callable[[_Said], float]] = MappingProxyType(
+    {
+        one.__name__: one
+        for one in (
+            *(_Said.auc, _Said.balanced_accuracy, _Said.f1, _Said.brier, _Said.calibration),
+            *(_Said.recall, _Said.precision),
+        )
+    }
+)
+"""Name → the measure of one model.
+
+auc: the area under the receiver operating characteristic; of more than two classes the mean of each against the rest.
+balanced_accuracy: the mean over classes of the share of their records that is found. f1: 2TP/(2TP + FP + FN) of the
+second class; of more than two classes the mean. brier: the mean squared difference between the probability of the
+second class and what came; of more than two classes summed over them. calibration: Σ over ten intervals of confidence
+of (share of records there)·|mean confidence − share that is right|. recall, precision: of the second of two classes.
+
+References:
+    M. P. Naeini, G. Cooper, M. Hauskrecht, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", AAAI 2015.
+"""
+# Those that more than two classes do not have.
+OF_TWO_CLASSES = ("recall", "precision")
+
+
+def measure_classes(
+    problem: Any, x: Array, y: Array, records: Any, names: Collection[str], threshold: float
+) -> dict[str, Array]:
+    """Judge what models say of records.
+
+    Args:
+        problem: whose probabilities are judged.
+        x: (b, p).
+        y: (b, q).
+        records: that were held out.
+        names: of `CLASS_MEASURES`.
+        threshold: probability above which the second of two classes is said, in recall, precision, F1 and balanced
+            accuracy.
+
+    Returns:
+        Name → (b,), of several tasks their mean. Classes without a record play no part. No auc where one class alone
+        has records, no recall and no precision of more than two classes, and nothing where the problem has no
+        probabilities.
+    """
+    out: dict[str, Array] = {}
+    for row in range(len(y)) if names and isinstance(problem, Classifying) else ():
+        tasks = [
+            _Said(np.nan_to_num(share, nan=1.0 / share.shape[1]), label, threshold)
+            for share, label in problem.probabilities(x[row], y[row], records)
+            if len(label)
+        ]
+        for name in names:
+            values = [value for task in tasks if not math.isnan(value := CLASS_MEASURES[name](task))]
+            if values:
+                out.setdefault(name, np.empty(len(y)))[row] = np.mean(values)
+    return out
