@@ -108,7 +108,7 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
     Args:
         what: a key of `GROUPS`.
         kind: as the scenario gives it.
-        folder: where a relative path starts.
+        folder: where a relative path starts, or here where there is nothing.
         key: the scenario's key, for a refusal, for example "algorithm.kind".
 
     Raises:
@@ -118,7 +118,8 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
     place = in_file(kind)
     if place is not None:
         path = Path(place.file).expanduser()
-        path = path if path.is_absolute() else folder / path
+        # Of an absolute path both are the path itself.
+        path = next((p for p in (folder / path, Path.cwd() / path) if p.exists()), folder / path)
         module = run_file(path, f"{key} must name a Python file and what it defines, as in file.py:Name")
         if not hasattr(module, place.name):
             raise InputError(

@@ -256,6 +256,18 @@ def test_files_are_found_from_where_the_command_is_given(own_data: Path, monkeyp
     assert job.problem.p == 2
 
 
+def test_code_is_found_from_where_the_command_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An algorithm and a mechanism of one's own in a scenario that comes along, which lies in the package."""
+    (tmp_path / "mine.py").write_text(
+        "from decentral_dp.algorithms.gossip.single_level import DpDsgd\n\nclass Mine(DpDsgd):\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    job = build(load("classification", ["algorithm.kind=mine.py:Mine", "algorithm.rounds=2"]))
+    assert type(job.algorithm).__name__ == "Mine"
+    with pytest.raises(InputError, match="defines no Other"):
+        build(load("random_walk", ["privacy.mechanism=mine.py:Other"]))
+
+
 # --- whose noise is secret --------------------------------------------------------------------------------------------
 
 
