@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from markdown_it import MarkdownIt
 
 from decentral_dp.cli.describe import registries
 from decentral_dp.cli.main import app
@@ -211,6 +212,14 @@ def test_a_wrong_link_is_found(target: str) -> None:
     assert broken(page, f"See [there]({target}).") == [target]
     assert broken(page, f'<img src="{target}" width="49%">') == [target]
     assert broken(page, "See [there](glossary.md#standard-terms-as-they-are-used-here), `[a](b)`.") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_index_of_a_formula_is_taken_for_emphasis(name: str) -> None:
+    """An underscore behind a sign, as in z'_t, opens emphasis: it is escaped, and emphasis has stars."""
+    tokens = MarkdownIt("commonmark").enable("table").parse((ROOT / name).read_text(encoding="utf-8"))
+    marks = [(line.map, part.markup) for line in tokens for part in line.children or () if part.type.endswith("_open")]
+    assert [place for place, markup in marks if markup.startswith("_")] == []
 
 
 def test_tests_that_proofs_name_are_there() -> None:
