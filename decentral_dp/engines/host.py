@@ -100,9 +100,9 @@ class Host:
         self._round = 0
         self._index = 0
         hosted = protocol.Hosted(node.dataset) if node.read_dataset is None else node.read_dataset()
-        self._dataset, self._score, kept_by = hosted
+        self._dataset, self._score, states_of = hosted
         receipts = () if saved is None else saved.get("states", ())
-        self._states = None if states is None or kept_by is None else kept_by(states, receipts)
+        self._states = None if states is None or states_of is None else states_of(states, receipts)
         self._releaser = node.make_releaser()
         # A data set of a test may know no network.
         network = getattr(self._dataset, "network", None)
@@ -140,7 +140,7 @@ class Host:
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
         self._divergence: protocol.Divergence | None = None
-        self._kept: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
+        self._undrained: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None and node.read_dataset is None:
             self._restore(saved)
 
@@ -165,8 +165,8 @@ class Host:
         if self._divergence is None and not (math.isfinite(np.vdot(message, message)) or np.isfinite(message).all()):
             bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
             self._divergence = protocol.Divergence(-(-self._index // self._per_round), bad)
-        if self._kept is not None:
-            self._kept.append(protocol.ReleasedValues(self._index, dict(self._own)))
+        if self._undrained is not None:
+            self._undrained.append(protocol.ReleasedValues(self._index, dict(self._own)))
         self._latest = self._latest | {c: v for c, v in self._own.items() if c in self._latest}
         if self._index % self._per_round == 0:
             self._recent.append(self._with_solution(self._latest))
@@ -281,8 +281,9 @@ class Host:
             rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
             columns = self._node.columns
             # Weights that stay have a column for every agent of the blocks that are read.
-            of = self._dataset.network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
-            self._heard = rows, of
+            network = self._dataset.network
+            near = network.neighbours_of(self._node.agents) if columns is None else columns[weights.indices]
+            self._heard = rows, near
         rows, agents = self._heard
         ends = np.cumsum([v.shape[1] for v in released.values()])
         came = stacked[weights.indices]
@@ -363,9 +364,9 @@ class Host:
                 on from here makes it again.
         """
         end = self._index if ending else self._round * self._per_round
-        kept, out = self._kept, []
-        while kept and kept[0].release_index < end:
-            out.append(kept.popleft())
+        undrained, out = self._undrained, []
+        while undrained and undrained[0].release_index < end:
+            out.append(undrained.popleft())
         return out
 
     def recorder(self) -> Recorder:
@@ -513,11 +514,11 @@ class _Coordinator:
         self._coordinator_node = coordinator_node
         self._call_blocks = call_blocks
         self._state: Any = coordinator_node.program.init(coordinator_node.context)
-        self._asked = 0
+        self._questions = 0
         self._pool: Any = None
         self._divergence: protocol.Divergence | None = None
         self._keeps_releases = keeps_releases
-        self._kept: list[protocol.ReleasedValues] = []
+        self._undrained: list[protocol.ReleasedValues] = []
 
     def round(self, t: int) -> None:
         program = self._coordinator_node.program
@@ -541,7 +542,7 @@ class _Coordinator:
                     reply = self.releaser.release(index, request.values)
                     self._check_finite(t + 1, reply.released)
                     if self._keeps_releases:
-                        self._kept.append(protocol.ReleasedValues(index, dict(reply.released)))
+                        self._undrained.append(protocol.ReleasedValues(index, dict(reply.released)))
                 elif isinstance(request, Ask):
                     reply = self._ask(request)
                 elif isinstance(request, Pool):
@@ -558,10 +559,10 @@ class _Coordinator:
         questions = request.values
         if not all(isinstance(q, ClippedSum | ClippedQuery) for q in questions.values()):
             raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
-        self._asked += 1
-        blocks = self._call_blocks("answer", self._asked, questions)
+        self._questions += 1
+        blocks = self._call_blocks("answer", self._questions, questions)
         answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
-        return self._coordinator_node.context.combine(self._asked, questions, answers)
+        return self._coordinator_node.context.combine(self._questions, questions, answers)
 
     def _pool_records(self) -> Any:
         if self._pool is None:
@@ -585,20 +586,20 @@ class _Coordinator:
 
     def _drain(self, ending: bool) -> list[protocol.ReleasedValues]:
         # Nothing of a finished round is released again.
-        kept, self._kept = self._kept, []
-        return kept
+        undrained, self._undrained = self._undrained, []
+        return undrained
 
     def _save(self) -> dict[str, Any]:
         # Records were handed over once; after a restart they are handed over again, which is no release.
         return {
             "state": self._state,
-            "asked": self._asked,
+            "asked": self._questions,
             "divergence": self._divergence,
             "recorded": self.releaser.recorder.lines(),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from what was saved."""
-        self._state, self._asked = saved["state"], saved["asked"]
+        self._state, self._questions = saved["state"], saved["asked"]
         self._divergence = saved["divergence"]
         self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])

@@ -57,8 +57,8 @@ class LocalEngine:
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observes(rounds)
         messages = call_blocks("advance")
-        of = [node.agents for node in nodes]
-        last = snapshot(first, call_blocks, of)
+        agents = [node.agents for node in nodes]
+        last = snapshot(first, call_blocks, agents)
         done = observed(first) and control.observe(last)
         for t in range(first + 1, rounds + 1):
             if done:
@@ -71,9 +71,9 @@ class LocalEngine:
                     for k, node in enumerate(nodes)
                 ]
             if observed(t):
-                last = snapshot(t, call_blocks, of)
+                last = snapshot(t, call_blocks, agents)
                 done = control.observe(last)
-        recorded = list(zip((node.agents for node in nodes), call_blocks("recorder"), strict=True))
+        recorded = list(zip(agents, call_blocks("recorder"), strict=True))
         call_blocks("forget")
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 

@@ -173,8 +173,8 @@ def _recipients(job: GossipJob) -> Iterator[Array]:
     lags = _is_alike(job) and table is not None and bool(table.stragglers)
     for senders, receivers in _links(job, _MOST_COUNTED_ROUNDS):
         # What a server says to an agent is counted as that agent's.
-        of = np.where(senders < m, senders, receivers)
-        counts = np.bincount(of, minlength=m).astype(np.float64)
+        agents = np.where(senders < m, senders, receivers)
+        counts = np.bincount(agents, minlength=m).astype(np.float64)
         yield from itertools.repeat(counts, min(job.rounds, _MOST_COUNTED_ROUNDS) if lags else 1)
 
 

@@ -295,7 +295,7 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
         for agent in members:
             lines.setdefault((*shown, epsilon_text(claimed.agents[agent])), []).append(agent)
     by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
-    chosen = sorted(((cells, sorted(of)) for cells, of in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
+    chosen = sorted(((cells, sorted(members)) for cells, members in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
     first = ("agents", *(_name_list(members, names) if names else _spans(members) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
     tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]

@@ -210,13 +210,13 @@ def _adapter() -> TypeAdapter[RunResult]:
 
 def is_complete(folder: Path) -> bool:
     """Whether a run folder has its result. One that was killed while it tidied up has, too."""
-    begun = (folder / IN_PROGRESS).is_dir()
+    has_journal = (folder / IN_PROGRESS).is_dir()
     try:
         status = json.loads(regular(folder / "result.json", str(folder)).read_text(encoding="utf-8"))["status"]
     except (OSError, ValueError, KeyError, TypeError):
-        return not begun
+        return not has_journal
     # Beside what a run goes on from, a status that no run ends with is a damaged one.
-    return status in ("ok", "diverged", "budget_reached") if begun else status not in _INCOMPLETE
+    return status in ("ok", "diverged", "budget_reached") if has_journal else status not in _INCOMPLETE
 
 
 def require_complete(folder: Path) -> None:

@@ -54,9 +54,9 @@ from decentral_dp.simulation.folder.journal import (
     before_damage,
     begin,
     find,
+    first_scenario,
     is_full,
     root_of_run,
-    scenario_begun,
     unwritable_error,
 )
 from decentral_dp.simulation.folder.layout import check_writable, resolved_toml
@@ -158,7 +158,7 @@ class Run:
                 return build(scenario, **objects)
 
             # Wherever the text lies, it names files from the folder of the run.
-            first = rebuild(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
+            first = rebuild(load(read_toml(first_scenario(folder)), folder=folder.resolve()))
             check_log(first.scenario.run.log or (), first.scenario.run.engine)
             root, interruption = root_of_run(interruption, first, folder), before_damage(interruption, first, folder)
             job, window = longer_job(first, interruption, folder, rounds, rebuild), None
@@ -548,7 +548,7 @@ def _perform(
         )
 
     def evaluate(s: Snapshot) -> None:
-        begun, announced, averaged = time.perf_counter(), "", job.scenario.run.average > 1
+        started, announced, averaged = time.perf_counter(), "", job.scenario.run.average > 1
         is_first = progress is not None and s.round == to_come[0]
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
@@ -568,7 +568,7 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - started
             # Between two priced rounds the later one: never less than what is spent.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
             rest = note(len(to_come) - 1, seconds, " more") if is_first and not announced else ""

@@ -660,10 +660,10 @@ def _name(value: Any) -> str:
 def _without_files(names: Sequence[str]) -> list[str]:
     """A component of a file by its own name, where no other value has that name too."""
     short = [parts[1] if (parts := in_file(name)) is not None else name for name in names]
-    of: dict[str, set[str]] = {}
+    whole: dict[str, set[str]] = {}
     for own, name in zip(short, names, strict=True):
-        of.setdefault(own, set()).add(name)
-    return [own if len(of[own]) == 1 else name for own, name in zip(short, names, strict=True)]
+        whole.setdefault(own, set()).add(name)
+    return [own if len(whole[own]) == 1 else name for own, name in zip(short, names, strict=True)]
 
 
 def _label(name: str, value: Any, others: Sequence[Any]) -> str:

@@ -65,10 +65,10 @@ def results(
                 if round_ in shown:
                     add(which, round_, False, name, stored)
     frame = pd.DataFrame(rows, columns=["which", "cell", "round", "last", "name", "value"])
-    of = frame.pop("which").to_numpy(dtype=np.int64)
-    frame.insert(1, "seed", np.array([c.seed for c in cells], dtype=np.int64)[of])
+    cell_of = frame.pop("which").to_numpy(dtype=np.int64)
+    frame.insert(1, "seed", np.array([c.seed for c in cells], dtype=np.int64)[cell_of])
     for place, axis in enumerate(cells[0].labels, start=2):
-        frame.insert(place, axis, pd.Series([c.labels[axis] for c in cells]).to_numpy()[of])
+        frame.insert(place, axis, pd.Series([c.labels[axis] for c in cells]).to_numpy()[cell_of])
     return frame.astype({"round": np.int64, "last": bool, "value": np.float64})
 
 

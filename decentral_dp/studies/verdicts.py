@@ -315,7 +315,7 @@ def _best(points: Sequence[Point], axis: str) -> list[Point]:
     groups: dict[tuple[Label, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(tuple(v for name, v in point.labels.items() if name != axis), []).append(point)
-    return [max(of, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for of in groups.values()]
+    return [max(some, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for some in groups.values()]
 
 
 def _labels_left(axis: Axis, where: Where) -> Sequence[Label]:

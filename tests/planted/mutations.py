@@ -1072,8 +1072,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a coordinator that goes on and tosses other coins",
         "engines/host.py",
-        'self._asked = saved["state"], saved["asked"]',
-        'self._asked = saved["state"], saved["asked"] + 100',
+        'self._questions = saved["state"], saved["asked"]',
+        'self._questions = saved["state"], saved["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
     ),
     Mutation(
@@ -1236,7 +1236,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run under way whose status is damaged, taken for complete and removed",
         "simulation/result.py",
-        'return status in ("ok", "diverged", "budget_reached") if begun else status not in _INCOMPLETE',
+        'return status in ("ok", "diverged", "budget_reached") if has_journal else status not in _INCOMPLETE',
         "return status not in _INCOMPLETE",
         ("tests/simulation/folder/test_journal.py::test_a_damaged_status_is_no_complete_run",),
     ),

@@ -394,7 +394,7 @@ def _judge_scores(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) 
 def _scores(plan: AuditPlan, outcomes: Outcomes[list[Run]]) -> dict[str, Array]:
     """Group → the scores of its runs, in the order of their numbers; empty where no runs were made."""
     runs = [outcomes.done[str(k)] for k in range(plan.runs)] if outcomes.done else []
-    return {group: np.array([of[k].score for of in runs]) for k, group in enumerate(GROUPS)}
+    return {group: np.array([run[k].score for run in runs]) for k, group in enumerate(GROUPS)}
 
 
 def _result(

@@ -333,8 +333,8 @@ def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], byt
     ours: list[Array] = []
     theirs: list[Array] = []
     for k in range(_LEARNT):
-        for side, seen in ((neighbours.first, ours), (neighbours.second, theirs)):
-            seen.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
+        for side, numbers in ((neighbours.first, ours), (neighbours.second, theirs)):
+            numbers.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
     difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
     variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
     # Of what never varies, any difference decides; of few runs a variance may be small by chance.

@@ -319,12 +319,14 @@ def _(job: GossipJob, victim: int) -> Transcript:
         last = messages[-1]
         messages.append(tuple(h.advance(*(last[j] for j in n.neighbours)) for h, n in zip(hosts, nodes, strict=True)))
     views = [h.view().published for h in hosts]
-    seen = _transcript(job, listening[own], listening, messages, views)
-    return seen if job.pairs is None else _condition_on_shared_noise(job, job.pairs, victim, listening, seen)
+    transcript = _transcript(job, listening[own], listening, messages, views)
+    if job.pairs is None:
+        return transcript
+    return _condition_on_shared_noise(job, job.pairs, victim, listening, transcript)
 
 
 def _condition_on_shared_noise(
-    job: GossipJob, pairs: PairNoise, victim: int, listening: Sequence[_Listening], seen: Transcript
+    job: GossipJob, pairs: PairNoise, victim: int, listening: Sequence[_Listening], transcript: Transcript
 ) -> Transcript:
     """The transcript with what is known of the victim's shared noise, and the law of what is left of it.
 
@@ -334,7 +336,7 @@ def _condition_on_shared_noise(
     everybody = np.arange(job.n_agents)
     colluders = worst_colluders(pairs, victim, range(job.rounds + 1) if job.topology.over_time is not None else (0,))
     disclosed = PairDraws(pairs, job.root, everybody, colluders)
-    explained, noise, residuals = dict(seen.noise_means), dict(seen.noise), []
+    explained, noise, residuals = dict(transcript.noise_means), dict(transcript.noise), []
     per_round = job.algorithm.releases_per_round
     whole: Any = job.nodes([job.n_agents])[0].make_releaser()
     for index in sorted(set().union(*(block.added for block in listening))):
@@ -359,7 +361,7 @@ def _condition_on_shared_noise(
             key = (index, channel)
             explained[key] = part
             noise[key] = Noise(GAUSSIAN, _scale(whole, index, channel) * float(row[at]) ** -0.5, part.size)
-    return seen._replace(noise_means=explained, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)})
+    return transcript._replace(noise_means=explained, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)})
 
 
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:

@@ -128,7 +128,7 @@ def repeat_case(what: Any, path: str | Path) -> Comparison:
     """
     try:
         with np.load(path, allow_pickle=False) as saved:
-            job = _shortened_job(target_of(what)[0], int(saved["rounds"]))
+            job = _job_of_rounds(target_of(what)[0], int(saved["rounds"]))
             here, there = (
                 replace(job.shards, features=saved[f"features_{side}"], labels=saved[f"labels_{side}"])
                 for side in ("here", "there")
@@ -144,7 +144,7 @@ def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckR
     """Whether it releases what it plans; what leaves, None where it does not build or run; whether it does so again."""
     what = "builds, runs, releases what it plans, and the same again on the same records"
     try:
-        job = _shortened_job(target, _fitting(target, pairs) if rounds is None else rounds)
+        job = _job_of_rounds(target, _fitting(target, pairs) if rounds is None else rounds)
         what = f"builds, runs the first {job.rounds} of {max(job.rounds, target.rounds)} rounds, releases what it plans"
         transcript = Transcript(job)
         recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
@@ -177,7 +177,7 @@ def _fitting(target: Target, pairs: int) -> int:
     """How many rounds all pairs can be tried in within `_SECONDS`, from the time that a few take."""
     if target.rounds <= ROUNDS:
         return target.rounds
-    job = _shortened_job(target)
+    job = _job_of_rounds(target)
     runs, build, one = 2 * pairs + 8, math.inf, math.inf
     # The first of them imports and compiles.
     for _ in range(3):
@@ -194,13 +194,13 @@ def _fitting(target: Target, pairs: int) -> int:
     return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - build) / max(one, 1e-9))))
 
 
-def _shortened_job(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
+def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
         return assemble(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
-            return _shortened_job(target, **tables)
+            return _job_of_rounds(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
         return assemble(resolve(target.with_tables()))
@@ -305,7 +305,7 @@ def _limits(target: Target, c: Components) -> list[CheckRow]:
 
 def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> CheckRow:
     try:
-        job = _shortened_job(target, **tables)
+        job = _job_of_rounds(target, **tables)
     except InputError as error:
         # What is refused in a sentence is no fault.
         return CheckRow(name, what, 0, "not tried", why=str(error))

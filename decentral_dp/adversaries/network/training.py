@@ -231,10 +231,10 @@ def price(
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
         victims = np.flatnonzero((first[:, row] == row * m + np.arange(m)).any(axis=0))
-        seen = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
+        heard = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
-        coupled = Coupled(steps.factors, noise, seen, steps.rounding)
+        coupled = Coupled(steps.factors, noise, heard, steps.rounding)
         if victims.size:
             mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:

@@ -165,10 +165,10 @@ def _write_out(figure: Figure) -> None:
             text.set_text(printable(words))
 
 
-def remove_figure(path: Path, kept: Sequence[Format] = ()) -> None:
-    """Remove a figure in all formats but those that are kept; path: without an ending."""
+def remove_figure(path: Path, but: Sequence[Format] = ()) -> None:
+    """Remove a figure in all formats but some; path: without an ending."""
     for ending in FORMATS:
-        if ending not in kept:
+        if ending not in but:
             path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
 
 

@@ -62,7 +62,7 @@ from decentral_dp.simulation.plan import problem_summary, title_of, topology_sum
 from decentral_dp.simulation.result import IN_PROGRESS, is_complete, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
-JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
+JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
         if is_complete(folder):
             shutil.rmtree(folder / IN_PROGRESS)
             return "complete"
-        if scenario_begun(folder).is_file():
+        if first_scenario(folder).is_file():
             return "under way"
         _remove(folder)
         return "none"
@@ -181,12 +181,12 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
 def _read_interruption(folder: Path) -> Interruption:
     place = folder / IN_PROGRESS
     try:
-        begun = json.loads(regular(place / ROOT, "resume").read_text())
-        root = _read_root(begun, folder)
-        scenario = regular(scenario_begun(folder), "resume").read_text(encoding="utf-8")
-        if not scenario.endswith(str(begun.get("ends", ""))):
-            raise ValueError(f"the last line of {BEGUN} is missing")
-        input_digest, computed_by = str(begun["given"]), {str(k): str(v) for k, v in begun["versions"].items()}
+        about = json.loads(regular(place / ROOT, "resume").read_text())
+        root = _read_root(about, folder)
+        scenario = regular(first_scenario(folder), "resume").read_text(encoding="utf-8")
+        if not scenario.endswith(str(about.get("ends", ""))):
+            raise ValueError(f"the last line of {SCENARIO} is missing")
+        input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in about["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
         windows, in_flight = _windows_to_charge(entries)
@@ -206,10 +206,10 @@ def _read_interruption(folder: Path) -> Interruption:
     return Interruption(root, input_digest, computed_by, leased, in_flight, *of_course)
 
 
-def scenario_begun(folder: Path) -> Path:
+def first_scenario(folder: Path) -> Path:
     """The scenario that the run in a folder was begun with."""
-    place = folder / IN_PROGRESS / BEGUN
-    return place if place.is_file() else folder / BEGUN
+    place = folder / IN_PROGRESS / SCENARIO
+    return place if place.is_file() else folder / SCENARIO
 
 
 def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | None:
@@ -387,7 +387,7 @@ class RunInProgress:
         start = interruption or Interruption(None, "", {}, 0, 0, None, 0, [])
         self._before = self._leased = start.leased_rounds
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
-        self._kept, self._written = start.state_number, len(start.rows)
+        self._number, self._written = start.state_number, len(start.rows)
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = interruption is not None
@@ -403,9 +403,9 @@ class RunInProgress:
 
     def extend(self) -> None:
         """Put on record that the run has the rounds of its job from now on, and what they cost."""
-        if not (self._place / BEGUN).exists():
+        if not (self._place / SCENARIO).exists():
             # The noise was drawn for that one; the folder's own is that of the longer run in the end.
-            write_synced(self._place / BEGUN, (self.folder / BEGUN).read_bytes())
+            write_synced(self._place / SCENARIO, (self.folder / SCENARIO).read_bytes())
         _write_running(self.folder, self._job)
         self._write(extended=self._job.rounds)
 
@@ -461,7 +461,7 @@ class RunInProgress:
 
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
         started = time.monotonic()
-        number = self._kept + 1
+        number = self._number + 1
         try:
             content = to_bytes(list(s.save().parts), self._home)
         except TypeError as error:
@@ -475,7 +475,7 @@ class RunInProgress:
         digests = {"digest": digest(content), "metrics": digest(measured)}
         self._write(saved=number, round=s.round, **digests)
         (self._place / f"saved-{number - 2}.npz").unlink(missing_ok=True)
-        self._kept, self._written = number, len(rows)
+        self._number, self._written = number, len(rows)
         now = time.monotonic()
         self._next_save = now + max(_INTERVAL, (now - started) / _SHARE)
 

@@ -260,7 +260,7 @@ class AgentStates:
             write_synced(self._path(t), content, mode=0o600)
         except OSError as error:
             raise TypeError(f"the state of agents cannot be kept in {self.folder}: {error.strerror}") from error
-        before = [(kept, of) for kept, of in self.receipts if kept < t]
+        before = [receipt for receipt in self.receipts if receipt[0] < t]
         self.receipts = [*before, (t, digest(content))][-_LAST:]
         self._remove_others()
         return self.receipts
@@ -276,7 +276,7 @@ class AgentStates:
 
     def forget(self, later_than: int = -1) -> None:
         """Remove the states of all later rounds; by default all, and the folder where it is empty then."""
-        self.receipts = [(t, of) for t, of in self.receipts if 0 < t <= later_than]
+        self.receipts = [receipt for receipt in self.receipts if 0 < receipt[0] <= later_than]
         self._remove_others()
 
     def _path(self, t: int) -> Path:

@@ -205,14 +205,14 @@ def _averaged_counts(stream: Stream, rounds: int, counts: IntArray) -> Array:
 
 def _share_memory(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
     """The same plan in less memory, for as long as the run lasts: equal columns are one array, equal rows one row."""
-    seen: list[NDArray[Any]] = []
+    arrays: list[NDArray[Any]] = []
 
     def shared_column(column: NDArray[Any]) -> Any:
-        same = next((k for k in seen if k.dtype == column.dtype and np.array_equal(k, column)), None)
+        same = next((k for k in arrays if k.dtype == column.dtype and np.array_equal(k, column)), None)
         if same is None:
             is_constant = len(column) > 0 and bool((column == column[:1]).all())
             same = np.broadcast_to(column[0].copy(), column.shape) if is_constant else column
-            seen.append(same)
+            arrays.append(same)
         return same
 
     return tuple(

@@ -315,14 +315,16 @@ class GossipJob(Job):
             # Any actor may have any agent: few messages are to leave one.
             members = graph_partition(off_diagonal(mixing), self.sizes())
         if sizes is None:
-            sizes = self.sizes() if members is None else [of.size for of in members]
+            sizes = self.sizes() if members is None else [block.size for block in members]
         cut = server_blocks(sizes) if self.central else blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
         nodes = [self._agent_node(*block)._replace(compression=compression) for block in cut]
         if over_time is None:
             return nodes
         columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
-        return [node._replace(over_time=over_time, columns=of) for node, of in zip(nodes, columns, strict=True)]
+        return [
+            node._replace(over_time=over_time, columns=numbers) for node, numbers in zip(nodes, columns, strict=True)
+        ]
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         parts = () if control.saved_state is None else control.saved_state.parts

@@ -290,11 +290,11 @@ def _is_written(part: Any) -> bool:
     return not isinstance(part, type) and bool(_methods(part))
 
 
-def _arrays(value: Any, name: str, seen: set[int], depth: int) -> Iterator[tuple[str, str]]:
+def _arrays(value: Any, name: str, visited: set[int], depth: int) -> Iterator[tuple[str, str]]:
     """Variable → what it holds, of everything that a value leads to."""
-    if id(value) in seen or value is None or isinstance(value, str | bytes | int | float | type):
+    if id(value) in visited or value is None or isinstance(value, str | bytes | int | float | type):
         return
-    seen.add(id(value))
+    visited.add(id(value))
     described = _describe(value)
     if described is not None:
         if described:
@@ -303,7 +303,7 @@ def _arrays(value: Any, name: str, seen: set[int], depth: int) -> Iterator[tuple
     if depth == 0:
         return
     for inner, values in _reachable_values(value):
-        yield from _arrays(values, inner if not name or inner.isidentifier() else f"{name}{inner}", seen, depth - 1)
+        yield from _arrays(values, inner if not name or inner.isidentifier() else f"{name}{inner}", visited, depth - 1)
 
 
 def _describe(value: Any) -> str | None:

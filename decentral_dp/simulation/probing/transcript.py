@@ -265,7 +265,7 @@ class _Log:
         component = self._transcript.component
         same_type = type(before) is type(value)
         parts = _public_parts(value)
-        differing = [p for p, seen in _public_parts(before).items() if same_type and not _is_same(seen, parts[p])]
+        differing = [p for p, part in _public_parts(before).items() if same_type and not _is_same(part, parts[p])]
         if self._transcript.same:
             if not same_type or differing or not _is_close(before, value):
                 raise self._transcript.chance(when, self.place)

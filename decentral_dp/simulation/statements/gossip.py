@@ -266,13 +266,13 @@ def _endless_printed(
     """Recursion for the first rounds, then its invariant bound; worst kind of record and worst neighbours' weight."""
     rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
     steps = {c: getattr(algorithm, c) for c in CHANNELS}
-    seen = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
+    records = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
     t = np.arange(1.0, rounds + 1.0)
     worst = 0.0
     for split in SPLITS:
         place = (split, *weights.tolist())
         if place not in known:
-            counts = dict.fromkeys(SPLITS, seen)
+            counts = dict.fromkeys(SPLITS, records)
             known[place] = private_state(job.constants, steps, weights, counts, rounds, split)
         sensitivity = known[place]
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)

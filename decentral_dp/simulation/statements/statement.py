@@ -157,7 +157,7 @@ class AgentBudgets(Sequence[AgentBudget]):
     def members(self) -> list[list[int]]:
         """The agents that have each of the different budgets, ascending."""
         ends = np.cumsum(np.bincount(self.budget_index, minlength=len(self.different)))
-        return [of.tolist() for of in np.split(np.argsort(self.budget_index, kind="stable"), ends[:-1])]
+        return [agents.tolist() for agents in np.split(np.argsort(self.budget_index, kind="stable"), ends[:-1])]
 
     def entries(self) -> list[dict[str, Any]]:
         """What result.json has of them; "alike" are the first and the last of each run of agents that share one."""
@@ -168,7 +168,9 @@ class AgentBudgets(Sequence[AgentBudget]):
         order = np.argsort(self.budget_index[starts], kind="stable")
         ends = np.cumsum(np.bincount(self.budget_index[starts], minlength=len(self.different)))
         runs_by_budget = np.split(runs[order], ends[:-1])
-        return [{**_as_json(b), "alike": of.tolist()} for b, of in zip(self.different, runs_by_budget, strict=True)]
+        return [
+            {**_as_json(b), "alike": alike.tolist()} for b, alike in zip(self.different, runs_by_budget, strict=True)
+        ]
 
     @classmethod
     def from_entries(cls, value: object) -> AgentBudgets:
@@ -183,7 +185,7 @@ class AgentBudgets(Sequence[AgentBudget]):
             first, last = every[order].T
             if first[0] or (first > last).any() or (first[1:] != last[:-1] + 1).any() or last[-1] >= _MOST_AGENTS:
                 raise ValueError("each agent has one budget")
-            owner = np.repeat(np.arange(len(runs)), [len(of) for of in runs])
+            owner = np.repeat(np.arange(len(runs)), [len(some) for some in runs])
             return cls(budgets, np.repeat(owner[order], last - first + 1))
         except (IndexError, KeyError, TypeError, ValueError, OverflowError):
             return cls(budgets, np.arange(len(budgets)))
