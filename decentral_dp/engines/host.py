@@ -311,9 +311,9 @@ class Host:
             mixed = np.asarray(weights @ np.concatenate(messages))
         else:
             by_message = self._weights_of(messages)
-            mixed = np.zeros((len(by_message[0][0]) - 1, messages[0].shape[1]))
-            for by_row, message in zip(by_message, messages, strict=True):
-                _compiled.mix(*by_row, np.ascontiguousarray(message, np.float64), mixed)
+            mixed = np.empty((len(by_message[0][0]) - 1, messages[0].shape[1]))
+            rows = [np.ascontiguousarray(message, np.float64) for message in messages]
+            _compiled.mix(mixed, *(a for by_row, m in zip(by_message, rows, strict=True) for a in (*by_row, m)))
         return mixed if len(mixed) == agents else np.broadcast_to(mixed, (agents, mixed.shape[1]))
 
     def _weights_of(self, messages: tuple[Array, ...]) -> list[_ByRow]:

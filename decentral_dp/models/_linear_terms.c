@@ -6,6 +6,10 @@
 #include "../_arrays.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Numbers of a row that are added up before the next ones, 16 KiB, which stay in a core's first cache. */
+#define CACHED 2048
 
 /* c·min(1, bound/(|c|·norm)); 0 where the factor is below `least`, or anything on the way is no number. */
 static inline double clipped(double c, double norm, double bound, double least) {
@@ -85,6 +89,12 @@ static void step_row(double a, Row v, Row w, double size, Row d, Py_ssize_t n, d
     for (Py_ssize_t j = 0; j < n; j++) out[j] = (a * v[j] + w[j]) - size * d[j];
 }
 
+/* c + β(c − l) */
+BY_PROCESSOR
+static void extrapolate_row(Row c, Row l, double beta, Py_ssize_t n, double *restrict out) {
+    for (Py_ssize_t j = 0; j < n; j++) out[j] = (c[j] - l[j]) * beta + c[j];
+}
+
 /* out + w·m */
 BY_PROCESSOR
 static void add_row(double w, Row m, Py_ssize_t d, double *restrict out) {
@@ -112,6 +122,8 @@ static bool get_numbers(PyObject *const *objects, Py_ssize_t n, double *numbers)
     for (Py_ssize_t k = 0; k < n; k++) numbers[k] = PyFloat_AsDouble(objects[k]);
     return !PyErr_Occurred();
 }
+
+static const void *data_of(PyObject *array) { return PyArray_DATA((PyArrayObject *)array); }
 
 /* So many new arrays (g, d), not filled yet. */
 static PyObject *new_arrays(Py_ssize_t number, Py_ssize_t g, Py_ssize_t d) {
@@ -214,25 +226,39 @@ static PyObject *clipped_row_sums(PyObject *Py_UNUSED(module), PyObject *const *
     return out;
 }
 
-PyDoc_STRVAR(mix_doc, "mix(ends, columns, weights, messages, out)\n--\n\n"
-                      "Add to out (b, d) what each of its rows hears: messages (c, d) times weights, of a sparse matrix by "
-                      "rows, with int64 ends (b + 1,) and columns (k,).");
+PyDoc_STRVAR(mix_doc, "mix(out, *by_message)\n--\n\n"
+                      "Fill out (b, d) with what each of its rows hears: for every message ends (b + 1,) and columns (k,) in "
+                      "int64 and weights (k,) of a sparse matrix by rows, and the messages (c, d) that these multiply.");
 
 static PyObject *mix(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
-    if (given != 5) return PyErr_Format(PyExc_TypeError, "wanted ends, columns, weights, messages, out");
-    PyArrayObject *ends = array_of(args[0], NPY_INT64, 1), *columns = array_of(args[1], NPY_INT64, 1);
-    PyArrayObject *out = get_written(args[4], -1, -1);
-    if (!ends || !columns || !rows_contiguous(ends) || !rows_contiguous(columns)) return refused();
-    if (!out || PyArray_DIM(ends, 0) != PyArray_DIM(out, 0) + 1) return refused();
-    Py_ssize_t d = PyArray_DIM(out, 1), heard = PyArray_DIM(columns, 0), k = 0;
-    PyArrayObject *weights = get(args[2], 1, heard, -1), *messages = get(args[3], 2, -1, d);
-    if (!weights || !messages) return NULL;
-    const npy_int64 *end = PyArray_DATA(ends), *column = PyArray_DATA(columns);
-    const double *weight = PyArray_DATA(weights);
-    for (Py_ssize_t r = 0; r < PyArray_DIM(out, 0); r++)
-        for (; k < end[r + 1]; k++) {
-            if (k >= heard || column[k] < 0 || column[k] >= PyArray_DIM(messages, 0)) return refused();
-            add_row(weight[k], row_of(messages, column[k]), d, row_of(out, r));
+    if (given % 4 != 1) return PyErr_Format(PyExc_TypeError, "wanted out, and ends, columns, weights, messages of each");
+    PyArrayObject *out = get_written(args[0], -1, -1);
+    if (!out) return NULL;
+    Py_ssize_t b = PyArray_DIM(out, 0), d = PyArray_DIM(out, 1);
+    for (PyObject *const *m = args + 1; m < args + given; m += 4) {
+        PyArrayObject *ends = array_of(m[0], NPY_INT64, 1), *columns = array_of(m[1], NPY_INT64, 1);
+        if (!ends || !columns || !rows_contiguous(ends) || !rows_contiguous(columns)) return refused();
+        Py_ssize_t heard = PyArray_DIM(columns, 0);
+        PyArrayObject *messages = get(m[2], 1, heard, -1) ? get(m[3], 2, -1, d) : NULL;
+        if (!messages) return NULL;
+        const npy_int64 *end = PyArray_DATA(ends), *column = PyArray_DATA(columns);
+        if (PyArray_DIM(ends, 0) != b + 1 || end[0] != 0 || end[b] != heard) return refused();
+        for (Py_ssize_t r = 0; r < b; r++)
+            if (end[r] > end[r + 1]) return refused();
+        for (Py_ssize_t k = 0; k < heard; k++)
+            if (column[k] < 0 || column[k] >= PyArray_DIM(messages, 0)) return refused();
+    }
+    for (Py_ssize_t r = 0; r < b; r++)
+        for (Py_ssize_t first = 0; first < d; first += CACHED) {
+            Py_ssize_t n = d - first < CACHED ? d - first : CACHED;
+            double *to = (double *)row_of(out, r) + first;
+            memset(to, 0, n * sizeof *to);
+            for (PyObject *const *m = args + 1; m < args + given; m += 4) {
+                const npy_int64 *end = data_of(m[0]), *column = data_of(m[1]);
+                const double *weight = data_of(m[2]);
+                for (npy_int64 k = end[r]; k < end[r + 1]; k++)
+                    add_row(weight[k], (Row)row_of((PyArrayObject *)m[3], column[k]) + first, n, to);
+            }
         }
     return Py_NewRef(Py_None);
 }
@@ -285,6 +311,21 @@ static PyObject *step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return out;
 }
 
+PyDoc_STRVAR(extrapolate_doc, "extrapolate(now, before, beta)\n--\n\nnow + β·(now - before), all (g, d).");
+
+static PyObject *extrapolate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given) {
+    double beta;
+    if (given != 3) return PyErr_Format(PyExc_TypeError, "wanted now, before, beta");
+    PyArrayObject *now = get(args[0], 2, -1, -1);
+    if (!now || !get_numbers(args + 2, 1, &beta)) return NULL;
+    Py_ssize_t g = PyArray_DIM(now, 0), d = PyArray_DIM(now, 1);
+    PyArrayObject *before = get(args[1], 2, g, d);
+    PyObject *out = before ? PyArray_SimpleNew(2, PyArray_DIMS(now), NPY_DOUBLE) : NULL;
+    for (Py_ssize_t r = 0; out && r < g; r++)
+        extrapolate_row(row_of(now, r), row_of(before, r), beta, d, row_of((PyArrayObject *)out, r));
+    return out;
+}
+
 static PyMethodDef methods[] = {FUNCTION(clip, clip_doc),
                                 FUNCTION(forward, forward_doc),
                                 FUNCTION(clipped_sums, clipped_sums_doc),
@@ -293,6 +334,7 @@ static PyMethodDef methods[] = {FUNCTION(clip, clip_doc),
                                 FUNCTION(strengths, strengths_doc),
                                 FUNCTION(mix, mix_doc),
                                 FUNCTION(step, step_doc),
+                                FUNCTION(extrapolate, extrapolate_doc),
                                 {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, use_arrays}, {0, NULL}};
 static struct PyModuleDef definition = {

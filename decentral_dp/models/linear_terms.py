@@ -141,6 +141,13 @@ def step(weight: Array, own: Array, near: Array, size: float, direction: Array) 
     return _compiled.step(weight, own, near, size, direction if direction.strides[1] else direction.copy())
 
 
+def extrapolate(now: Array, before: Array, beta: float) -> Array:
+    """Compute now + β·(now − before), as a heavy ball goes on: (b, d) of two of these, rounded after each operation."""
+    if _compiled is None:
+        return np.asarray(now + beta * (now - before))
+    return _compiled.extrapolate(now, before, beta)
+
+
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
     """Compute −σ(−t) of the logistic loss, and σ(t)σ(−t)·along where that is given.
 

@@ -16,6 +16,7 @@ from decentral_dp.models.linear_terms import (
     clip_coefficients,
     clipped_row_sums,
     clipped_sums,
+    extrapolate,
     forward,
     logistic_coefficients,
     step,
@@ -134,6 +135,14 @@ def test_a_step_is_rounded_after_each_operation_from_the_left(size: float, ends:
         _same_bits(found, np.array(wanted))
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
+def test_what_lies_ahead_is_rounded_after_each_operation(ends: bool, way: str) -> None:
+    now, before = _numbers((5, 9), 1, ends)[:, 3:], _numbers((5, 6), 2, ends)
+    with np.errstate(all="ignore"):
+        wanted = [[float((now[i, j] - before[i, j]) * 0.7) + now[i, j] for j in range(6)] for i in range(5)]
+        _same_bits(extrapolate(now, before, 0.7), np.array(wanted))
+
+
 @pytest.mark.parametrize("shape", [s for s in SHAPES if all(s)], ids=str)
 def test_an_agent_alone_has_the_bits_that_it_has_among_others(shape: tuple[int, int, int], way: str) -> None:
     rows, vectors, coefficients, norms = _shards(shape, ends=False)
@@ -161,17 +170,23 @@ def test_arrays_that_are_views_of_others_are_read_where_they_are(way: str) -> No
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
-@pytest.mark.parametrize("width", [1, 3, 30])
+@pytest.mark.parametrize("width", [1, 3, 30, 5000])
 def test_messages_are_mixed_as_by_scipy(width: int, ends: bool) -> None:
-    """Rows that hear nobody, somebody twice, and columns in any order."""
+    """Rows that hear nobody, somebody twice, and columns in any order; of several messages the first comes first."""
     module: Any = linear_terms._compiled
     if module is None:
         pytest.skip("installed without a C compiler")
     counts, columns = np.array([0, 0, 3, 5, 6]), np.array([3, 0, 2, 1, 1, 4])
     weights, messages = _numbers((6,), 2, ends=False), _numbers((5, 2 * width), 1, ends)[:, :width]
-    found = np.zeros((4, width))
-    module.mix(counts, columns, weights, messages, found)
-    _same_bits(found, sp.csr_array((weights, columns, counts), shape=(4, 5)) @ np.ascontiguousarray(messages))
+    found = np.full((4, width), np.nan)
+    module.mix(found, counts, columns, weights, messages)
+    whole = sp.csr_array((weights, columns, counts), shape=(4, 5))
+    _same_bits(found, whole @ np.ascontiguousarray(messages))
+    whole.sort_indices()
+    parts = [sp.csr_array(whole[:, :2]), sp.csr_array(whole[:, 2:])]
+    by_message = [(w.indptr.astype(np.int64), w.indices.astype(np.int64), w.data) for w in parts]
+    module.mix(found, *by_message[0], messages[:2], *by_message[1], messages[2:])
+    _same_bits(found, whole @ np.ascontiguousarray(messages))
 
 
 def test_hyperparameters_of_logistic_records_have_the_stated_coefficients(way: str) -> None:
@@ -211,13 +226,16 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         lambda: module.strengths(c, c, np.ones((3, 4))),
         lambda: module.step(np.ones((3, 2)), c, c, 0.1, c),
         lambda: module.step(np.ones((3, 1)), c, c, 0.1, np.ones((3, 4))),
-        lambda: module.mix(np.array([0.0, 1.0]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
-        lambda: module.mix(np.array([0, 1]), np.array([2]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
-        lambda: module.mix(np.array([0, 1]), np.array([-1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
-        lambda: module.mix(np.array([0, 2]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
-        lambda: module.mix(np.array([0, 1]), np.array([1]), np.ones(2), np.ones((2, 3)), np.ones((1, 3))),
-        lambda: module.mix(np.array([0, 1]), np.array([1]), np.ones(1), np.ones((2, 4)), np.ones((1, 3))),
-        lambda: module.mix(np.array([0, 1, 1]), np.array([1]), np.ones(1), np.ones((2, 3)), np.ones((1, 3))),
+        lambda: module.mix(np.ones((1, 3)), np.array([0.0, 1.0]), np.array([1]), np.ones(1), np.ones((2, 3))),
+        lambda: module.mix(np.ones((1, 3)), np.array([0, 1]), np.array([2]), np.ones(1), np.ones((2, 3))),
+        lambda: module.mix(np.ones((1, 3)), np.array([0, 1]), np.array([-1]), np.ones(1), np.ones((2, 3))),
+        lambda: module.mix(np.ones((1, 3)), np.array([0, 2]), np.array([1]), np.ones(1), np.ones((2, 3))),
+        lambda: module.mix(np.ones((1, 3)), np.array([0, 1]), np.array([1]), np.ones(2), np.ones((2, 3))),
+        lambda: module.mix(np.ones((1, 3)), np.array([0, 1]), np.array([1]), np.ones(1), np.ones((2, 4))),
+        lambda: module.mix(np.ones((1, 3)), np.array([1, 1]), np.array([1]), np.ones(1), np.ones((2, 3))),
+        lambda: module.mix(np.ones((2, 3)), np.array([0, 2, 1]), np.array([1]), np.ones(1), np.ones((2, 3))),
+        lambda: module.extrapolate(c, np.ones((3, 4)), 0.1),
+        lambda: module.mix(np.ones((1, 3)), np.array([0, 1, 1]), np.array([1]), np.ones(1), np.ones((2, 3))),
     ]
     for call in bad:
         with pytest.raises(ValueError, match="wanted float64 arrays"):

@@ -1468,8 +1468,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = combined - s.last_mixed",
-        "ahead = s.y - s.last_mixed",
+        "ahead = extrapolate(combined, s.last_mixed, self.heavy_ball) if",
+        "ahead = combined + self.heavy_ball * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     Mutation(

@@ -202,14 +202,18 @@ class ScheduledReleaser:
         """Of round t, and of some after it where that is little to keep: many rounds take as many calls as one."""
         mechanism = noise_of(self.mechanism, ", ".join(channels))
         schedules = self._schedules_of(channels)
-        channel_of_column = np.repeat(np.arange(len(widths)), widths)
         rows = schedules[0].scale.size
-        rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * channel_of_column.size))))
+        rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * sum(widths)))))
         scales = np.stack([s.scales(rounds, self.mechanism) for s in schedules], axis=1)
         grids = np.empty_like(scales)
         for k, width in enumerate(widths):
             grids[:, k] = mechanism.grid(scales[:, k].reshape(-1), width).reshape(rounds.size, rows)
-        grid, ratio = (v.transpose(0, 2, 1).take(channel_of_column, axis=2) for v in (grids, scales / grids))
+        by_row = (v.transpose(0, 2, 1) for v in (grids, scales / grids))
+        if len(widths) == 1:
+            # One number for all columns: of a large model even to copy it takes long.
+            grid, ratio = (np.broadcast_to(v, (*v.shape[:2], widths[0])) for v in by_row)
+        else:
+            grid, ratio = (v.repeat(widths, axis=2) for v in by_row)
         return [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
 
     def _schedules_of(self, channels: tuple[str, ...]) -> list[NoiseSchedule]:
@@ -252,7 +256,7 @@ class ScheduledReleaser:
             g_part = noise.grid if len(noise.grid) == 1 else noise.grid[part]
             ratio_part = ratio if len(ratio) == 1 else ratio[part]
             out = released[part]
-            query = columns(queries, first, np.empty(out.shape))
+            query = queries[0][part] if len(queries) == 1 else columns(queries, first, np.empty(out.shape))
             if factor is not None:
                 query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tagged, part)
