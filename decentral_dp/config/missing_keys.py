@@ -48,6 +48,18 @@ _USUAL_VALUES = {
     "algorithm.kind": '"ldp_dsbo"',
     "algorithm.rounds": "100",
 }
+# Of a scenario that names no problem, and no algorithm that tunes: training at one level, whose settings are planned.
+_TRAINING = {
+    "problem.kind": '"classification"',
+    "problem.data": '"breast_cancer"',
+    "problem.scale": '"public_ranges"',
+    "topology.kind": '"ring"',
+    "topology.agents": "10",
+    "algorithm.kind": '"dp_dsgd"',
+    "algorithm.rounds": "1000",
+    "privacy.mechanism": '"gaussian"',
+    "privacy.epsilon": "4.0",
+}
 
 
 def missing_keys(content: Mapping[str, Any], objects: Sequence[str] = ()) -> dict[str, str]:
@@ -70,6 +82,10 @@ def missing_keys(content: Mapping[str, Any], objects: Sequence[str] = ()) -> dic
         # A value where a table belongs is another mistake.
         return {}
     problem, topology, algorithm, privacy = (tables[name] or {} for name in _TABLES)
+    if not objects and "kind" not in problem and algorithm.get("kind", "dp_dsgd") == "dp_dsgd":
+        needless = {"problem.scale"} if "data" in problem else set()
+        needless |= {"privacy.mechanism", "privacy.epsilon"} if privacy.get("guarantee") == "none" else set()
+        return {k: value for k, value in _TRAINING.items() if not _has_key(tables, k) and k not in needless}
     wanted: dict[str, str] = {}
     if "problem" not in objects:
         wanted |= {key: _USUAL_VALUES[key] for key in ("problem.kind", "problem.data")}

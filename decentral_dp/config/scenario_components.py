@@ -337,7 +337,8 @@ def problem_options(c: Components) -> dict[str, Any]:
         return dict(vars(c.problem.make())) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
-        raise InputError(f"problem.validation: {which} takes none. Leave it out.")
+        refused = f"problem.validation: {which} takes none. Leave it out"
+        raise InputError(f"{refused}.", command=f"{refused} (--unset problem.validation).")
     return _declared_options(table, entry)
 
 

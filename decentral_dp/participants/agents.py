@@ -253,12 +253,12 @@ class LocalDataset:
             t: their round.
 
         Raises:
-            InputError: neighbours share noise.
+            InputError: neighbours share noise, or it goes on from that of earlier rounds.
         """
         if self._noise is None:
             raise InputError(
-                "privacy.correlation: noise_variance is of an agent's own noise, and here neighbours share some. "
-                "Leave it out, or take steps that need no variance."
+                "privacy.correlation: noise_variance is of noise that is an agent's own and fresh, and here neighbours "
+                "share some, or it goes on in time. Leave it out, or take steps that need no variance."
             )
         schedule = self._noise.get(channel)
         deviations = 0.0 if schedule is None else schedule.deviations(t)

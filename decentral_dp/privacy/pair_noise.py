@@ -117,6 +117,24 @@ class PairNoise:
         """
         return float(self.gain(0).min() ** 2 / self.own_square())
 
+    def facts(self) -> list[Array]:
+        """Return what tells agents' charged scales apart on a network that stays, each (m,)."""
+        everybody = np.arange(self.network.n_agents)
+        return [self.gain(0), self.own_deviations(everybody), self._largest_ratios(everybody)]
+
+    def _largest_ratios(self, agents: NDArray[np.int64]) -> Array:
+        if isinstance(self.ratio, np.ndarray):
+            return np.asarray(self.ratio[agents].max(axis=1))
+        return np.full(agents.size, self.ratio)
+
+    def _distinct(self, rounds: NDArray[np.int64]) -> list[int]:
+        """Those of these rounds that differ in links: all rounds of a network that stays are as round 0."""
+        return [0] if self.network.over_time is None else rounds.tolist()
+
+    def effective_scales(self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]) -> Array:
+        """Compute the scales that releases are charged at, (R, b), as `charged_scales` does."""
+        return np.asarray(own * np.stack([self.gain(t)[agents] for t in self._distinct(rounds)]))
+
     def charged_scales(
         self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
     ) -> tuple[Array, dict[str, Array]]:
@@ -131,12 +149,11 @@ class PairNoise:
             (R, b) effective scales, and name → (R, b): own scale, the largest scale of what an agent shares in any
             round, and the variates that a coordinate of the releases of all agents takes.
         """
-        effective = own * np.stack([self.gain(t)[agents] for t in rounds.tolist()])
-        number = np.array([self.network.n_agents + len(self.links(t)) for t in rounds.tolist()], dtype=np.float64)
-        shared = self.ratio if not isinstance(self.ratio, np.ndarray) else self.ratio[agents].max(axis=1)
+        effective, asked = self.effective_scales(own, rounds, agents), self._distinct(rounds)
+        number = np.array([self.network.n_agents + len(self.links(t)) for t in asked], dtype=np.float64)
         drawn = {
             "own_scale": own * self.own_deviations(agents),
-            "pair_scale": own * shared,
+            "pair_scale": own * self._largest_ratios(agents),
             "variates": number[:, None],
         }
         return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}

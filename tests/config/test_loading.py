@@ -148,7 +148,7 @@ def test_epsilon_or_scales_have_to_be_given(scenario: Make) -> None:
 @pytest.mark.parametrize(
     ("content", "fragment"),
     [
-        (b"", "scenario: 6 keys are missing"),
+        (b"", "scenario: 9 keys are missing"),
         (bytes(range(256)), "is not text in UTF-8"),
         (b"a = = 3", "is not valid TOML"),
         (b"a = " + b"[" * 100_000, "is not valid TOML"),

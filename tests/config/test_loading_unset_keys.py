@@ -63,6 +63,14 @@ def test_the_command_takes_keys_out(tmp_path: Path) -> None:
     assert "(here dp_dsgd)" in (out / "scenario.toml").read_text()
 
 
+def test_a_split_that_training_has_no_use_for_is_taken_out_so() -> None:
+    asked = ["plan", "classification", "--set", "problem.validation=0.2"]
+    refused = CliRunner().invoke(app, asked)
+    assert isinstance(refused.exception, InputError)
+    assert str(refused.exception) == "problem.validation: classification takes none. Leave it out."
+    assert "Leave it out (--unset problem.validation)." in refused.exception.command
+
+
 def test_all_keys_that_have_to_go_are_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
         decentral_dp.plan(RING, set={"algorithm.kind": "dp_dsgd"})

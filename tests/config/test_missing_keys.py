@@ -35,7 +35,12 @@ def mended(content: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "keys"),
     [
-        ({}, "problem.kind problem.data topology.kind topology.agents algorithm.kind algorithm.rounds"),
+        (
+            {},
+            "problem.kind problem.data problem.scale topology.kind topology.agents algorithm.kind algorithm.rounds "
+            "privacy.mechanism privacy.epsilon",
+        ),
+        ({"problem": LOGISTIC, "topology": RING}, "algorithm.kind algorithm.rounds"),
         (
             {
                 "problem": LOGISTIC,
@@ -72,6 +77,14 @@ def test_all_missing_keys_are_named_at_once(content: dict[str, Any], keys: str) 
     assert said.startswith(f"scenario: {len(keys.split())} keys are missing; ")
     assert all(f" {key}" in said for key in keys.split())
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("content", [{}, {"topology": RING}, {"algorithm": {"kind": "dp_dsgd", "rounds": 2}}])
+def test_who_names_no_problem_is_told_to_train(content: dict[str, Any]) -> None:
+    whole = mended(content)
+    assert whole["problem"]["kind"] == "classification"
+    assert max(decentral_dp.plan(whole).epsilon) <= 4.0
+    assert 'algorithm.kind = "dp_dsgd"' in refusal({})
 
 
 def test_one_missing_key_is_refused_where_it_is_read() -> None:

@@ -201,7 +201,7 @@ def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str
         loss, loss, p=1, q=len(start), n_features=64, classes=10, predict=predict, start={"y": start}
     )
     assert problem.q == 1898
-    keys = ("algorithm.rounds=3", 'problem.kind="from_losses"', 'problem.normalise="none"', 'privacy.guarantee="none"')
+    keys = ("algorithm.rounds=3", 'problem.kind="from_losses"', "problem.validation=0.05", 'privacy.guarantee="none"')
     run = decentral_dp.run(load("dp_dsgd", [*keys, "algorithm.y.scale=0.5"]), problem=problem)
     assert not unsolved
     assert run.result.rounds == 3

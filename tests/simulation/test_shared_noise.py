@@ -215,6 +215,14 @@ def test_all_but_one_leave_an_agent_its_own_noise() -> None:
     assert spent[0].shared.worthless == 5
 
 
+def test_an_agent_is_left_whose_records_are_hidden() -> None:
+    for correlation in (PAIRWISE, None):
+        five, six = (scenario({"correlation": correlation, "observer": {"colluders": q}}) for q in (5, 6))
+        decentral_dp.plan(five)
+        with pytest.raises(InputError, match=r"privacy\.observer: got 6 colluders of 6 agents.*Give at most 5"):
+            decentral_dp.plan(six)
+
+
 def test_a_ratio_that_is_left_out_errs_little() -> None:
     correlation = {"across": "pairwise"}
     chosen = decentral_dp.plan(scenario({"correlation": correlation})).privacy.shared.ratio

@@ -133,11 +133,13 @@ def plan(
     m = neighbour_weight.size
     network = network or Network(sp.csr_array((m, m)))
     senders = senders_of(algorithm, network)
-    by_agent = noise.pairs is not None or senders is not None or getattr(algorithm, "plans_by_agent", False)
+    pairs, changes = noise.pairs, network.over_time is not None
+    by_agent = bool(pairs and changes) or senders is not None or getattr(algorithm, "plans_by_agent", False)
     representative = group = np.arange(m)
     if not by_agent:
         facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
         facts += [part for s in noise.schedules.values() for part in (s.scale, s.decay)]
+        facts += [] if pairs is None else pairs.facts()
         _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
         group = group.reshape(-1)
     if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
@@ -726,6 +728,11 @@ def gossip_job(c: Components) -> GossipJob:
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
     check_guarantee(s)
     topology = c.topology.make()
+    if not privacy.colluders < topology.n_agents:
+        raise InputError(
+            f"privacy.observer: got {privacy.colluders} colluders of {topology.n_agents} agents, and ε is of the "
+            f"records of the others, of whom none is left. Give at most {topology.n_agents - 1}."
+        )
     shards, elsewhere = deal(c, topology.n_agents)
     topology, shards = without_network(c, topology, shards)
     topology = _with_names(topology, s.problem.partition)

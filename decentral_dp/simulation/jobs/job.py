@@ -381,7 +381,7 @@ class GossipJob(Job):
             constants=self.constants,
             network=self.public_network,
             unit=self.unit,
-            noise=self.noise if self.pairs is None else None,
+            noise=self.noise if self.pairs is None and self.factor is None else None,
         )
         schedules, streams = {c: s.select(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         per_round, network = self.algorithm.releases_per_round, self.public_network

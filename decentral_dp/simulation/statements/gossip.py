@@ -107,7 +107,8 @@ def _with_colluders(ledger: Ledger, pairs: PairNoise) -> Ledger:
 
     def charge_channel(c: ChannelLedger) -> ChannelLedger:
         wide, rounds = c.columns(c.group, everybody), c.rounds // ledger.releases_per_round
-        scale, _ = pairs.charged_scales(wide.shared["own_scale"] / pairs.own_deviations(everybody), rounds, everybody)
+        own = wide.shared["own_scale"] / pairs.own_deviations(everybody)
+        scale = pairs.effective_scales(own, rounds, everybody)
         # Who is away sends nothing, in noise without end.
         return replace(wide, scale=np.where(np.isinf(wide.scale), np.inf, scale))
 
