@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines import protocol
+from decentral_dp.engines.recent import RecentValues
 from decentral_dp.exchange import (
     Answer,
     Ask,
@@ -138,7 +139,7 @@ class Host:
             raise ValueError("a program starts from data, but its start is published as it is")
         # Data-independent, hence public; what is not sent at once is published as it starts.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
-        self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
+        self._recent = RecentValues(node.average)
         self._divergence: protocol.Divergence | None = None
         self._undrained: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None and node.read_dataset is None:
@@ -342,11 +343,9 @@ class Host:
 
         The start (index 0) is never averaged in.
         """
-        released = dict(self._recent[-1])
-        done = self._round_of(self._index - 1)
-        values = [r for k, r in enumerate(self._recent) if done + 1 - len(self._recent) + k > 0] or [released]
+        released = dict(self._recent.values[-1])
         with np.errstate(all="ignore"):
-            published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
+            published = self._recent.mean(self._round_of(self._index - 1))
             own = () if self._node.read_dataset is not None else self._node.program.channels
             parts = {c: getattr(self._state, c) for c in own}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
@@ -393,7 +392,7 @@ class Host:
             "agents": self._node.agents,
             "state": self._state,
             "latest": dict(self._latest),
-            "recent": list(self._recent)[:-1],
+            "recent": list(self._recent.values)[:-1],
             "divergence": self._divergence,
             "recorded": self._releaser.recorder.lines(before=first),
         }
@@ -428,7 +427,7 @@ class Host:
         self._index = self._round * self._per_round
         self._state = saved["state"]
         self._latest = dict(saved["latest"])
-        self._recent.extend(saved["recent"])
+        self._recent.values.extend(saved["recent"])
         self._divergence = saved["divergence"]
         self._last = dict(saved.get("last", {}))
         self._replicas = dict(saved.get("replicas", {}))
