@@ -28,7 +28,7 @@ MARKERS = "os^DvPX*<>"
 _WIDTH, _HEIGHT, _COLUMNS = 4.3, 3.5, 3
 # From this factor between largest and smallest on, an axis is logarithmic; zeros would not be seen on it.
 _DECADES, _DECADES_WITH_ZEROS = 5.0, 1e3
-_MOST_TICKS, _MOST_INSIDE = 6, 8
+_MOST_TICKS, _MOST_AMONG, _MOST_INSIDE = 6, 3, 8
 _TITLE_LETTERS, _NAME_LETTERS = 46, 30
 
 
@@ -93,6 +93,8 @@ def _curves(ax: Axes, finding: Finding, panel: str, rows: pd.DataFrame) -> None:
     ax.set_xlabel(textwrap.fill(str(rows["axis"].iloc[0]), _TITLE_LETTERS))
     if len(ax.get_lines()) > _MOST_INSIDE:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6)
+    elif len(ax.get_lines()) > _MOST_AMONG:
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=7)
     else:
         ax.legend(loc="best", fontsize=7)
 

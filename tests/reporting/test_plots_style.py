@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from PIL import Image
 
 from decentral_dp.reporting.plots.style import (
     Format,
+    log_axis,
     new_figure,
     package_style,
     save_picture,
@@ -82,6 +84,22 @@ def test_labels_stand_clear_of_ticks_and_axes_of_each_other() -> None:
         assert height - heading.y1 == pytest.approx(rim, abs=2.0)
         assert heading.y0 > max(b.y1 for b in boxes)
         assert left.bbox.width == pytest.approx(right.bbox.width, abs=1.0)
+
+
+@pytest.mark.parametrize("rounds", [15, 60, 100, 20_000, 1_000_000])
+def test_rounds_below_a_narrow_panel_do_not_run_into_each_other(rounds: int) -> None:
+    """100 and 20,000 rounds had "50100" and "100010000" below panels of a third of a figure's width."""
+    with package_style():
+        figure = new_figure(4.7, 3.3)
+        ax, _ = figure.subplots(1, 2)
+        ax.set_ylabel("noise: standard deviation")
+        log_axis(ax, "x", np.arange(1, rounds + 1), narrow=True)
+        figure.draw_without_rendering()
+        renderer, (low, high) = figure.canvas.get_renderer(), ax.get_xlim()  # type: ignore[attr-defined]
+        shown = [t for t, at in zip(ax.get_xticklabels(), ax.get_xticks(), strict=True) if low <= at <= high]
+        boxes = [label.get_window_extent(renderer) for label in shown]
+        assert len(boxes) >= 2
+        assert all(a.x1 + 3.0 < b.x0 for a, b in itertools.pairwise(boxes))
 
 
 def test_a_power_of_ten_above_the_axes_stays_clear_of_the_title() -> None:

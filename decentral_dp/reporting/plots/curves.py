@@ -356,7 +356,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     }
     _ledger_lines(left, scales, channels, colours)
     _ledger_lines(right, moves, channels, colours)
-    log_axis(left, "x", rows["round"])
+    log_axis(left, "x", rows["round"], narrow=True)
     log_axis(left, "y", rows["scale"])
     log_axis(right, "y", rows["sensitivity"])
     drawn = set(np.unique(rows["mechanism"]).tolist()) - {"laplace", "gaussian"}

@@ -219,10 +219,10 @@ def _legend(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     )
 
 
-def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
+def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool = False) -> None:
     """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read.
 
-    values: of any shape.
+    values: of any shape. narrow: whether there is room for four labels beside each other, not for nine.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -240,8 +240,8 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
         # A zero is left out: a line that falls to it would look like a measured collapse.
         ax.set_yscale("log", nonpositive="mask")
         ax.set_ylim(limits)
-    dense = high / low * widen**2 < 200
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if dense else (1.0,), numticks=9))
+    dense = high / low * widen**2 < (20 if narrow else 200)
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if dense else (1.0,), numticks=4 if narrow else 9))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
     # Ticks without numbers take a sixth of the time of all pictures of a run.
     axis.set_minor_locator(NullLocator())
