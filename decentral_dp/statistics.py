@@ -129,7 +129,7 @@ def bound_by_counts(
 
     Example:
         >>> round(bound_by_counts(np.ones(200), np.zeros(200), delta=1e-5, risk=0.05), 3)
-        3.253
+        3.281
     """
     halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
     best: tuple[float, int, float] = (-np.inf, 1, 0.0)
