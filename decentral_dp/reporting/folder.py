@@ -13,9 +13,9 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.parquet import Columns
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
+from decentral_dp.files.regular import regular
 from decentral_dp.reporting.words import SettingWords, choose_words
-from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.simulation.result import RunResult, published_values, read_result
 from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
@@ -38,19 +38,8 @@ def read_scenario(folder: Path) -> dict[str, Any]:
 
 def published_x(folder: Path) -> Array | None:
     """(m, p), last published; None where the folder has none. Raises InputError for a broken file."""
-    path = folder / "state.npz"
-    if not path.exists():
-        return None
-    try:
-        if "published_x" not in names_in(path, str(path)):
-            return None
-        return np.asarray(read_arrays(path, str(path), ["published_x"])["published_x"], dtype=np.float64)
-    except InputError:
-        raise
-    except NoArchiveError:
-        raise broken(path, ValueError("it is a single array")) from None
-    except (OSError, *DAMAGED) as error:
-        raise broken(path, error) from None
+    there = (folder / "state.npz").exists()
+    return published_values(folder, str(folder), ["x"]).get("x") if there else None
 
 
 def broken(path: Path, error: Exception) -> InputError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -246,23 +246,24 @@ def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Seq
             raise InputError(f"{what}: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
 
 
-def published_values(folder: Path, what: str) -> dict[str, Array]:
+def published_values(folder: Path, what: str, wanted: Collection[str] | None = None) -> dict[str, Array]:
     """Return what a run folder has of published values: variable → (m, d).
 
     Args:
         folder: of a complete run.
         what: begins a refusal.
+        wanted: the variables that are read, where they are there; default all.
 
     Raises:
         InputError: its file cannot be read.
     """
     path, start = folder / "state.npz", "published_"
     try:
-        names = [name for name in names_in(path, what) if name.startswith(start)]
-        arrays = read_arrays(path, what, names)
+        names = {name.removeprefix(start): name for name in names_in(path, what) if name.startswith(start)}
+        arrays = read_arrays(path, what, [name for v, name in names.items() if wanted is None or v in wanted])
+        return {name.removeprefix(start): np.asarray(value, dtype=np.float64) for name, value in arrays.items()}
     except (OSError, NoArchiveError, *DAMAGED) as error:
         raise InputError(f"{what}: {path} cannot be read ({error}). Give a whole run folder.") from None
-    return {name.removeprefix(start): value for name, value in arrays.items()}
 
 
 @contextmanager

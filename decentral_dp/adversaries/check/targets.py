@@ -169,7 +169,6 @@ def _of_problem(kind: str) -> Target:
 def _of_code(name: str, code: Any) -> Target:
     if hasattr(code, "step"):
         return _first_that_builds(name, _around_algorithm(outside_entry(code, name)))
-    _refuse_mechanism(name, code)
     solves = _problem_type(code, name)
     options = outside.option_fields(code, name) if isinstance(code, type) else {}
     missing = [key for key, (_, default) in options.items() if default is ...]
@@ -183,7 +182,6 @@ def _of_code(name: str, code: Any) -> Target:
 
 def _of_object(what: Any) -> Target:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
-    _refuse_mechanism(name, what)
     if isinstance(what, type):
         try:
             what = what()
@@ -200,23 +198,14 @@ def _of_object(what: Any) -> Target:
     return _first_that_builds(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
 
 
-def _refuse_mechanism(name: str, code: Any) -> None:
-    """Raises InputError for a mechanism, which draws and prices noise and reads no record."""
-    if hasattr(code, "sample") and hasattr(code, "cost"):
-        raise InputError(
-            f"check: {name} is a mechanism, and check tries algorithms, problems and scenarios. Its tests are "
-            "described in docs/add_a_mechanism.md."
-        )
-
-
 def _problem_type(code: Any, name: str) -> outside.ProblemType:
     """As `outside.problem_type`, whose refusal says here what is tried at all."""
     try:
         return outside.problem_type(code, name)
     except InputError as error:
         raise InputError(
-            f"check: {name} is no algorithm, problem or objective. A topology, data or a partition is tried by "
-            f"checking a scenario that uses it. If it is meant as a problem: {error}"
+            f"check: {name} is no algorithm, problem or objective. A topology, data, a partition or a mechanism is "
+            f"tried by checking a scenario that uses it. If it is meant as a problem: {error}"
         ) from None
 
 

@@ -600,7 +600,7 @@ REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: 
         (["heavy_ball.py:No"], "defines no No"),
         (["heavy_ball.py"], "heavy_ball.py:HeavyBall"),
         (["missing.toml"], "is no file"),
-        (["stair.py:Logistic"], "is a mechanism, and check tries algorithms, problems and scenarios"),
+        (["stair.py:Logistic"], "a partition or a mechanism is tried by checking a scenario that uses it"),
         (["required.py:Problem"], "has no default for strength, so nothing says what to try. Give a scenario"),
         (["heavy_ball.toml", "--out", "case.txt"], "ends in .npz"),
         (["heavy_ball.toml", "--again", "heavy_ball.toml"], "no file that check wrote"),
