@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
-from decentral_dp.adversaries.audit.loss_laws import is_amplified, loss_law, refute_stated_laws, worst_neighbours
+from decentral_dp.adversaries.audit.loss_laws import (
+    are_close,
+    is_amplified,
+    loss_law,
+    refute_stated_laws,
+    worst_neighbours,
+)
 from decentral_dp.adversaries.audit.neighbours import Neighbours
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
 from decentral_dp.adversaries.audit.result import AuditResult, Method, Status
@@ -358,7 +364,7 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
         law = loss_law(transcript, neighbours)
         none = None if law is None else loss_law(transcript, same)
         laws.append(law)
-        if law is None or none is None or laws[0] is None or not laws[0].is_close(law, _EQUAL_WITHIN):
+        if law is None or none is None or laws[0] is None or not are_close(laws[0], law, _EQUAL_WITHIN):
             return None
         sizes.append(noise_sizes(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))

@@ -127,13 +127,6 @@ class Movement(NamedTuple):
         chosen = self.choices - other.choices
         return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
 
-    def is_close(self, other: object, rtol: float) -> bool:
-        """Whether both are the same but for so much of them."""
-        if not isinstance(other, Movement) or self.certain != other.certain:
-            return False
-        pairs = ((self.gaussian, other.gaussian), (self.laplace, other.laplace), (self.choices, other.choices))
-        return all(close(*pair, rtol) for pair in pairs)
-
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
         """The ε that holds at δ for these releases, or less; noise: the drawn noise is so many times the stated."""
         if self.certain:

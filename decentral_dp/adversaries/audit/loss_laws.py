@@ -159,12 +159,6 @@ class Shifts(NamedTuple):
     rates: Array
     laplace: NDArray[np.bool_]
 
-    def is_close(self, other: object, rtol: float) -> bool:
-        """Whether both are the same but for so much of them."""
-        if not isinstance(other, Shifts) or not np.array_equal(self.laplace, other.laplace):
-            return False
-        return close(self.shifts, other.shifts, rtol)
-
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
         """Compute the ε that opposite moves on samples show, of either data set beside the other.
 
@@ -306,16 +300,22 @@ class Choice(NamedTuple):
     first: Array
     second: Array
 
-    def is_close(self, other: object, rtol: float) -> bool:
-        """Whether both are the same but for so much of them."""
-        return isinstance(other, Choice) and all(close(*pair, rtol, 1.0) for pair in zip(self, other, strict=True))
-
     def epsilon(self, delta: float, noise: float) -> float:
         return choice_epsilon(self.first, self.second, delta)
 
 
 LossLaw: TypeAlias = Movement | Shifts | Choice
-"""The law of the privacy loss between two data sets: `near` another, and the ε(δ) that it shows."""
+"""The law of the privacy loss between two data sets, and the ε(δ) that it shows."""
+
+
+def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
+    """Whether two laws are the same but for so much of them."""
+    if type(one) is not type(other):
+        return False
+    # Logarithms of probabilities may be near 0.
+    least = 1.0 if isinstance(one, Choice) else 0.0
+    parts = (map(np.float64, pair) for pair in zip(one, other, strict=True))
+    return all(close(*pair, rtol, least) for pair in parts)
 
 
 def worst_neighbours(job: Job, root: bytes) -> Neighbours:
