@@ -21,8 +21,8 @@ _BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class _Said:
-    """What one model says of records, and what they are.
+class _Predictions:
+    """Probabilities that one model gives records, and what these are.
 
     share: (N, c) probabilities, c ≥ 2. label: (N,) classes. threshold: above which the second of two classes is said.
     """
@@ -36,17 +36,15 @@ class _Said:
         return len(self.share[0]) == 2
 
     @cached_property
-    def said(self) -> NDArray[np.int64]:
+    def answer(self) -> NDArray[np.int64]:
         """(N,) the class that is said of each."""
         return (self.share[:, 1] > self.threshold).astype(np.int64) if self.is_of_two else self.share.argmax(axis=1)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """(3, c) of each class: its records, those of which it is said, and its records of which it is said."""
-        c = self.share.shape[1]
-        return np.stack(
-            [np.bincount(of, minlength=c) for of in (self.label, self.said, self.label[self.label == self.said])]
-        )
+        parts = self.label, self.answer, self.label[self.label == self.answer]
+        return np.stack([np.bincount(part, minlength=self.share.shape[1]) for part in parts])
 
     @property
     def present(self) -> NDArray[np.int64]:
@@ -65,12 +63,12 @@ class _Said:
         return float(np.mean([auc(share[own], share[~own]) for share, own in mine]))
 
     def balanced_accuracy(self) -> float:
-        of, _, found = self.counts[:, self.present]
-        return float(np.mean(found / of))
+        present, _, right = self.counts[:, self.present]
+        return float(np.mean(right / present))
 
     def f1(self) -> float:
-        of, said, found = self.counts[:, self.judged]
-        return float(np.mean(2.0 * found / np.maximum(1, said + of)))
+        present, answered, right = self.counts[:, self.judged]
+        return float(np.mean(2.0 * right / np.maximum(1, answered + present)))
 
     def brier(self) -> float:
         squares = np.square(self.share - np.eye(self.share.shape[1])[self.label]).sum(axis=1).mean()
@@ -83,23 +81,25 @@ class _Said:
         return float(np.abs(gaps).sum() / len(confidence))
 
     def recall(self) -> float:
-        return self._found_of(0)
+        return self._right_share(0)
 
     def precision(self) -> float:
-        return self._found_of(1)
+        return self._right_share(1)
 
-    def _found_of(self, row: int) -> float:
-        """Of the second of two classes. 0 where there is none, or none is said, as in scikit-learn."""
+    def _right_share(self, row: int) -> float:
+        """Of the second of two classes; 0 where there is none, or none is said, as in scikit-learn."""
         return self.counts[2, 1] / max(1, self.counts[row, 1]) if self.is_of_two else math.nan
 
 
-CLASS_MEASURES: Mapping[str, Callable[[_Said], float]] = MappingProxyType(
+CLASS_MEASURES: Mapping[str, Callable[[_Predictions], float]] = MappingProxyType(
     {
-        one.__name__: one
-        for one in (
-            *(_Said.auc, _Said.balanced_accuracy, _Said.f1, _Said.brier, _Said.calibration),
-            *(_Said.recall, _Said.precision),
-        )
+        "auc": _Predictions.auc,
+        "balanced_accuracy": _Predictions.balanced_accuracy,
+        "f1": _Predictions.f1,
+        "brier": _Predictions.brier,
+        "calibration": _Predictions.calibration,
+        "recall": _Predictions.recall,
+        "precision": _Predictions.precision,
     }
 )
 """Name → the measure of one model.
@@ -139,7 +139,7 @@ def measure_classes(
     out: dict[str, Array] = {}
     for row in range(len(y)) if names and isinstance(problem, Classifying) else ():
         tasks = [
-            _Said(np.nan_to_num(share, nan=1.0 / share.shape[1]), label, threshold)
+            _Predictions(np.nan_to_num(share, nan=1.0 / share.shape[1]), label, threshold)
             for share, label in problem.probabilities(x[row], y[row], records)
             if len(label)
         ]
