@@ -314,7 +314,7 @@ def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
         return False
     # Logarithms of probabilities may be near 0.
     least = 1.0 if isinstance(one, Choice) else 0.0
-    parts = (map(np.float64, pair) for pair in zip(one, other, strict=True))
+    parts = ([np.asarray(part, np.float64) for part in pair] for pair in zip(one, other, strict=True))
     return all(close(*pair, rtol, least) for pair in parts)
 
 
