@@ -314,8 +314,8 @@ def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
         return False
     # Logarithms of probabilities may be near 0.
     least = 1.0 if isinstance(one, Choice) else 0.0
-    parts = ([np.asarray(part, np.float64) for part in pair] for pair in zip(one, other, strict=True))
-    return all(close(*pair, rtol, least) for pair in parts)
+    pairs = ((np.asarray(a), np.asarray(b)) for a, b in zip(one, other, strict=True))
+    return all(close(a, b, rtol, least) for a, b in pairs)
 
 
 def worst_neighbours(job: Job, root: bytes) -> Neighbours:
