@@ -193,7 +193,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "local steps of an agent that nothing clips",
         "participants/agents.py",
-        'change = clip_factors(norms, self._clip.bound("y"))[:, None] * change',
+        "change = clip_factors(norms, clip)[:, None] * change",
         "change = 1.0 * change",
         (f"{_UNITS}::test_no_agent_moves_a_block_further_than_its_clip_says",),
     ),
@@ -995,8 +995,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise of an average of agents told by the least of them",
         "simulation/jobs/settings.py",
-        "noised * own_square / averaged",
-        "noised / averaged",
+        "squares * repeated * own_square / averaged",
+        "squares * repeated / averaged",
         (f"{_SETTINGS}::test_the_note_says_what_the_noise_of_the_job_does[optimised]",),
     ),
     Mutation(
@@ -1058,8 +1058,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one record moves a neighbour's view by one clip, not two",
         "adversaries/network/training.py",
-        "movement = step[:, None] * 2.0 * job.clip.y",
-        "movement = step[:, None] * job.clip.y",
+        "movement = (step * 2.0 * clip)[:, None]",
+        "movement = (step * clip)[:, None]",
         (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
     ),
     Mutation(
