@@ -1263,11 +1263,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "published from what agents keep",
         "engines/host.py",
-        "            published = {c: np.mean([v[c] for v in values], axis=0) for c in released}\n"
+        "            published = self._recent.mean(self._round_of(self._index - 1))\n"
         "            own = () if self._node.read_dataset is not None else self._node.program.channels\n"
         "            parts = {c: getattr(self._state, c) for c in own}\n",
         "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"
-        '            published = {c: getattr(parts.get(c), "value", values[-1][c]) for c in released}\n',
+        '            published = {c: getattr(parts.get(c), "value", v) for c, v in released.items()}\n',
         (f"{_GUARDS}::test_published_values_are_means_of_released_ones",),
     ),
     Mutation(
