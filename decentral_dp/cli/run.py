@@ -182,9 +182,6 @@ def print_run(run: Run) -> None:
     published = _published_x(run.published["x"]) if result.algorithm else []
     print_items(out, [*((fact.name, fact.text) for fact in known if fact.topic != "status"), *published])
     print_scores(out, result)
-    asked = run.scenario.run.measures or []
-    if missing := [name for name in asked if not any(known.startswith(name) for known in result.metrics)]:
-        out.print(f"Not measured, for this run has none: {', '.join(missing)} (run.measures).")
     _print_baselines(out, run)
     if run.folder is not None:
         out.print()

@@ -79,7 +79,7 @@ class RunResult(Mapping[str, Any]):
         metrics: name → mean over agents at the last evaluation. evaluated_on: the values that these are of, in words.
         baselines: metric → its value for who always says the commonest class, or the mean label.
         tunes_x: whether x is tuned; False where the lower level alone is solved, at an x that is given.
-        unmeasured: which metric was left out because it would take too long; "" where none was.
+        unmeasured: which metrics were left out, and why; "" where none was.
         labels_cut: share of the labels that lie outside problem.label_range, and were cut. features_cut: feature →
             share of its values that lie outside problem.scale; those with none are left out.
         clipped: channel → share of the records that its clip cuts at the last values; empty where it was not tried.

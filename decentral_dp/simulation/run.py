@@ -319,6 +319,13 @@ def _spent_with_windows(job: Job, worst: IntArray, t: int) -> float:
     return float(epsilon_of(out, job.scenario.privacy.delta)[0])
 
 
+def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
+    """What was left out, and what was asked for and is not among the last metrics; "" for nothing."""
+    missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
+    none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
+    return " ".join(filter(None, (job.unmeasured, none)))
+
+
 def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], seconds: float) -> RunResult:
     """Collect the numbers of a finished run.
 
@@ -359,7 +366,7 @@ def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], s
             **clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
-            **({"unmeasured": job.unmeasured} if job.unmeasured else {}),
+            **({"unmeasured": text} if (text := _unmeasured_text(job, ends)) else {}),
             **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
