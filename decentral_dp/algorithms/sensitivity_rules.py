@@ -57,19 +57,20 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     return Planned(sensitivity, rate, largest, index, unit.amplification_rule if coins else public.sampling)
 
 
-def blocks(public: Public, index: NDArray[np.int64], t: NDArray[np.int64], term: str) -> Planned:
+def blocks(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:
     """State the sensitivities of releases that carry a clipped block of local steps each (`LocalDataset.local_steps`).
 
     Args:
         public: what is known before the run.
         index: (R,) of the releases.
-        t: (R,) the round of each block.
         term: that the steps follow.
+        t: (R,) the round of each block; default index − 1, of one release a round.
     """
     split = _kind(public, term)
     if split is None:
         return free_release(public, index)
-    ones, bounds = np.ones((index.size, public.neighbour_weight.size)), public.clip.bounds(CLIP_OF_TERM[term], t)
+    ones = np.ones((index.size, public.neighbour_weight.size))
+    bounds = public.clip.bounds(CLIP_OF_TERM[term], index - 1 if t is None else t)
     moved = [public.unit.block_sensitivity(bound, _width(public, term)) for bound in bounds.tolist()]
     return Planned({split: np.array(moved)[:, None] * ones}, {split: ones}, bounds[:, None] * ones, index)
 
