@@ -45,7 +45,7 @@ class StepSize:
         >>> step = StepSize(0.5, decay=1.0)
         >>> step(0), step(4), step.series(3).round(4).tolist()
         (0.5, 0.1, [0.5, 0.25, 0.1667])
-        >>> StepSize(0.5, points=((0, 0.2), (2, 1.0))).series(4).tolist()
+        >>> StepSize(0.5, points=((0, 0.2), (2, 1.0))).series(4).round(4).tolist()
         [0.1, 0.3, 0.5, 0.5]
     """
 
