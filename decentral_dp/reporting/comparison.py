@@ -27,7 +27,7 @@ from decentral_dp.reporting.folder import Curve, broken, curve, nothing_measured
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
-from decentral_dp.reporting.words import WORDS, metric_label, score_text, topology_name
+from decentral_dp.reporting.words import metric_label, score_text, topology_name, trust_text
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
 
@@ -222,10 +222,9 @@ class Comparison:
         privacy = [run.result.privacy for run in self.runs]
         if len({p.delta for p in privacy if p.is_noisy}) > 1:
             remarks.append("The runs have different δ: their ε at δ cannot be compared as they stand.")
-        if len({WORDS[p.setting].trust for p in privacy}) > 1:
-            remarks.append(
-                "In some runs a coordinator is trusted, in others nobody is: their ε are against different adversaries."
-            )
+        trusted = sorted({trust_text(p) for p in privacy})
+        if len(trusted) > 1:
+            remarks.append(f"In some runs {', in others '.join(trusted)}: their ε are against different adversaries.")
         if len({p.protected for p in privacy if p.is_noisy}) > 1:
             remarks.append(
                 "The runs protect different things (privacy.unit, privacy.neighbours): their ε cannot be compared as "

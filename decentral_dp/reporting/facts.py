@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.words import WORDS, cut_text, observer_text, score_text
+from decentral_dp.reporting.words import cut_text, observer_text, score_text, trust_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, SharedNoise, number
 
@@ -77,6 +77,8 @@ def privacy_facts(privacy: PrivacyStatement) -> list[Fact]:
         out.append(Fact("privacy", "Unit", f"this ε is for {privacy.privacy_unit}, as the mechanism states."))
     if privacy.protected:
         out.append(Fact("privacy", "Protected", f"{privacy.protected}.", {"protected": privacy.protected}))
+    if privacy.setting == "gossip" and privacy.pools_records:
+        out.append(Fact("privacy", "Trust", f"{trust_text(privacy)}; ε is against everybody else."))
     if beside := observer_text(privacy):
         out.append(Fact("privacy", "Observer", f"has every message, and {beside}.", {"observer has, beside": beside}))
     if privacy.shared is not None:
@@ -105,7 +107,7 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
     most = "at most " if len({epsilon_text(budget.epsilon) for budget in privacy.agents.different}) > 1 else ""
     text = f"{word}: {most}ε = {epsilon} at δ = {delta} for every agent (pure ε = {pure})."
     columns = {
-        "guarantee": f"{briefly}; {WORDS[privacy.setting].trust}",
+        "guarantee": f"{briefly}; {trust_text(privacy)}",
         "δ": delta,
         "ε of the worst agent": epsilon,
         "pure ε of the worst agent": pure,

@@ -34,7 +34,17 @@ from decentral_dp.studies.plots import (
 )
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
-from decentral_dp.studies.tables import FAILED, Measured, columns_of, failures, failures_text, pivot_table, study_table
+from decentral_dp.studies.tables import (
+    FAILED,
+    PROMISES,
+    Measured,
+    columns_of,
+    failures,
+    failures_text,
+    pivot_table,
+    promises,
+    study_table,
+)
 from decentral_dp.studies.verdicts import Verdict
 
 
@@ -184,6 +194,9 @@ def _guarantee(study: Study, cells: pd.DataFrame, notes: Sequence[str]) -> list[
     linear = any(measure.startswith(LINEAR) for measure in study.measure)
     unsound = " Not so the linear columns: they are no bound for training." if linear else ""
     blocks = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.{unsound}")] if kinds else []
+    for column, texts in promises(cells).items():
+        each = "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
+        blocks.append(tag("p", tag("strong", f"Not one and the same ε. {PROMISES[column]} – "), f"{each}."))
     if study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any():
         words = (
             "every cell has a recorded seed. Whoever knows it can subtract the noise, so these outputs protect nobody. "

@@ -25,6 +25,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
+from decentral_dp.reporting.words import promise_texts
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -41,7 +42,7 @@ Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
 GOOD = ("ok", "budget_reached")
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
-taken on the author's word."""
+taken on the author's word; promise: what ε protects, and against whom."""
 
 
 class Task(NamedTuple):
@@ -130,6 +131,7 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "finals": {"ok": float(status in GOOD)},
         "curves": {},
         "notes": [],
+        "promise": ["", ""],
     }
 
 
@@ -159,7 +161,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     }
     _add_sent(record, job, sorted({*means["round"].tolist(), result.rounds}))
     privacy = result.privacy
-    record["notes"] = list(privacy.authors_notes)
+    record["notes"], record["promise"] = list(privacy.authors_notes), list(promise_texts(privacy))
     record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
         "epsilon_max": privacy.epsilon_max,
@@ -180,7 +182,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
     claims = [_claim(job, cut) for cut in cuts]
     limits = horizon_of(job)
-    record["notes"] = list(statement_of(job).authors_notes)
+    privacy = statement_of(job)
+    record["notes"], record["promise"] = list(privacy.authors_notes), list(promise_texts(privacy))
     record["curves"] = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon_pure, 0.0)],

@@ -196,7 +196,17 @@ def measured(
                 score = 0.5 + gain if side == "a" else 0.5
                 price = spent if side == "a" else 1.0
                 at = {"cell": cell, "seed": seed, "variant": side, "privacy.epsilon": epsilon}
-                rows.append(at | {"status": ended, "guarantee": "certified", "mechanism": "gaussian", "delta": 1e-5})
+                rows.append(
+                    at
+                    | {
+                        "status": ended,
+                        "guarantee": "certified",
+                        "mechanism": "gaussian",
+                        "delta": 1e-5,
+                        "protected": "",
+                        "against": "",
+                    }
+                )
                 for measure, value in (("test_accuracy", score), ("epsilon_max", price)):
                     results.append(at | {"round": 3, "last": True, "name": measure, "value": value})
     return pd.DataFrame(results), pd.DataFrame(rows)

@@ -365,7 +365,7 @@ def worded() -> tuple[TextTable, list[Axis], pd.DataFrame]:
     cells = pd.DataFrame(
         [
             {"topology.kind": k, "topology.agents": m, "status": "ok" if (k, m, s) != ("ring", 12, 1) else "diverged"}
-            | {"guarantee": "none", "mechanism": "gaussian", "delta": 1e-5}
+            | {"guarantee": "none", "mechanism": "gaussian", "delta": 1e-5, "protected": "", "against": ""}
             for k, m in places
             for s in range(3)
         ]
@@ -907,6 +907,7 @@ def test_an_epsilon_of_a_claim_is_rounded_up(
 
 def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
     cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
+    cells[["protected", "against"]] = ""
     row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
     study = make(measure=["claimed", "epsilon_max", "upper_loss"])
     means = pd.DataFrame([{"name": name, **row} for name in study.measure])
@@ -1369,3 +1370,39 @@ def test_the_table_on_a_terminal_is_nowhere_cut(
     assert len(rows) == tables
     assert sum(len(row) - 1 for row in rows) == len(names)
     assert not [line for line in lines if line.endswith(" ")]
+
+
+def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
+    """Noise that neighbours share, a trusted server and another unit are certified at the same ε, of something else."""
+    changes: dict[str, dict[str, Any]] = {
+        "own noise": {},
+        "shared": {"privacy.correlation": {"across": "pairwise"}},
+        "central": {"algorithm.kind": "central"},
+        "zeroed": {"privacy.neighbours": "zero_out"},
+    }
+    content = {
+        "scenario": "classification",
+        "kind": "plan",
+        "set": {"algorithm.rounds": 4},
+        "measure": ["epsilon_max"],
+        "variants": [{"name": name, "set": changed} for name, changed in changes.items()],
+        "plots": [{"name": "budget", "x": "variant", "y": "epsilon_max"}],
+    }
+    found = decentral_dp.study(content, out=tmp_path / "all")
+    table = study_table(found.measurements)
+    heads = [head for head, _ in table.heads]
+    against, protects = heads.index("ε against"), heads.index("ε protects")
+    said = {row[0]: (row[against], row[protects]) for row in table.rows}
+    assert said == {
+        "own noise": ("every message", "one record of one agent"),
+        "shared": ("every message, no colluder", "one record of one agent"),
+        "central": ("all but a trusted server", "one record of one agent"),
+        "zeroed": ("every message", "one record of one agent, zeroed"),
+    }
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert "Not one and the same ε. ε against" in page
+    assert "Not one and the same ε. ε protects" in page
+
+    alike = decentral_dp.study({**content, "variants": content["variants"][:1]}, out=tmp_path / "one")
+    assert not {"ε against", "ε protects"} & {head for head, _ in study_table(alike.measurements).heads}
+    assert "Not one and the same ε" not in (tmp_path / "one" / "report.html").read_text()

@@ -836,5 +836,6 @@ def gossip_job(c: Components) -> GossipJob:
         noise=noise.schedules,
         pairs=pairs,
         factor=factor,
+        pools_records=c.algorithm.network == "pooled" or bool(s.topology.pooled),
         settings_text=text,
     )

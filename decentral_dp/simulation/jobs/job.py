@@ -250,7 +250,8 @@ class GossipJob(Job):
     """A job of agents that trust nobody.
 
     noise: channel → schedule of all agents. pairs: noise that neighbours share, None where all of it is an agent's own.
-    factor: of noise that goes on from that of earlier rounds, None where it is fresh.
+    factor: of noise that goes on from that of earlier rounds, None where it is fresh. pools_records: whether a server
+    that all trust has the records of all.
     """
 
     setting: ClassVar[Setting] = "gossip"
@@ -263,6 +264,7 @@ class GossipJob(Job):
     noise: Mapping[str, NoiseSchedule]
     pairs: PairNoise | None = None
     factor: TimeFactor | None = None
+    pools_records: bool = False
 
     @property
     def central(self) -> bool:

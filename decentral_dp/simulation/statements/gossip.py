@@ -70,6 +70,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         _notes(job, limits.finite_data),
         trusted=False,
         claimed=paper_claim(job),
+        pools_records=job.pools_records,
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
         protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,

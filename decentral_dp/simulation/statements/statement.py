@@ -281,7 +281,7 @@ class PrivacyStatement:
         mechanisms: names of those that are drawn from; none without noise. protocol: in words.
         seen: the threat model of a trusted coordinator, sentence by sentence; empty where nobody is trusted.
         seen_briefly: the same in a line.
-        pools_records: whether agents hand their records to a coordinator, not sums over them.
+        pools_records: whether agents hand their records to a coordinator or a server, not sums over them.
         constants: of a coordinator's problem: "analytic", "declared", or None where none are known.
         prices: of a coordinator's releases.
         exchanges: releases per round. clip: norm and bounds, None where nothing is clipped.
