@@ -31,7 +31,7 @@ from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
 from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.plan import console
+from decentral_dp.simulation.plan import console, title_of
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.tasks.parallel import HERE, Workers
 from decentral_dp.topology import names
@@ -301,7 +301,7 @@ def network(
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
-    print_view(view, loaded.title)
+    print_view(view, title_of(job))
     for path in paths:
         typer.echo(printable(str(path)))
 

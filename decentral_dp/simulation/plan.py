@@ -522,7 +522,12 @@ def title_here(s: Scenario, topology: Topology, served: bool) -> str:
     """
     replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
     m = topology.n_agents
-    graph = article(topology_name({"kind": topology.name, "agents": m}))
+    named = s.topology.file is not None
+    graph = (
+        f"the network {topology.name}, {m} agents"
+        if named
+        else article(topology_name({"kind": topology.name, "agents": m}))
+    )
     others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
     if "topology" in replaced:
         others.append("a server with all records" if s.topology.pooled else _agents(m) if served or m == 1 else graph)

@@ -248,3 +248,15 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
     assert (small.sizes(), whole.sizes()) == ([25, 5], [30])
     runs = [decentral_dp.run(c, data=data) for c in (content, content | {"run": {"blocks": 1}})]
     assert runs[0].released["y"].tobytes() == runs[1].released["y"].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["push_sum", "choco", "gradient_tracking", "exact_diffusion", "random_walk"])
+def test_planned_settings_of_every_algorithm_are_said(kind: str) -> None:
+    """Step and clip had been planned, and said nowhere."""
+    plan = decentral_dp.plan("classification", set={"algorithm.kind": kind, "algorithm.rounds": 50})
+    assert re.search(r"50 rounds of step \d\S*; the gradient of a record is clipped to \d", plan.settings_text)
+
+
+def test_the_title_of_a_graph_from_a_file_names_it() -> None:
+    plan = decentral_dp.plan("classification", set={"topology": {"file": "florentine_families"}})
+    assert "here the network florentine_families, 15 agents" in plan.title

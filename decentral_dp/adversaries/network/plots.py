@@ -220,9 +220,9 @@ def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.in
 
 
 def _colour_limits(view: NetworkView) -> tuple[float, float]:
-    """The ends of the colour scale, at least a decade apart; the upper one is what a full view would give."""
+    """The ends of the colour scale, at least a factor of 2 apart; the upper one is what a full view would give."""
     most = float(view.certified_total.max())
-    return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 10.0), most
+    return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0), most
 
 
 def _graph(view: NetworkView) -> str:

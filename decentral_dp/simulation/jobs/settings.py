@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_ALGORITHMS, CENTRED_STREAMS, clip_of, stream_of
@@ -347,8 +348,14 @@ def settings_text(
 
     own_square: mean over agents of the squares of their own deviations, over those of the schedules.
     """
-    if not isinstance(problem, Planned) or not isinstance(algorithm, DpDsgd):
+    step_size = getattr(algorithm, "y", None)
+    if not isinstance(problem, Planned) or not isinstance(step_size, StepSize):
         return ""
+    if not isinstance(algorithm, DpDsgd):
+        # What noise moves is not derived of them.
+        bound = f"clipped to {clip.y:g}" if noise and math.isfinite(clip.y) else "not clipped"
+        step = f"{step_size.scale:g}{schedule_text(step_size.to_dict())}"
+        return f"{rounds} rounds of step {step}; the gradient of a record is {bound}."
     local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
     step = f"{algorithm.y.scale:g}{schedule_text(algorithm.y.to_dict())}"
     note = f"{rounds} rounds{local} of step {step} with a heavy ball of {algorithm.heavy_ball:g}"
