@@ -63,7 +63,8 @@ def words(text: str) -> str:
 def terminal(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> str:
     said = io.StringIO()
     monkeypatch.setattr(printed, "console", lambda: Console(file=said, width=100_000))
-    run: Any = SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None, baselines={})
+    published, scenario = {"x": np.zeros((1, 9))}, SimpleNamespace(run=SimpleNamespace(measures=None))
+    run: Any = SimpleNamespace(result=result, published=published, folder=None, baselines={}, scenario=scenario)
     printed.print_run(run)
     return words(said.getvalue())
 
