@@ -314,7 +314,7 @@ def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
         return False
     # Logarithms of probabilities may be near 0.
     least = 1.0 if isinstance(one, Choice) else 0.0
-    pairs = ((np.asarray(a), np.asarray(b)) for a, b in zip(one, other, strict=True))
+    pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(one, other, strict=True))
     return all(close(a, b, rtol, least) for a, b in pairs)
 
 
