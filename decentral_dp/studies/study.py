@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from pydantic import ValidationError
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
@@ -36,7 +35,15 @@ from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
 from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
-from decentral_dp.tasks.outcomes import CELLS, STUDY, hold_folder, read_outcome, read_request, write_request
+from decentral_dp.tasks.outcomes import (
+    CELLS,
+    STUDY,
+    hold_folder,
+    read_outcome,
+    read_request,
+    refuse_foreign,
+    write_request,
+)
 from decentral_dp.tasks.parallel import Workers, cores
 
 
@@ -102,17 +109,11 @@ def read_manifest(out: Path) -> StudyManifest:
             f"not write {STUDY}, or the file is gone. Finished cells are kept: give the same study with --out {out} "
             "again."
         )
-    try:
+    with refuse_foreign(path, f"Finished cells are kept: give the same study with --out {out} again."):
         request = read_request(path)
         study = Study.model_validate(request["study"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-        why = str(error).partition("\n")[0]
-        raise InputError(
-            f"resume: {path} is not what was written ({why}). Finished cells are kept: give the same study with "
-            f"--out {out} again."
-        ) from None
-    study._folder = Path(request["folder"])
-    return StudyManifest(study, request["cells"], request["jobs"], request["address"])
+        study._folder = Path(request["folder"])
+        return StudyManifest(study, request["cells"], request["jobs"], request["address"])
 
 
 def conduct(

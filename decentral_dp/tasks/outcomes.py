@@ -248,6 +248,28 @@ def read_request(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
+def refuse_foreign(path: Path, mend: str) -> Iterator[None]:
+    """Read what was asked inside this: where a file is not what was written, one sentence says so.
+
+    Args:
+        path: of the file.
+        mend: a sentence on what to do instead.
+
+    Raises:
+        InputError: whatever of it cannot be read.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(
+            f"resume: {path} is not what was written ({why}), or what an earlier version of decentral_dp wrote. {mend}"
+        ) from None
+
+
+@contextmanager
 def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
     """Hold a folder of outcomes inside this, and remove what others left unfinished.
 

@@ -214,7 +214,7 @@ def test_a_damaged_order_is_refused(tmp_path: Path, asked: Any) -> None:
     out = tmp_path / "audit.json"
     cut_off(out, after=2)
     out.write_text(json.dumps({**json.loads(out.read_text()), "asked": asked}))
-    with pytest.raises(InputError, match="is not what an audit writes"):
+    with pytest.raises(InputError, match="is not what was written"):
         decentral_dp.resume(out)
 
 
@@ -261,7 +261,7 @@ def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="are complete"):
         decentral_dp.resume(out)
     (out / "audits.json").write_text("{}")
-    with pytest.raises(InputError, match="is not what audits leave"):
+    with pytest.raises(InputError, match="is not what was written"):
         decentral_dp.resume(out)
 
 
@@ -317,7 +317,7 @@ def test_an_attack_on_what_has_changed_is_refused(run_folder: Path, tmp_path: Pa
     finally:
         scenario.write_text(before)
     out.write_text(json.dumps({name: value for name, value in kept.items() if name != "asked"}))
-    with pytest.raises(InputError, match="does not say which runs were attacked"):
+    with pytest.raises(InputError, match="is not what was written"):
         decentral_dp.resume(out)
 
 

@@ -46,7 +46,7 @@ from decentral_dp.simulation.result import published_values, refuse_damaged, req
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
-from decentral_dp.tasks.outcomes import Request, fingerprint, keep_outcomes, number, write_json
+from decentral_dp.tasks.outcomes import Request, fingerprint, keep_outcomes, number, refuse_foreign, write_json
 
 # Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
 _MOST_BILEVEL = 2000
@@ -398,13 +398,8 @@ def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = N
         InputError: what it is of has changed since, or the file does not say it.
         Stopped: interrupted again.
     """
-    try:
+    with refuse_foreign(out, "Attack the runs again with another --out."):
         folders, runs = [Path(folder) for folder in request["folders"]], int(request["runs"])
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            f"resume: {out} does not say which runs were attacked, as an earlier version of decentral_dp leaves it. "
-            "Attack them again with another --out."
-        ) from None
     inference = infer(folders, runs, progress, out)
     write(inference, folders, out)
     return inference

@@ -48,7 +48,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 from decentral_dp.statistics import counting_limit
-from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks.outcomes import number, refuse_foreign
 from decentral_dp.tasks.parallel import Workers, in_parallel
 
 FEWEST_RUNS = 20
@@ -251,7 +251,7 @@ def plan_again(out: Path, request: Any) -> tuple[AuditPlan, Workers, Ends]:
             f"resume: {out} does not say what was audited: a job that was built in Python, or by an earlier version of "
             "decentral_dp. Give the same audit with the same out again; what was played is kept."
         )
-    try:
+    with refuse_foreign(out, "Audit again with another --out."):
         file = request["file"]
         if file is not None and Path(file).exists() and digest_of_file(Path(file)) != request["file_digest"]:
             raise InputError(
@@ -264,12 +264,7 @@ def plan_again(out: Path, request: Any) -> tuple[AuditPlan, Workers, Ends]:
         with refuse_damaged(regular(out, "resume"), "resume"):
             scenario = load(request["scenario"], folder=Path(request["folder"]))
         known = None if file is None or not Path(file).exists() else Path(file)
-        plan = replace(plan_audit(scenario, **_settings_in(request)), file=known)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"resume: {out} is not what an audit writes ({error}); audit again with another --out."
-        ) from None
-    return plan, workers, ends
+        return replace(plan_audit(scenario, **_settings_in(request)), file=known), workers, ends
 
 
 def _game_request(plan: AuditPlan) -> dict[str, Any]:

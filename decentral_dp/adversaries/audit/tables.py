@@ -22,7 +22,7 @@ from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import ProgressCallback, Reporter
-from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Request, fingerprint, keep_outcomes, read_json
+from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Request, fingerprint, keep_outcomes, read_json, refuse_foreign
 from decentral_dp.tasks.parallel import HERE, Workers, in_parallel
 
 # Rounds of each, where an algorithm takes fewer than its scenario has.
@@ -209,17 +209,12 @@ def resume_table(folder: Path, progress: ProgressCallback | None = None) -> pd.D
     content = read_json(path, "resume")
     if content.get("status") == COMPLETE:
         raise InputError(f"resume: the audits in {folder} are complete; give the folder of some that were interrupted.")
-    try:
+    with refuse_foreign(path, "Audit again with another --out."):
         request = dict(content["asked"])
         chosen, workers = request.pop("systems"), Workers(*request.pop("workers"))
         names = None if chosen is None else [System(*one) for one in chosen]
         settings = {name: request[name] for name in ("runs", "vantage", "confidence", "seed")}
         another = content["fingerprint"] != fingerprint([], settings, b"")
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            f"resume: {path} is not what audits leave, or what an earlier version of decentral_dp left; audit again "
-            "with another --out."
-        ) from None
     if another:
         raise InputError(
             f"resume: decentral_dp has changed since the audits in {folder} were begun, and one table would be of two "
