@@ -12,6 +12,10 @@ norm is therefore taken of the gradient itself.
 
 Products are taken agent by agent (`numpy.matmul` of stacked matrices), so that the bits of one agent's sum depend on
 nobody who is hosted with it.
+
+By torch, in float64 on one core, the same sums of 64 records an agent take longer: rows of `vmap` 1.7 to 1.9 times as
+long for channels 16 and 32 on 28 × 28 and 32 × 32 × 3, and 3.7 on 8 × 8; products of unfolded patches, with slopes by
+autograd, 1.2 to 1.8.
 """
 
 from __future__ import annotations
