@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -597,7 +597,13 @@ def key_entries(name: str) -> str:
             named, readers = entries.setdefault(key._replace(name=""), ([], []))
             named.append(key.name)
             readers += [reader] if reader else []
-    return "\n\n".join(_entry(named, key, readers) for key, (named, readers) in entries.items())
+    tables: dict[str, dict[str, None]] = {}
+    for key, _ in keys():
+        table, _, last = key.name.rpartition(".")
+        tables.setdefault(table, {})[last] = None
+    return "\n\n".join(
+        _entry(named, key, readers, tables.get(named[0], ())) for key, (named, readers) in entries.items()
+    )
 
 
 def _ends_with(key: list[str], ending: list[str]) -> bool:
@@ -606,11 +612,13 @@ def _ends_with(key: list[str], ending: list[str]) -> bool:
     )
 
 
-def _entry(names: list[str], key: Key, readers: list[str]) -> str:
+def _entry(names: list[str], key: Key, readers: list[str], inside: Collection[str]) -> str:
+    """inside: keys of the table that this one is, if it is one."""
     left_out = {"required": "Required.", "": "May be left out."}.get(key.default_text, f"Left out: {key.default_text}")
     lines = [", ".join(dict.fromkeys(names)), f"  {key.meaning}"]
     lines += [f"  Unit: {key.unit}"] if key.unit else []
     lines += [f"  May be: {key.may_be}", f"  {left_out}"]
+    lines += [f"  Keys: {', '.join(inside)}"] if inside else []
     lines += [f"  Read by: {', '.join(dict.fromkeys(readers))}"] if readers else []
     return "\n".join(lines)
 

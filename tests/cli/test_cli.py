@@ -249,6 +249,8 @@ def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> Non
         ("algorithm.x", ["  λ_x, of x along", "  Read by: ldp_dsbo", "  Read by: ma_dsbo, gbdsbo, bsa"]),
         ("problem.start.x.scale", ["problem.start.*.scale", "  How far from 0."]),
         ("problem.strength", ["problem.strength", "  Read by: "]),
+        ("problem.stream", ["problem.stream", "  Keys: kind, batch, "]),
+        ("problem.loss", ['  Of classification: the loss of one record: "logistic" of two classes, or "cross_entropy". Of']),
         ("topology.degree", ["topology.degree", "  Left out: 4", "  Read by: random_regular"]),
         ("study.plots.x", ["study.plots.x", "  Left out: round"]),
         ("seed", ["seed", "topology.seed"]),

@@ -47,7 +47,6 @@ from decentral_dp.models.linear_terms import blocks, checked_features, class_ind
 from decentral_dp.models.stacked_convolution import ConvolutionLayers
 from decentral_dp.privacy.clipping import Clip, clipped_sums
 from decentral_dp.problems.entry import Entry, Facts
-from decentral_dp.problems.minimax.losses import Loss as LossChoice
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
@@ -351,13 +350,15 @@ class Training(StackedProblem):
 
 
 ModelKey = Annotated[ModelTable, Key("The model whose weights are y; linear if left out.")]
+ClassLoss = Annotated[str, Key('The loss of one record: "logistic" of two classes, or "cross_entropy".')]
+NumberLoss = Annotated[str, Key('The loss of one record: "squared" or "huber".')]
 Penalty = Annotated[NonNegative, Key("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
 
 
 def classification(
     facts: Facts,
     model: ModelKey | None = None,
-    loss: LossChoice | None = None,
+    loss: ClassLoss | None = None,
     l2: Penalty = 0.0,
 ) -> Training:
     """Tell classes apart: the logistic loss of two classes by default, the cross-entropy of more.
@@ -375,7 +376,7 @@ def classification(
 
 
 def regression(
-    facts: Facts, model: ModelKey | None = None, loss: LossChoice | None = None, l2: Penalty = 0.0
+    facts: Facts, model: ModelKey | None = None, loss: NumberLoss | None = None, l2: Penalty = 0.0
 ) -> Training:
     """Predict numbers: half the squared error, or "huber", which is linear beyond a tenth of half the label range.
 
