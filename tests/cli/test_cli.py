@@ -250,7 +250,10 @@ def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> Non
         ("problem.start.x.scale", ["problem.start.*.scale", "  How far from 0."]),
         ("problem.strength", ["problem.strength", "  Read by: "]),
         ("problem.stream", ["problem.stream", "  Keys: kind, batch, "]),
-        ("problem.loss", ['  Of classification: the loss of one record: "logistic" of two classes, or "cross_entropy". Of']),
+        (
+            "problem.loss",
+            ['  Of classification: the loss of one record: "logistic" of two classes, or "cross_entropy". Of'],
+        ),
         ("topology.degree", ["topology.degree", "  Left out: 4", "  Read by: random_regular"]),
         ("study.plots.x", ["study.plots.x", "  Left out: round"]),
         ("seed", ["seed", "topology.seed"]),
