@@ -373,5 +373,7 @@ def choose_words(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel"
         words = replace(words, network=pools)
     elif graph.get("central") and words is WORDS["gossip"]:
         words = _SERVER
+    elif graph.get("kind") == "isolated":
+        words = replace(words, release="what every agent released, at every round; nothing is sent to another")
     variables = WORDS["coordinator_minimax"].variables
     return replace(words, lower="y", variables=variables) if solves == "minimax" else words

@@ -22,7 +22,9 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.markup import tag
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.words import MEASURES, power_text, score_text
+from decentral_dp.reporting.words import MEASURES, choose_words, power_text, score_text
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import number
 from tests.support.run_folders import ALL_FIGURES, DOT, Page, page_of, privacy_of, read_page, write_run
 
@@ -536,3 +538,9 @@ def test_on_a_telephone_nothing_of_a_run_moves_sideways(certified: Path) -> None
     assert cells == table.count("<td data-head=") + len(re.findall(r"<td class=\"[a-z]+\" data-head=", table)) > 0
     assert 'data-head="Whole run: ε at δ = 1e-5"' in table
     assert ":is(.sortable,.rows) thead" in style
+
+
+def test_agents_without_links_send_nothing_that_a_guarantee_would_cover() -> None:
+    privacy = statement_of(build(load("alone")))
+    assert "nothing is sent" in choose_words(privacy, {"kind": "isolated"}).release
+    assert "message to a neighbour" in choose_words(privacy, {"kind": "ring"}).release

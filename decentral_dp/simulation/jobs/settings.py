@@ -361,7 +361,7 @@ def settings_text(
     note = f"{rounds} rounds{local} of step {step} with a heavy ball of {algorithm.heavy_ball:g}"
     if algorithm.adaptive:
         note += f" and adaptive steps by a decay of {algorithm.adaptive:g}"
-    centred = ", with features less their mean, which agents release first" if algorithm.centring else ""
+    centred = ", with features less their mean, x, which agents release first" if algorithm.centring else ""
     if not noise or not math.isfinite(clip.y):
         return f"{note}, without a clip{centred}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
