@@ -336,9 +336,10 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             '"ldp_single_level" or "dp_dsgd".'
         )
     if getattr(job.algorithm, "heavy_ball", 0.0):
+        also = ", and privacy.share = { y = 1.0 }, so that no mean is released" if job.algorithm.centring else ""
         raise InputError(
             f"algorithm.heavy_ball: {kind} with momentum sends what two rounds lead to, and pairs of agents are priced "
-            "for one. Set it to 0; where it is left out, it may be planned."
+            f"for one. Set it to 0{also}; where it is left out, it may be planned."
         )
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
     for key, is_there, what in (

@@ -250,6 +250,13 @@ def test_what_no_factor_is_known_of_is_refused(key: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_all_planned_settings_that_stand_in_the_way_are_named_at_once() -> None:
+    with pytest.raises(InputError, match=r"Set it to 0, and privacy\.share = \{ y = 1\.0 \}"):
+        decentral_dp.network_view("classification")
+    settings = {"algorithm.heavy_ball": 0.0, "privacy.share": {"y": 1.0}, "algorithm.rounds": 5}
+    assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()
+
+
 def test_what_would_take_minutes_is_refused_at_once() -> None:
     with pytest.raises(InputError, match=r"40 observers among 40 agents over 900 rounds would take about \d+ minutes"):
         prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 900}))
