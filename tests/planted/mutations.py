@@ -49,7 +49,7 @@ _UNITS = "tests/privacy/test_unit.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
 _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
-_SCHEDULES = "tests/simulation/test_schedules.py"
+_SCHEDULES = "tests/privacy/test_schedules.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
 
