@@ -33,6 +33,7 @@ from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console, title_of
 from decentral_dp.simulation.result import read_result, refuse_damaged
+from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.tasks.parallel import HERE, Workers
 from decentral_dp.topology import names
 
@@ -235,6 +236,7 @@ def print_audit(result: AuditResult) -> None:
         "certified ε": epsilon_text(result.certified),
         "shown ε": f"{at_least_text(result.shown)} (confidence {100.0 * result.confidence:g} %)",
         "δ": delta_text(result.delta),
+        "guarantee": result.privacy,
         "method": result.method,
         "seen from": result.vantage,
     }
@@ -302,6 +304,7 @@ def network(
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
     print_view(view, title_of(job))
+    console().print(Text(f"Every message: {statement_of(job).summary}"))
     for path in paths:
         typer.echo(printable(str(path)))
 

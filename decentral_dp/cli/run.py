@@ -22,7 +22,6 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parse_change
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable
-from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import compare_with_baselines
 from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
@@ -293,8 +292,8 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         partial_file.unlink(missing_ok=True)
     privacy, m = read_result(folder).privacy, len(model.published)
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
-    spent = f"the ε = {epsilon_text(privacy.epsilon_max)} of the run covers them"
-    typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}; {spent}."))
+    typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}."))
+    typer.echo(f"Privacy of what was published: {privacy.summary}")
 
 
 def write_sent(scenario: Scenario, out: Path) -> None:

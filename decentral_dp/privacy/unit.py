@@ -108,21 +108,22 @@ class Unit(NamedTuple):
         return rate if self.records == 1 else np.minimum(1.0, self.records * rate)
 
     @property
+    def protected(self) -> str:
+        """The unit as a noun phrase: "one record of one agent"."""
+        if self.records is None:
+            return "all records of one agent"
+        return "one record of one agent" if self.records == 1 else f"any {self.records} records of one agent"
+
+    @property
+    def neighbours(self) -> Literal["replace", "zero_out"]:
+        """How neighbouring data sets differ in the unit."""
+        return "zero_out" if self.zeroed else "replace"
+
+    @property
     def noun(self) -> str:
         """The unit alone, in words."""
         many = "an agent" if self.records is None else "one record" if self.records == 1 else f"{self.records} records"
         return f"{many} zeroed out" if self.zeroed and self.records == 1 else many
-
-    @property
-    def description(self) -> str:
-        """What is protected, in words."""
-        if self.records is None:
-            what = "which contributes nothing" if self.zeroed else "which is replaced by any other records"
-            return f"everything that one agent holds, {what}"
-        if self.records > 1:
-            what = "which contribute nothing" if self.zeroed else "which are replaced by any others"
-            return f"any {self.records} records of one agent together, {what}"
-        return f"one record of one agent, which {'contributes nothing' if self.zeroed else 'is replaced by any other'}"
 
 
 RECORD = Unit()

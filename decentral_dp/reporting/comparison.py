@@ -27,7 +27,7 @@ from decentral_dp.reporting.folder import Curve, broken, curve, nothing_measured
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
-from decentral_dp.reporting.words import metric_label, score_text, topology_name, trust_text
+from decentral_dp.reporting.words import metric_label, score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
 
@@ -221,20 +221,13 @@ class Comparison:
         remarks = [run.remark for run in self.runs if run.remark is not None]
         privacy = [run.result.privacy for run in self.runs]
         if len({p.delta for p in privacy if p.is_noisy}) > 1:
-            remarks.append("The runs have different δ: their ε at δ cannot be compared as they stand.")
-        trusted = sorted({trust_text(p) for p in privacy})
-        if len(trusted) > 1:
-            remarks.append(f"In some runs {', in others '.join(trusted)}: their ε are against different adversaries.")
-        if len({p.protected for p in privacy if p.is_noisy}) > 1:
-            remarks.append(
-                "The runs protect different things (privacy.unit, privacy.neighbours): their ε cannot be compared as "
-                "they stand."
-            )
-        if len({(p.shared is None, p.shared is not None and p.colluders) for p in privacy if p.is_noisy}) > 1:
-            remarks.append(
-                "Where neighbours share noise, ε holds against so many colluders (privacy.observer), elsewhere against "
-                "any number: their ε cannot be compared as they stand."
-            )
+            remarks.append("The runs have different δ: do not compare their ε.")
+        adversaries = list(dict.fromkeys(p.adversary for p in privacy if p.is_noisy))
+        if len(adversaries) > 1:
+            remarks.append(f"The runs have different adversaries ({'; '.join(adversaries)}): do not compare their ε.")
+        adjacencies = list(dict.fromkeys(p.adjacency for p in privacy if p.is_noisy))
+        if len(adjacencies) > 1:
+            remarks.append(f"The runs have different adjacencies ({'; '.join(adjacencies)}): do not compare their ε.")
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
             remarks.append(

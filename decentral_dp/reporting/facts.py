@@ -10,16 +10,9 @@ from typing import Literal, NamedTuple
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.words import cut_text, observer_text, score_text, trust_text
+from decentral_dp.reporting.words import cut_text, score_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, SharedNoise, number
-
-# A guarantee on the terminal, and in a column of a comparison.
-_GUARANTEES = {
-    "certified": ("certified", "certified"),
-    "as_printed": ("provable for the protocol as printed", "provable, as printed"),
-    "none": ("none", "none: no noise"),
-}
 
 
 class Fact(NamedTuple):
@@ -69,18 +62,10 @@ def predicts(result: RunResult) -> bool:
 
 
 def privacy_facts(privacy: PrivacyStatement) -> list[Fact]:
-    """List what is guaranteed, what a paper claims, whether noise is secret, what to beware of, and who sees what."""
+    """List the guarantee, what a paper claims, cautions, and who sees what."""
     out = [_guarantee(privacy)]
     if not privacy.is_noisy:
         return out
-    if privacy.privacy_unit:
-        out.append(Fact("privacy", "Unit", f"this ε is for {privacy.privacy_unit}, as the mechanism states."))
-    if privacy.protected:
-        out.append(Fact("privacy", "Protected", f"{privacy.protected}.", {"protected": privacy.protected}))
-    if privacy.setting == "gossip" and privacy.pools_records:
-        out.append(Fact("privacy", "Trust", f"{trust_text(privacy)}; ε is against everybody else."))
-    if beside := observer_text(privacy):
-        out.append(Fact("privacy", "Observer", f"has every message, and {beside}.", {"observer has, beside": beside}))
     if privacy.shared is not None:
         out.append(Fact("privacy", "Shared", _shared(privacy.shared)))
     if (claim := privacy.claimed) is not None:
@@ -88,31 +73,21 @@ def privacy_facts(privacy: PrivacyStatement) -> list[Fact]:
         at, claimed = f" at δ = {delta_text(claim.delta)}" if claim.delta else "", epsilon_text(claim.epsilon_max)
         text = f"ε = {claimed}{at} by {claim.source}; not certified."
         out.append(Fact("privacy", "Claimed", text, {"claimed by a paper, not certified": claimed}))
-    if privacy.noise:
-        out.append(Fact("privacy", "Noise", f"{privacy.noise}."))
     out += [Fact("privacy", "Note", note) for note in privacy.cautions]
     return out + ([Fact("privacy", "Seen", privacy.seen_briefly)] if privacy.seen_briefly else [])
 
 
 def _guarantee(privacy: PrivacyStatement) -> Fact:
-    """The guarantee and its price, and what both rest on."""
-    word, briefly = _GUARANTEES.get(privacy.guarantee, (f"unknown ({privacy.guarantee})", privacy.guarantee))
-    if privacy.is_noisy and privacy.is_declared:
-        word, briefly = (f"{words}, if the declared constants are true" for words in (word, briefly))
-    if privacy.is_on_authors_word:
-        word += ", but for what is on the author's word (see the notes)"
-        briefly += ", on the author's word"
-    epsilon, pure = epsilon_text(privacy.epsilon_max), epsilon_text(privacy.epsilon_pure_max)
-    delta = delta_text(privacy.delta)
-    most = "at most " if len({epsilon_text(budget.epsilon) for budget in privacy.agents.different}) > 1 else ""
-    text = f"{word}: {most}ε = {epsilon} at δ = {delta} for every agent (pure ε = {pure})."
+    """The guarantee and all that it depends on."""
     columns = {
-        "guarantee": f"{briefly}; {trust_text(privacy)}",
-        "δ": delta,
-        "ε of the worst agent": epsilon,
-        "pure ε of the worst agent": pure,
+        "guarantee": privacy.certainty if privacy.is_noisy else "none: no noise",
+        "δ": delta_text(privacy.delta),
+        "ε of the worst agent": epsilon_text(privacy.epsilon_max),
+        "pure ε of the worst agent": epsilon_text(privacy.epsilon_pure_max),
     }
-    return Fact("privacy", "Privacy", text if privacy.is_noisy else "none: noise is off, ε = ∞.", columns)
+    if privacy.is_noisy:
+        columns |= {"adjacency": privacy.adjacency, "adversary": privacy.adversary}
+    return Fact("privacy", "Privacy", privacy.summary, columns)
 
 
 def _shared(shared: SharedNoise) -> str:

@@ -309,11 +309,6 @@ _SERVER = SettingWords(**_table("server"))
 CHANNELS: Mapping[str, str] = _TABLES["channels"]
 
 
-def protected_noun(privacy: PrivacyStatement) -> str:
-    """What two data sets that ε compares differ in, as "one record of one agent"."""
-    return privacy.protected.partition(",")[0] or "one record of one agent"
-
-
 def trust_text(privacy: PrivacyStatement) -> str:
     """Say whom agents trust.
 
@@ -324,44 +319,6 @@ def trust_text(privacy: PrivacyStatement) -> str:
     """
     pooled = privacy.setting == "gossip" and privacy.pools_records
     return "a server is trusted with all records" if pooled else WORDS[privacy.setting].trust
-
-
-def observer_text(privacy: PrivacyStatement) -> str:
-    """Say what the observer has beside every message; "" where that need not be said, for all noise is an agent's own.
-
-    Example:
-        >>> import decentral_dp
-        >>> observer_text(decentral_dp.plan("dp_dsgd", set={"privacy.observer.colluders": 2}).privacy)
-        'all that any 2 agents know'
-    """
-    if not privacy.colluders:
-        return "nothing that only agents know" if privacy.shared else ""
-    return f"all that any {privacy.colluders} agents know" if privacy.colluders > 1 else "all that any one agent knows"
-
-
-def promise_texts(privacy: PrivacyStatement) -> tuple[str, str]:
-    """Say briefly what an ε protects, and against whom; empty where there is no noise.
-
-    Example:
-        >>> import decentral_dp
-        >>> shared = {"privacy.correlation": {"across": "pairwise"}, "privacy.neighbours": "zero_out"}
-        >>> promise_texts(decentral_dp.plan("dp_dsgd").privacy), promise_texts(decentral_dp.plan("central").privacy)
-        (('one record of one agent', 'every message'), ('one record of one agent', 'all but a trusted server'))
-        >>> promise_texts(decentral_dp.plan("shared_noise", set=shared).privacy)
-        ('one record of one agent, zeroed', 'every message, no colluder')
-    """
-    if not privacy.is_noisy:
-        return "", ""
-    zeroed = ", zeroed" if "nothing" in privacy.protected else ""
-    if privacy.setting != "gossip" or privacy.pools_records:
-        against = f"all but a trusted {'server' if privacy.setting == 'gossip' else 'coordinator'}"
-    elif privacy.shared is None:
-        # Noise of an agent's own hides its records whatever others tell.
-        against = "every message"
-    else:
-        q = privacy.colluders
-        against = f"every message, {'no colluder' if not q else '1 colluder' if q == 1 else f'{q} colluders'}"
-    return f"{protected_noun(privacy)}{zeroed}", against
 
 
 def choose_words(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") -> SettingWords:

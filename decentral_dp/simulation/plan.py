@@ -139,8 +139,7 @@ class Plan:
         return self.records.to_frame(agent_names(self.topology["labels"]))
 
     def __repr__(self) -> str:
-        spent = epsilon_text(self.privacy.epsilon_max)
-        return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, ε = {spent}>"
+        return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import plan_view

@@ -17,7 +17,6 @@ from pydantic import BeforeValidator, SkipValidation, TypeAdapter
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
-from decentral_dp.formatting import epsilon_text
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.statements.statement import (
     IN_TABLE,
@@ -138,7 +137,7 @@ class RunResult(Mapping[str, Any]):
         return len(self.content)
 
     def __repr__(self) -> str:
-        return f"<RunResult: {self.status}, {self.rounds} rounds, ε = {epsilon_text(self.privacy.epsilon_max)}>"
+        return f"<RunResult: {self.status}, {self.rounds} rounds, {self.privacy.summary}>"
 
     def to_json(self) -> str:
         """The text of `result.json`; infinities are "inf" and "-inf", NaN is null."""

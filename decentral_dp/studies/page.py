@@ -36,13 +36,13 @@ from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
 from decentral_dp.studies.tables import (
     FAILED,
-    PROMISES,
+    THREAT_MODEL,
     Measured,
     columns_of,
+    different_threat_models,
     failures,
     failures_text,
     pivot_table,
-    promises,
     study_table,
 )
 from decentral_dp.studies.verdicts import Verdict
@@ -194,9 +194,9 @@ def _guarantee(study: Study, cells: pd.DataFrame, notes: Sequence[str]) -> list[
     linear = any(measure.startswith(LINEAR) for measure in study.measure)
     unsound = " Not so the linear columns: they are no bound for training." if linear else ""
     blocks = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.{unsound}")] if kinds else []
-    for column, texts in promises(cells).items():
+    for column, texts in different_threat_models(cells).items():
         each = "; ".join(f"{text}: {int((cells[column] == text).sum())} cells" for text in texts)
-        blocks.append(tag("p", tag("strong", f"Not one and the same ε. {PROMISES[column]} – "), f"{each}."))
+        blocks.append(tag("p", tag("strong", f"Different {THREAT_MODEL[column]}: do not compare ε. "), f"{each}."))
     if study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any():
         words = (
             "every cell has a recorded seed. Whoever knows it can subtract the noise, so these outputs protect nobody. "

@@ -20,7 +20,7 @@ from decentral_dp.studies.intervals import counts_text, described_intervals
 from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Label, Plot, Study
-from decentral_dp.studies.tables import Measured, counts_of, failures_text, promises
+from decentral_dp.studies.tables import Measured, counts_of, different_threat_models, failures_text
 from decentral_dp.studies.verdicts import select
 
 if TYPE_CHECKING:
@@ -485,7 +485,9 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
     label_lowest(each, across, plot.x_label or axis_label(plot.x, data.cells))
     more = [unnamed_axes_words(plot, measured).removesuffix(".")] if also else []
-    more += [f"Not one and the same ε: {_PROMISED[column]} (see the table)" for column in promises(data.cells)]
+    more += [
+        f"Do not compare ε: its {column} differs (see the table)" for column in different_threat_models(data.cells)
+    ]
     more += _coincidences(coinciding, [label_text(panel) for panel in panels])
     if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
@@ -493,9 +495,6 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     legend(figure, data, lines)
     finish(figure, study, plot.title, text, lambda width: panel_height(width, across, down))
     return figure
-
-
-_PROMISED = {"protected": "it protects different things", "against": "it is against different observers"}
 
 
 def panel_title(axis: str, value: Label) -> str:

@@ -25,13 +25,13 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
-from decentral_dp.reporting.words import promise_texts
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
+from decentral_dp.simulation.statements.statement import PrivacyStatement
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
 from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
@@ -42,7 +42,7 @@ Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
 GOOD = ("ok", "budget_reached")
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
-taken on the author's word; promise: what ε protects, and against whom."""
+taken on the author's word; threat_model: adjacency and adversary."""
 
 
 class Task(NamedTuple):
@@ -131,7 +131,7 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "finals": {"ok": float(status in GOOD)},
         "curves": {},
         "notes": [],
-        "promise": ["", ""],
+        "threat_model": ["", ""],
     }
 
 
@@ -161,7 +161,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     }
     _add_sent(record, job, sorted({*means["round"].tolist(), result.rounds}))
     privacy = result.privacy
-    record["notes"], record["promise"] = list(privacy.authors_notes), list(promise_texts(privacy))
+    record["notes"], record["threat_model"] = list(privacy.authors_notes), _threat_model(privacy)
     record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
         "epsilon_max": privacy.epsilon_max,
@@ -176,6 +176,11 @@ def _run(scenario: Scenario, task: Task) -> Record:
     return record
 
 
+def _threat_model(privacy: PrivacyStatement) -> list[str]:
+    """Adjacency and adversary; empty texts without noise."""
+    return [privacy.adjacency, privacy.adversary] if privacy.is_noisy else ["", ""]
+
+
 def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
     job = build(scenario)
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
@@ -183,7 +188,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     claims = [_claim(job, cut) for cut in cuts]
     limits = horizon_of(job)
     privacy = statement_of(job)
-    record["notes"], record["promise"] = list(privacy.authors_notes), list(promise_texts(privacy))
+    record["notes"], record["threat_model"] = list(privacy.authors_notes), _threat_model(privacy)
     record["curves"] = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon_pure, 0.0)],

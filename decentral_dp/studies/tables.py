@@ -135,20 +135,20 @@ def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...],
     return {labels: (len(part), int((~part["status"].isin(GOOD)).sum())) for labels, part in parts}
 
 
-# Columns of what an ε protects, and against whom, and their heads in tables.
-PROMISES = {"protected": "ε protects", "against": "ε against"}
+# Columns of the threat model, and their heads in tables.
+THREAT_MODEL = {"adjacency": "adjacency", "adversary": "adversary"}
 
 
-def promises(cells: pd.DataFrame) -> dict[str, list[str]]:
-    """What the ε of these cells protect, and against whom, where that differs: column → its different words."""
-    there = {column: [text for text in dict.fromkeys(cells[column]) if text] for column in PROMISES}
+def different_threat_models(cells: pd.DataFrame) -> dict[str, list[str]]:
+    """Return adjacency and adversary where the cells differ in them: column → its different texts."""
+    there = {column: [text for text in dict.fromkeys(cells[column]) if text] for column in THREAT_MODEL}
     return {column: texts for column, texts in there.items() if len(texts) > 1}
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
     """Tabulate one row per cell: cell, seed, the axes, what its ε is, status, reason, round, seconds.
 
-    What its ε is: guarantee, mechanism, delta, protected and against, the last two "" where there is none.
+    What its ε is: guarantee, mechanism, delta, adjacency and adversary, the last two "" without noise.
     """
     rows: list[Mapping[str, Any]] = [
         {
@@ -156,7 +156,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
             "seed": cell.seed,
             **cell.labels,
             **_privacy(cell),
-            **dict(zip(PROMISES, record["promise"], strict=True)),
+            **dict(zip(THREAT_MODEL, record["threat_model"], strict=True)),
             **{name: record[name] for name in ("status", "reason", "round", "seconds")},
         }
         for cell, key, record in zip(cells, keys, records, strict=True)
@@ -343,8 +343,10 @@ def _guarantee_columns(
     stated = {}
     if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
         stated["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
-    for column in promises(cells):
-        stated[PROMISES[column]] = {row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()}
+    for column in different_threat_models(cells):
+        stated[THREAT_MODEL[column]] = {
+            row: " or ".join(dict.fromkeys(part[column])) or "–" for row, part in parts.items()
+        }
     at = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
     if at is not None and "privacy.delta" not in cells:
         stated["δ"] = {

@@ -30,7 +30,7 @@ from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.reporting.facts import facts
+from decentral_dp.reporting.facts import privacy_facts
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob
@@ -418,16 +418,16 @@ def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:
     for name, keys in zip("abc", (KEYS[0], KEYS[0], KEYS[1]), strict=True):
         decentral_dp.run(content(keys), out=tmp_path / name)
     alike, unlike = (decentral_dp.compare(tmp_path / "a", tmp_path / other) for other in "bc")
-    assert not any("protect different things" in remark for remark in alike.remarks)
-    assert any("protect different things" in remark for remark in unlike.remarks)
+    assert not any("different adjacencies" in remark for remark in alike.remarks)
+    assert any("different adjacencies" in remark for remark in unlike.remarks)
 
 
 def test_facts_say_what_is_protected() -> None:
     for keys, unit in zip(KEYS, UNITS, strict=True):
         run = decentral_dp.run(content(keys))
-        said = [fact.text for fact in facts(run.result) if fact.name == "Protected"]
-        assert said == ([] if unit == RECORD else [f"{unit.description}."])
-        assert ("protected" in run.result["privacy"]) == (unit != RECORD)
+        assert f"Adjacency: {run.result.privacy.adjacency}." in privacy_facts(run.result.privacy)[0].text
+        assert run.result["privacy"]["protected"] == unit.protected
+        assert run.result["privacy"]["neighbours"] == ("zero_out" if unit.zeroed else "replace")
 
 
 # Local steps --------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_whatever_a_result_may_hold_is_told(
     content = {**read_result(folders["gossip"]), **MORE}
     result = RunResult.from_content({**content, "problem": {**content["problem"], **MORE["problem"]}})
     names = {fact.name for fact in facts(result)}
-    assert {"Data", "Privacy", "Noise", "Note", "What to change"} <= names
+    assert {"Data", "Privacy", "Note", "What to change"} <= names
     (tmp_path / "result.json").write_text(result.to_json(), encoding="utf-8")
     monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda *_, **_named: [])
     everywhere(result, read_page(write_report(tmp_path)).text, monkeypatch)

@@ -41,9 +41,9 @@ def test_a_run_shows_what_a_guess_scores_and_what_to_change(run: Run) -> None:
 
 
 def test_a_result_prints_its_budget_as_everything_else_does(run: Run) -> None:
-    assert repr(run.result) == "<RunResult: ok, 10 rounds, ε = 4.00>"
-    stated = "<PrivacyStatement: certified, ε = 4.00 at δ = 1e-5, worst of 10 agents>"
-    assert repr(run.result.privacy) == stated
+    summary = run.result.privacy.summary
+    assert repr(run.result) == f"<RunResult: ok, 10 rounds, {summary}>"
+    assert repr(run.result.privacy) == f"<PrivacyStatement of 10 agents: {summary}>"
 
 
 def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> None:

@@ -203,8 +203,8 @@ def measured(
                         "guarantee": "certified",
                         "mechanism": "gaussian",
                         "delta": 1e-5,
-                        "protected": "",
-                        "against": "",
+                        "adjacency": "",
+                        "adversary": "",
                     }
                 )
                 for measure, value in (("test_accuracy", score), ("epsilon_max", price)):

@@ -365,7 +365,7 @@ def worded() -> tuple[TextTable, list[Axis], pd.DataFrame]:
     cells = pd.DataFrame(
         [
             {"topology.kind": k, "topology.agents": m, "status": "ok" if (k, m, s) != ("ring", 12, 1) else "diverged"}
-            | {"guarantee": "none", "mechanism": "gaussian", "delta": 1e-5, "protected": "", "against": ""}
+            | {"guarantee": "none", "mechanism": "gaussian", "delta": 1e-5, "adjacency": "", "adversary": ""}
             for k, m in places
             for s in range(3)
         ]
@@ -907,7 +907,7 @@ def test_an_epsilon_of_a_claim_is_rounded_up(
 
 def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
     cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
-    cells[["protected", "against"]] = ""
+    cells[["adjacency", "adversary"]] = ""
     row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
     study = make(measure=["claimed", "epsilon_max", "upper_loss"])
     means = pd.DataFrame([{"name": name, **row} for name in study.measure])
@@ -1391,18 +1391,18 @@ def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
     found = decentral_dp.study(content, out=tmp_path / "all")
     table = study_table(found.measurements)
     heads = [head for head, _ in table.heads]
-    against, protects = heads.index("ε against"), heads.index("ε protects")
-    said = {row[0]: (row[against], row[protects]) for row in table.rows}
+    adversary, adjacency = heads.index("adversary"), heads.index("adjacency")
+    said = {row[0]: (row[adversary], row[adjacency]) for row in table.rows}
     assert said == {
-        "own noise": ("every message", "one record of one agent"),
-        "shared": ("every message, no colluder", "one record of one agent"),
-        "central": ("all but a trusted server", "one record of one agent"),
-        "zeroed": ("every message", "one record of one agent, zeroed"),
+        "own noise": ("observes all messages", "replace one record of one agent"),
+        "shared": ("observes all messages, no agent colludes", "replace one record of one agent"),
+        "central": ("observes all that the trusted server publishes", "replace one record of one agent"),
+        "zeroed": ("observes all messages", "zero out one record of one agent"),
     }
     page = (tmp_path / "all" / "report.html").read_text()
-    assert "Not one and the same ε. ε against" in page
-    assert "Not one and the same ε. ε protects" in page
+    assert "Different adversary: do not compare ε" in page
+    assert "Different adjacency: do not compare ε" in page
 
     alike = decentral_dp.study({**content, "variants": content["variants"][:1]}, out=tmp_path / "one")
-    assert not {"ε against", "ε protects"} & {head for head, _ in study_table(alike.measurements).heads}
-    assert "Not one and the same ε" not in (tmp_path / "one" / "report.html").read_text()
+    assert not {"adjacency", "adversary"} & {head for head, _ in study_table(alike.measurements).heads}
+    assert "do not compare ε" not in (tmp_path / "one" / "report.html").read_text()

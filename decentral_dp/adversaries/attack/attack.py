@@ -44,7 +44,7 @@ from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statements.of_job import claim_of
+from decentral_dp.simulation.statements.of_job import claim_of, statement_of
 from decentral_dp.statistics import Interval, auc, over_seeds
 from decentral_dp.tasks.outcomes import Request, fingerprint, keep_outcomes, number, refuse_foreign, write_json
 
@@ -248,6 +248,7 @@ class Inference:
         folders_given: how many folders were given.
         eligible: how many records could be scored in a run, its train and test records.
         epsilon, delta: the certified budget of the worst agent.
+        privacy: the guarantee of the runs, as in `PrivacyStatement.summary`.
         ceiling: the largest expected AUC that it allows.
         claimed: (ε, δ, ceiling) of what a paper says of its own noise; None where it says nothing.
         verdicts: attack → its AUC beside the certified ceiling.
@@ -268,6 +269,7 @@ class Inference:
     eligible: int
     epsilon: float
     delta: float
+    privacy: str
     ceiling: float
     claimed: tuple[float, float, float] | None
     verdicts: Mapping[str, Verdict]
@@ -441,6 +443,7 @@ def judge_attacks(job: Job, each: Sequence[AttackScores], folders_given: int) ->
         eligible=int(job.shards.train_counts.sum() + job.shards.test.size),
         epsilon=epsilon,
         delta=delta,
+        privacy=statement_of(job).summary,
         ceiling=ceiling,
         claimed=scores,
         verdicts={name: judge(values, ceiling) for name, values in aucs.items()},
@@ -504,7 +507,7 @@ _CHANCE_LEVEL = 0.05
 
 def sentences(inference: Inference) -> list[str]:
     """What the numbers say, and do not."""
-    out = [_verdict(inference)]
+    out = [_verdict(inference), f"The guarantee: {inference.privacy}"]
     scored = inference.scores[0]
     if scored.members + scored.nonmembers < inference.eligible:
         out.append(
@@ -588,6 +591,7 @@ def summary(inference: Inference, folders: Sequence[Path]) -> dict[str, Any]:
         "game": "within one run, members and others exchangeable, one record replaced",
         "epsilon": inference.epsilon,
         "delta": inference.delta,
+        "privacy": inference.privacy,
         "ceiling": inference.ceiling,
         "claimed": claim,
         "runs": len(inference.scores),

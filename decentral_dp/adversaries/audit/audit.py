@@ -52,7 +52,7 @@ from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import read_result, refuse_damaged
-from decentral_dp.simulation.statements.of_job import claim_of
+from decentral_dp.simulation.statements.of_job import claim_of, statement_of
 from decentral_dp.statistics import bound_by_counts, from_likelihoods, trade_off
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
@@ -428,6 +428,7 @@ def _result(
         bound.null,
         status,
         tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
+        statement_of(job).summary,
         tuple(curve),
     )
     if out is not None:

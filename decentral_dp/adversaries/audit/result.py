@@ -33,6 +33,7 @@ class AuditResult:
         null_shown: the same of two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
         sentences: what the numbers say, and do not.
+        privacy: the guarantee of the audited run, as in `PrivacyStatement.summary`.
         curve: (α, β) that the trade-off curve of the two data sets is at or below; empty where it was not asked for.
 
     Example:
@@ -54,6 +55,7 @@ class AuditResult:
     null_shown: float
     status: Status
     sentences: tuple[str, ...]
+    privacy: str
     curve: tuple[tuple[float, float], ...] = ()
 
     def __repr__(self) -> str:

@@ -21,9 +21,7 @@ from decentral_dp.reporting.words import (
     Json,
     SettingWords,
     choose_words,
-    observer_text,
     power_text,
-    protected_noun,
     spans,
 )
 from decentral_dp.simulation.result import RunResult
@@ -47,9 +45,9 @@ def guarantee_section(result: RunResult) -> list[Html]:
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
-        f"Two data sets that differ in {_neighbours_text(privacy, words.record_kind)} Partition, split, order, counts, "
-        "classes and scaling constants are public. "
-        f"{'Runs' if privacy.protected else 'A person with several records is protected less, and runs'} on the same "
+        f"Neighbouring data sets: {privacy.adjacency}. It keeps its agent{words.record_kind} and its index. Partition, "
+        "split, order, counts, classes and scaling constants are public. "
+        f"{'A person with several records is protected less, and runs' if _is_record(privacy) else 'Runs'} on the same "
         "records add up.",
     )
     texts = {text for _, text in known}
@@ -78,11 +76,9 @@ def _setting_words(result: RunResult) -> SettingWords:
     return replace(words, record_kind="", epsilon_parts="", private=private)
 
 
-def _neighbours_text(privacy: PrivacyStatement, kept: str) -> str:
-    """What data sets differ in, a sentence's end. kept: what a replaced record keeps besides its place."""
-    if privacy.protected:
-        return f"{privacy.protected}. Places stay, and the number of records an agent has."
-    return f"one record of one agent: it is replaced by any other, and keeps its agent{kept} and its place."
+def _is_record(privacy: PrivacyStatement) -> bool:
+    """Whether the unit is one record."""
+    return privacy.protected.startswith("one record")
 
 
 def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
@@ -99,12 +95,11 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
         title = "Certified only if the declared constants are true, which nobody has proven or checked. "
     unchecked = ", but for what the notes take on the author's word" if privacy.is_on_authors_word else ""
     unit = f" This ε is for {privacy.privacy_unit}, as the mechanism states." if privacy.privacy_unit else ""
-    beside = f", {'has' if privacy.colluders else 'but'} {text}" if (text := observer_text(privacy)) else ""
     verdicts = {
         "certified": (
             title,
-            f"An adversary who sees {words.adversary_view}{beside}, and knows all other records, learns about "
-            f"{protected_noun(privacy)} at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
+            f"An adversary who {privacy.adversary}, and knows all other records, learns about "
+            f"{privacy.protected} at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
             f"allows. This holds by construction{unchecked}: "
             f"{words.privacy_reason.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",
         ),
@@ -331,8 +326,8 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
 
 
 def _agents_epsilon(privacy: PrivacyStatement, words: SettingWords) -> str:
-    if privacy.protected:
-        return f"An agent's ε is that of {protected_noun(privacy)}."
+    if not _is_record(privacy):
+        return f"An agent's ε is that of {privacy.protected}."
     return f"An agent's ε is what its most expensive record costs{words.epsilon_parts}."
 
 

@@ -37,7 +37,6 @@ from decentral_dp.reporting.words import (
     choose_words,
     graph_noun,
     power_text,
-    protected_noun,
     score_text,
     topology_name,
 )
@@ -63,7 +62,7 @@ def opening(title: str, result: RunResult) -> list[Html]:
     ]
     worst = choose_words(result.privacy, result.topology).epsilon_owner == "worst agent"
     letters = with_formulas(
-        f"If {protected_noun(result.privacy)} changed, any event in what is released would become at most e^ε times "
+        f"If {result.privacy.protected} changed, any event in what is released would become at most e^ε times "
         "as probable, plus δ: the smaller both are, the less is told."
         f"{' The worst agent is the one whose ε is largest.' if worst else ''}"
     )
@@ -465,7 +464,7 @@ def _published_x(x: Array | None, result: RunResult) -> list[Html]:
 
 def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:
     """Those of the named figures that the folder has, side by side."""
-    captions, unit = choose_words(result.privacy, result.topology).captions, protected_noun(result.privacy)
+    captions, unit = choose_words(result.privacy, result.topology).captions, result.privacy.protected
     hidden = " They are those of the exact lower solution at the published x, which nobody sees."
     pictures = []
     for name in names:

@@ -20,7 +20,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.folder import OVERFLOW, Curve, Drawing, curve
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
-from decentral_dp.reporting.words import capitalise, power_text, protected_noun, spans
+from decentral_dp.reporting.words import capitalise, power_text, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
     ax = figure.subplots()
     values = [level.value for level in levels]
     if proven and spent is not None:
-        style.draw_curves(ax, {"certified": (spent, style.BLUE, "-")})
+        style.draw_curves(ax, {privacy.certainty: (spent, style.BLUE, "-")})
         values += [v for v in spent.mean if v > 0]
     else:
         ax.set_xticks([])
@@ -153,7 +153,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
     style.log_axis(ax, "y", values)
     if math.isinf(certified):
         ax.annotate(
-            "certified: ε = ∞, above every axis",
+            "ε = ∞, above every axis",
             (0.99, 0.98),
             xycoords="axes fraction",
             color=style.BLUE,
@@ -361,9 +361,8 @@ def noise(figure: Figure, d: Drawing) -> bool:
     log_axis(right, "y", rows["sensitivity"])
     drawn = set(np.unique(rows["mechanism"]).tolist()) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
-    one = protected_noun(d.result.privacy).removesuffix(" of one agent")
-    # Of more than a record the title says what it is.
-    to_what = "sensitivity" if d.result.privacy.protected else f"sensitivity to {one}"
+    one = d.result.privacy.protected.removesuffix(" of one agent")
+    to_what = f"sensitivity to {one}" if one == "one record" else "sensitivity"
     right.set_ylabel(f"{to_what} ({'ℓ1' if laplace else 'ℓ2'})")
     if drawn:
         left.set_ylabel("scale of noise and of choices")
@@ -387,8 +386,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
             ratio = np.concatenate([_over(of, "release", "ratio").low for of in by_channel])
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"
-        replaced = one if d.result.privacy.protected else "one replaced record"
-        message = f"{what} {low if low == high else f'{low} to {high}'} times what {replaced} can move"
+        message = f"{what} {low if low == high else f'{low} to {high}'} times what {one} can move"
     figure.suptitle(
         textwrap.fill(message, int(figure.get_figwidth() * 11.0)), x=0.02, ha="left", fontsize=10.5, fontweight="bold"
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.folder import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY, title
 from decentral_dp.reporting.words import Json, capitalise, topology_name
@@ -107,12 +107,13 @@ def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
     weight = np.asarray([number(w) or 0.0 for w in result.topology.get("neighbour_weight") or []])
     # Of a directed graph what an agent keeps does not tell what it hears.
     heard = "neighbours' weight" + " |w_ii|" * (not result.topology.get("directed"))
-    for values, label in ((epsilon, "certified ε"), (weight, heard)):
+    at = f"at δ = {delta_text(result.privacy.delta)}, {result.privacy.certainty}"
+    for values, label in ((epsilon, f"ε {at}"), (weight, heard)):
         if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
             return values, label
     if not epsilon.size or not epsilon.max() > 0:
         return None, ""
-    return None, f"ε = {epsilon_text(epsilon.max())}" + (" each" if m > 1 else "")
+    return None, f"ε = {epsilon_text(epsilon.max())}{' each' if m > 1 else ''} {at}"
 
 
 def layout(m: int, edges: NDArray[np.int64]) -> Array:

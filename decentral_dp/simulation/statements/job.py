@@ -46,6 +46,8 @@ from decentral_dp.simulation.statements.statement import (
 )
 from decentral_dp.user_code import own_name
 
+# Times 1/N, up to which δ is taken without a note.
+_LARGE_DELTA = 0.1
 # Arrays that a note names at most.
 _MOST_NAMED = 5
 
@@ -87,7 +89,8 @@ def statement(
         noise=_noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=_numerical_slack(budget) if certified else None,
         privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
-        protected="" if job.unit == RECORD or job.mechanism == NO_NOISE else job.unit.description,
+        protected=job.unit.protected,
+        neighbours=job.unit.neighbours,
         signal=signal,
         authors_word=tuple(word),
         notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *check_notes(job), *notes),
@@ -118,12 +121,12 @@ def delta_cautions(job: Job) -> list[str]:
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     together = job.unit.records
     # Whoever publishes one record of an agent at random tells of the agent for certain.
-    if job.mechanism == NO_NOISE or together is None or delta * most < together:
+    if job.mechanism == NO_NOISE or together is None or delta * most < _LARGE_DELTA * together:
         return []
-    one_over = f"1/{most}, one over" if together == 1 else f"{together}/{most}, the share of {together} among"
     return [
-        f"δ = {delta_text(delta)} is not small beside {one_over} the records of an agent: a mechanism that "
-        "publishes one of them at random would satisfy it. Take a δ far below that."
+        f"δ = {delta_text(delta)} is large: with probability δ·{most}/{together} = {delta * most / together:.2g} a "
+        f"mechanism that satisfies it may publish {'a record' if together == 1 else f'{together} records'} of an agent "
+        f"with {most} records. Fix: choose δ far below {together}/{most}."
     ]
 
 
@@ -226,7 +229,7 @@ def _noise_source(mechanism: Mechanism, seed: int | None) -> str:
     """Whether there is noise, and whether anybody can draw it again."""
     if mechanism == NO_NOISE:
         return "off"
-    return "secret" if seed is None else "reproducible from the recorded seed, therefore a simulation"
+    return "secret" if seed is None else "reproducible"
 
 
 def _numerical_slack(budget: Budget) -> dict[str, float] | None:

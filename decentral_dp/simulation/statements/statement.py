@@ -291,7 +291,8 @@ class PrivacyStatement:
         noise: "off", "secret", or that it can be reproduced. numerical_slack: what float64 adds, within every ε.
         privacy_unit: what the mechanism says that its price is for, as "one group of 5 records"; "" is one record of
             one agent, and not written.
-        protected: what two data sets that ε compares differ in, in words; "" is one replaced record, and not written.
+        protected: what neighbouring data sets differ in, as "one record of one agent".
+        neighbours: "replace" or "zero_out".
         colluders: how many agents may tell the observer all that they know; 0 is not written.
         shared: the noise that neighbours share; where all of it is an agent's own None, and not written.
         signal: channel → how large what records contribute can be beside the noise.
@@ -325,7 +326,8 @@ class PrivacyStatement:
     noise: Text
     numerical_slack: Annotated[Mapping[str, Known] | None, BeforeValidator(lambda v: None if v is None else _table(v))]
     privacy_unit: Text = ""
-    protected: Text = ""
+    protected: Text = "one record of one agent"
+    neighbours: Text = "replace"
     colluders: Whole = 0
     shared: Annotated[SharedNoise | None, IN_TABLE_OR_NONE] = None
     signal: Annotated[Mapping[str, Annotated[Signal, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
@@ -334,8 +336,7 @@ class PrivacyStatement:
     cautions: Texts = ()
 
     def __repr__(self) -> str:
-        price = f"ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)}"
-        return f"<PrivacyStatement: {self.guarantee.replace('_', ' ')}, {price}, worst of {len(self.agents)} agents>"
+        return f"<PrivacyStatement of {len(self.agents)} agents: {self.summary}>"
 
     @property
     def is_trusted(self) -> bool:
@@ -373,6 +374,60 @@ class PrivacyStatement:
         return self.noise not in ("", "off", "secret")
 
     @property
+    def adjacency(self) -> str:
+        """The neighbouring relation: "replace one record of one agent"."""
+        return f"{'zero out' if self.neighbours == 'zero_out' else self.neighbours} {self.protected}"
+
+    @property
+    def adversary(self) -> str:
+        """The threat model: what the adversary observes.
+
+        With noise of each agent's own the guarantee holds whatever other agents reveal. Pairwise correlated noise needs
+        a bound on the number of colluding agents.
+        """
+        if self.is_trusted or self.pools_records:
+            return f"observes all that the trusted {'coordinator' if self.is_trusted else 'server'} publishes"
+        if self.shared is None:
+            return "observes all messages"
+        q = self.colluders
+        colluders = f"colludes with {q} agent{'s' * (q > 1)}" if q else "no agent colludes"
+        return f"observes all messages, {colluders}"
+
+    @property
+    def certainty(self) -> str:
+        """How far ε is proved: "certified", or what it rests on."""
+        word = {"certified": "certified", "as_printed": "provable for the algorithm as published"}.get(
+            self.guarantee, f"unknown guarantee {self.guarantee!r}"
+        )
+        if self.is_declared:
+            word += " if the declared constants are true"
+        return f"{word}, with unverified components (see the notes)" if self.is_on_authors_word else word
+
+    @property
+    def summary(self) -> str:
+        """ε of the worst agent with all that it depends on: certainty, δ, adjacency, adversary, simulation.
+
+        Every place that prints the ε of a run prints this text.
+
+        Example:
+            >>> import decentral_dp
+            >>> decentral_dp.plan("ring_breast_cancer").privacy.summary.split(". ")[1:3]
+            ['Adjacency: replace one record of one agent', 'Adversary: observes all messages']
+        """
+        if not self.is_noisy:
+            return "none: noise is off, ε = ∞."
+        most = "at most " if len({epsilon_text(budget.epsilon) for budget in self.agents.different}) > 1 else ""
+        pure = f"(pure ε = {epsilon_text(self.epsilon_pure_max)})"
+        parts = [
+            f"{self.certainty}: {most}ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)} for every "
+            f"agent {pure}",
+            f"Adjacency: {self.adjacency}{f' (the mechanism states {self.privacy_unit})' if self.privacy_unit else ''}",
+            f"Adversary: {self.adversary}",
+            "SIMULATION: the recorded seed reproduces the noise" if self.is_simulation else f"Noise: {self.noise}",
+        ]
+        return f"{'. '.join(parts)}."
+
+    @property
     def mechanism(self) -> str:
         """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
         return " and ".join(self.mechanisms) or "none"
@@ -391,7 +446,7 @@ class PrivacyStatement:
         """The table "privacy" of result.json, infinities as floats."""
         unsaid = () if self.is_trusted else ("constants", "prices")
         stated = {name: value for name, value in _as_json(self).items() if name not in unsaid}
-        for name in ("privacy_unit", "protected", "colluders", "shared"):
+        for name in ("privacy_unit", "colluders", "shared"):
             if not stated[name]:
                 del stated[name]
         return {**stated, "mechanism": self.mechanism}
