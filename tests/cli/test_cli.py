@@ -397,7 +397,7 @@ def test_the_scores_of_a_problem_are_printed(command: Command) -> None:
     printed = {line.split()[0] for line in said.out.splitlines() if line.strip()}
     assert {"weight_clean", "weight_corrupted", "test_accuracy"} <= printed
     assert not [word for word in printed if word.startswith(("consensus", "hypergradient", "epsilon", "weight_clean_"))]
-    assert "δ = 0.5 is not small beside 1/" in said.out
+    assert "δ = 0.5 is large" in said.out
 
 
 def test_the_run_folder_is_as_documented(finished: Path) -> None:

@@ -150,6 +150,8 @@ def at_infinity(
         finite = 0.0
     elif job.mechanism == NO_NOISE or np.isinf(spent).any():
         finite = math.inf
+    elif channel is not None and _is_released_once(job, channel):
+        finite = float(spent.max())
     elif _has_other_sums(job):
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
@@ -177,6 +179,12 @@ def _has_other_sums(job: GossipJob) -> bool:
         or job.clip.shares
         or _has_points(job)
     )
+
+
+def _is_released_once(job: GossipJob, channel: str) -> bool:
+    """Whether the channel carries the mean of features, whose ε does not depend on the number of rounds."""
+    releases = job.algorithm.releases(job.problem.p, job.problem.q)
+    return channel in releases and releases[channel].terms == ("feature_mean",)
 
 
 def _has_points(job: GossipJob) -> bool:
