@@ -39,6 +39,7 @@ from decentral_dp.config.outside import (
     problem_type,
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
+from decentral_dp.config.synonyms import ALGORITHM_KINDS
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
@@ -281,7 +282,9 @@ def algorithm_entry(s: Scenario) -> Entry:
         return ALGORITHMS[kind]
     definition = find_outside("algorithm", kind, s.folder, "algorithm.kind")
     if definition is None:
-        raise InputError(f"algorithm.kind: no algorithm {kind!r}; {nearest(kind, ALGORITHMS)}.")
+        meant = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
+        hint = f"use {meant!r}" if meant else nearest(kind, ALGORITHMS)
+        raise InputError(f"algorithm.kind: no algorithm {kind!r}; {hint}.")
     return outside_entry(definition, kind)
 
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from decentral_dp.config import synonyms
 from decentral_dp.config.missing_keys import fill_planned_settings, missing_keys, missing_sentence
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
@@ -322,6 +323,11 @@ def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
 
 def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
+    if absent := synonyms.ABSENT.get(names[-1]):
+        return f"; {absent}"
+    nested = (synonyms.NESTED.get((table, names[-1])) for table in names)
+    if meant := next(filter(None, nested), synonyms.KEYS.get(names[-1])):
+        return f"; use {meant}"
     elsewhere = [path for path in _key_paths(root) if path.rpartition(".")[2] == names[-1]]
     valid = _valid_keys(names, root)
     if elsewhere and "." not in elsewhere[0] and len(names) > 1:

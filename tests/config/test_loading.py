@@ -293,7 +293,7 @@ def test_a_seed_reproduces_bit_for_bit_and_says_so(scenario: Make) -> None:
     first, second = (decentral_dp.run(scenario()) for _ in range(2))
     for channel, value in first.released.items():
         np.testing.assert_array_equal(value, second.released[channel])
-    assert "simulation" in first.result["privacy"]["noise"]
+    assert first.result.privacy.is_simulation
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
