@@ -25,7 +25,6 @@ from tests.slow_tests import LIST
 
 ROOT = Path(__file__).parents[1]
 GAINS = ROOT / "tests" / "conformance" / "gains.json"
-CHANGELOG = ROOT / "CHANGELOG.md"
 # What a run may gain, in the order in which it is looked for, and whether more of it is better.
 SCORES = {
     "test_accuracy": True,
@@ -144,14 +143,6 @@ def _renamed(node: str, other: str, name: str) -> str | None:
     return f"{test}[{'-'.join(name if p == other else p for p in parts)}]" if bracket and other in parts else None
 
 
-def record_change(entry: Entry) -> None:
-    """A line of the changelog, unless it names the algorithm."""
-    text = CHANGELOG.read_text(encoding="utf-8")
-    head, added, rest = text.partition("## [Unreleased]\n\n### Added\n\n")
-    if added and f"`{entry.kind}`" not in rest.partition("\n## ")[0]:
-        CHANGELOG.write_text(f"{head}{added}- Algorithm `{entry.kind}`: {entry.summary}.\n{rest}", encoding="utf-8")
-
-
 def main(names: Sequence[str]) -> int:
     if len(names) != 1 or names[0].startswith("-"):
         print(__doc__)
@@ -167,7 +158,6 @@ def main(names: Sequence[str]) -> int:
     except InputError as refusal:
         print(refusal)
         return 1
-    record_change(ALGORITHMS[name])
     reference.write(reference.FOLDER)
     record.main([name, "texts"])
     record_slow_tests(name)

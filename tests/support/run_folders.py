@@ -119,7 +119,7 @@ def write_run(
             "at_infinity": {"finite_data": math.inf, "endless_stream": 2.1399 if proven else None},
             "claimed": claimed if guarantee == "as_printed" else None,
             "free_channels": {"x": FREE} if proven else {},
-            "noise": "reproducible from the recorded seed, therefore a simulation",
+            "noise": "reproducible",
             "numerical_slack": {"epsilon": 1e-12, "delta": 1e-15},
             "notes": ["The first release of every channel is data-independent and free."],
         },
