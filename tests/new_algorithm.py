@@ -2,7 +2,7 @@
 
 An algorithm is one file, `decentral_dp/algorithms/SETTING/NAME.py`, and its scenario, `scenarios/NAME.toml`. This says
 what either still lacks, and how it is written; where nothing is missing, it writes everything that follows from them:
-golden data, texts, reference pages, what the algorithm gains, its slow tests, and a line of the changelog.
+golden data, texts, reference pages, what the algorithm gains, and its slow tests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import get_args
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.algorithms.references import works
 from decentral_dp.config.loading import load, shipped_names
