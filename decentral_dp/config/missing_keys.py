@@ -206,9 +206,10 @@ def _families(entry: Entry) -> set[str]:
 
 def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
     """Those of them whose terms read records of this problem; none where the problem cannot be made of sizes alone."""
-    chosen = BILEVEL.get(str(problem.get("kind")))
+    kind = str(problem.get("kind"))
+    chosen = BILEVEL.get(kind)
     if chosen is None:
-        return _families(entry) if problem.get("kind") in MINIMAX else set()
+        return _families(entry) if kind in MINIMAX else set()
     try:
         options = {key: problem[key] for key in ("ridge",) if key in problem and key in chosen.options}
         read = chosen.build(options, Facts(2, 2)).reads_records

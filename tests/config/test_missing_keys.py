@@ -133,3 +133,14 @@ def test_no_shipped_scenario_lacks_a_key() -> None:
     assert {name: missing_keys(read_toml(find(name))) for name in shipped_names("scenario")} == {
         n: {} for n in shipped_names("scenario")
     }
+
+
+@pytest.mark.parametrize("missing", ["privacy.clip", "privacy.epsilon", "algorithm.y"])
+@pytest.mark.parametrize("key", ["problem.kind", "problem", "algorithm.kind", "topology.kind", "problem.data"])
+@pytest.mark.parametrize("value", [["a"], {}, [[]], 3, None], ids=str)
+def test_a_kind_that_is_no_text_is_refused_where_keys_are_missing(key: str, value: Any, missing: str) -> None:
+    content = read_toml(find("ring_breast_cancer"))
+    table, _, name = missing.partition(".")
+    del content[table][name]
+    with pytest.raises(InputError):
+        build(load(assign(content, key.split("."), value)))
