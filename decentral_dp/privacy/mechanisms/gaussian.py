@@ -142,11 +142,6 @@ def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, unif
         >>> gaussian_integers(np.array([[3.4]]), one, one, noise).tolist()
         [[4.0]]
     """
-    compiled = grid_arithmetic.compiled
-    if compiled is not None:
-        if uniforms is None:
-            return compiled.gaussian(query, g, ratio, normals)
-        return compiled.wide_gaussian(query, g, ratio, normals, uniforms)
     if uniforms is None:
         out = query * (1.0 / g)
         np.rint(out, out=out)

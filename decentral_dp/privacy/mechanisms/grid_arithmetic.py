@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-
-try:
-    from decentral_dp.privacy import _integers
-except ImportError:
-    _integers = None  # type: ignore[assignment]  # it is compiled where there is a compiler
-# Rounding and noise in one pass; None where it is not there.
-compiled = _integers
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
@@ -29,33 +20,12 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
     return np.where(size > 0.0, np.ldexp(1.0, exponent - 1 - bits), 0.0)
 
 
-def columns(arrays: Sequence[Array], first: int, out: Array) -> Array:
-    """Copy rows of arrays side by side.
-
-    Args:
-        arrays: (b, ·) each.
-        first: row that is copied.
-        out: (c, Σ ·) for c rows from there on, overwritten.
-
-    Returns:
-        `out`.
-    """
-    if compiled is not None:
-        compiled.columns(out, first, *arrays)
-    else:
-        np.concatenate([array[first : first + len(out)] for array in arrays], axis=1, out=out)
-    return out
-
-
 def add_public(integers: Array, grid: Array, public: Array) -> None:
     """Make g·(rint(public/g) + integers) of the public part of a release, in place.
 
     All (b, d), or of a shape that broadcasts to it. Exact, unless the public part is 2^33 times as large as the noise:
     integers, times a power of two.
     """
-    if compiled is not None:
-        compiled.released(integers, grid, public)
-        return
     with np.errstate(over="ignore", invalid="ignore"):
         public *= 1.0 / grid
         np.rint(public, out=public)

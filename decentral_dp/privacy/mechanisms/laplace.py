@@ -119,8 +119,6 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
         >>> laplace_integers(np.array([[3.0]]), g, ratio, noise, np.array([[0.5]])).tolist()
         [[5.0]]
     """
-    if grid_arithmetic.compiled is not None:
-        return grid_arithmetic.compiled.laplace(query, g, ratio, exponentials[0], exponentials[1], uniforms)
     out = grid_arithmetic.rounded_at_random(query, g, uniforms)
     exponentials *= ratio
     np.floor(exponentials, out=exponentials)

@@ -30,7 +30,7 @@ from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
-from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public, columns
+from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
 from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
 from decentral_dp.privacy.mechanisms.time_factors import (
     Past,
@@ -157,7 +157,7 @@ class ScheduledReleaser:
             for channel, value in free.items():
                 self.recorder.free(index, channel, value.shape[1], FREE)
             each = list(out.values())
-            whole = columns(each, 0, np.empty((len(each[0]), sum([v.shape[1] for v in each]))))
+            whole = np.concatenate(each, axis=1)
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
@@ -256,7 +256,8 @@ class ScheduledReleaser:
             g_part = noise.grid if len(noise.grid) == 1 else noise.grid[part]
             ratio_part = ratio if len(ratio) == 1 else ratio[part]
             out = released[part]
-            query = queries[0][part] if len(queries) == 1 else columns(queries, first, np.empty(out.shape))
+            parts = [query[part] for query in queries]
+            query = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
             if factor is not None:
                 query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tagged, part)
@@ -266,7 +267,8 @@ class ScheduledReleaser:
                 integers += shared[part]
             if factor is not None:
                 drawn[part] = integers - np.rint(query / g_part)
-            add_public(integers, g_part, columns(publics, first, out))
+            np.concatenate([public[part] for public in publics], axis=1, out=out)
+            add_public(integers, g_part, out)
         if factor is not None:
             self._past = index + 1, next_past(factor, past, drawn)
             self.past_noise = _columns(channels, widths, noise.grid * carry)
