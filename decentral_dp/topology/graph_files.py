@@ -195,8 +195,9 @@ def _read_graphml(content: bytes, place: str) -> Any:
     }
     if len(kinds) > 1 or kinds == {None}:
         raise _refusal(place, "edges are not all directed, or all undirected", "say one of both, as edgedefault")
-    several = [[data.get("key") for data in element.findall("{*}data")] for element in (*nodes, *edges)]
-    if any(len({*one}) < len(one) for one in [[(k.get("for"), k.get("attr.name", k)) for k in keys], *several]):
+    once: list[list[Any]] = [[d.get("key") for d in element.findall("{*}data")] for element in (*nodes, *edges)]
+    once.append([(k.get("for"), k.get("attr.name", k)) for k in keys])
+    if any(len({*values}) < len(values) for values in once):
         raise _refusal(place, "a key is there twice", "keep one")
     for key in keys:
         # All values are read as text, so that one that is not needed cannot be of a wrong type.
@@ -279,7 +280,7 @@ def read_matrix(path: Path) -> Array:
     place = f"topology.file: {path}"
     try:
         if path.suffix.lower() == ".npy":
-            matrix = read_array(path, place)
+            matrix: Any = read_array(path, place)
         else:
             # The sizes of its arrays are checked here, before scipy reads them.
             read_arrays(path, place, names_in(path, place))

@@ -23,7 +23,7 @@ _WHOLE_NUMBER = re.compile(r"([0-9]{1,18})(?:\.0)?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 # So many nodes at most are listed with their numbers.
 _MOST_LISTED = 4
-COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
+_COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
 # Coordinates place agents in a figure; beyond this they place no agent.
 _FARTHEST = 1e9
 
@@ -209,7 +209,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
 
 def _positions(attributes: list[dict[str, Any]]) -> Array | None:
     """(m, 2) from the first pair of coordinates that every agent has; degrees are drawn with their true proportions."""
-    for pair in COORDINATES:
+    for pair in _COORDINATES:
         rows = [[finite(a.get(key)) for key in pair] for a in attributes]
         if all(value is not None and abs(value) < _FARTHEST for row in rows for value in row):
             points = np.array(rows, dtype=np.float64)

@@ -332,6 +332,23 @@ def test_keys_of_graphml_that_are_not_needed_do_not_matter(tmp_path: Path) -> No
     assert from_file(save(tmp_path, "a.graphml", text)).edges.tolist() == [[0, 1]]
 
 
+def test_names_that_yed_writes(tmp_path: Path) -> None:
+    label = (
+        '<node id="{}"><data key="d"><y:ShapeNode><y:Geometry x="1" y="{}"/><y:NodeLabel>{}</y:NodeLabel>'
+        "</y:ShapeNode></data></node>"
+    )
+    text = (
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:y="http://www.yworks.com/xml/graphml">'
+        '<key for="node" id="d" yfiles.type="nodegraphics"/><key for="edge" id="e" yfiles.type="edgegraphics"/>'
+        f'<graph edgedefault="undirected">{label.format("n0", 1, "Paris")}{label.format("n1", 2, "Lyon")}'
+        '<edge id="e0" source="n0" target="n1"><data key="e"><y:PolyLineEdge/></data></edge></graph></graphml>'
+    )
+    found = from_file(save(tmp_path, "a.graphml", text))
+    assert found.labels == ("Paris", "Lyon")
+    assert found.positions is not None
+    assert found.positions.tolist() == [[1, 1], [1, 2]]
+
+
 @pytest.mark.parametrize(
     "declaration",
     [
@@ -433,9 +450,13 @@ def test_arrays_of_a_wrong_size_are_refused(content: bytes, tmp_path: Path) -> N
 
 def test_sparse_matrices_that_mislead_are_refused(tmp_path: Path) -> None:
     path, ring = tmp_path / "a.npz", scipy.sparse.csr_array(RING)
-    parts: dict[str, Any] = {"format": b"csr", "shape": (4, 4), "data": ring.data, "indptr": ring.indptr}
-    for indices in (ring.indices + 4, -1 - ring.indices):
-        np.savez(path, indices=indices, **parts)
+    parts: dict[str, Any] = {"format": b"csr", "shape": (4, 4), "data": ring.data}
+    for indices, indptr in [
+        (ring.indices + 4, ring.indptr),
+        (-1 - ring.indices, ring.indptr),
+        (ring.indices, [0, 4, 2, 6, 8]),
+    ]:
+        np.savez(path, indices=indices, indptr=indptr, **parts)
         with pytest.raises(InputError, match="the file holds no matrix"):
             from_file(path)
     np.savez(path, format=b"coo", shape=(2, 2), row=[0, 1, 1], col=[1, 0, 0], data=[1.0, 0.5, 0.5])
