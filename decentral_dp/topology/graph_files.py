@@ -208,11 +208,12 @@ def _read_graphml(content: bytes, place: str) -> Any:
     return graph
 
 
-# Part of an error of networkx about a GML file → problem and fix.
+# Pattern of an error of networkx about a GML file → problem and fix.
 _GML_ERRORS = {
-    "more than one graph": ("a second graph", "keep one graph in a file"),
-    "undefined": ("an edge leads to a node that is not declared", "add the node"),
-    "duplicated": ("two nodes have one id, or two edges one key", "give each its own"),
+    r"more than one graph": ("a second graph", "keep one graph in a file"),
+    r"undefined (?:source|target) (.+)": ("an edge leads to {}, which is none of the nodes", "add the node"),
+    r"node id (.+) is duplicated": ("two nodes have the id {}", "give every node another id"),
+    r"edge #(\d+) .* is duplicated": ("edge {} has the key of another one", "remove the keys of edges"),
 }
 
 
@@ -225,9 +226,9 @@ def _read_gml(text: str, place: str) -> Any:
         # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
         graph = nx.parse_gml(re.sub(r"\bgraph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     except nx.NetworkXError as error:
-        for part, (problem, fix) in _GML_ERRORS.items():
-            if part in str(error):
-                raise _refusal(place, problem, fix) from error
+        for pattern, (problem, fix) in _GML_ERRORS.items():
+            if seen := re.search(pattern, str(error)):
+                raise _refusal(place, problem.format(*seen.groups()), fix) from error
         raise
     label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
     return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
