@@ -213,23 +213,28 @@ _GML_ERRORS = {
     r"more than one graph": ("a second graph", "keep one graph in a file"),
     r"undefined (?:source|target) (.+)": ("an edge leads to {}, which is none of the nodes", "add the node"),
     r"node id (.+) is duplicated": ("two nodes have the id {}", "give every node another id"),
-    r"edge #(\d+) .* is duplicated": ("edge {} has the key of another one", "remove the keys of edges"),
+    r"edge #(\d+) .* is duplicated": ("edge {} is there twice", "remove it, or write multigraph 1 and no keys"),
 }
 
 
 def _read_gml(text: str, place: str) -> Any:
     import networkx as nx
 
-    if len(re.findall(r"^(?:\s*graph\s*\[)?\s*directed\s", text, re.MULTILINE)) > 1:
-        raise _refusal(place, "the key directed is there twice", "keep one")
+    if re.findall(r"^(?:\s*graph\s*\[)?\s*directed\s+(\S+)", text, re.MULTILINE) not in ([], ["0"], ["1"]):
+        raise _refusal(place, "the key directed is there twice, or is neither 0 nor 1", "write it once")
     try:
         # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
-        graph = nx.parse_gml(re.sub(r"\bgraph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
+        graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     except nx.NetworkXError as error:
         for pattern, (problem, fix) in _GML_ERRORS.items():
             if seen := re.search(pattern, str(error)):
                 raise _refusal(place, problem.format(*seen.groups()), fix) from error
         raise
+    # A key that is there twice is a list.
+    if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
+        raise _refusal(place, "a node has two labels, or a graph of its own", "keep one label, and one graph")
+    if "graph" in graph.graph:
+        raise _refusal(place, "a second graph", "keep one graph in a file")
     label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
     return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
 

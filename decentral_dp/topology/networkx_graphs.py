@@ -145,7 +145,8 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
 
 def _plain(name: str) -> str:
     """The name as it is compared with others: 01 is 1, and blanks at its ends or the form of an accent do not count."""
-    plain = unicodedata.normalize("NFC", printable(name, lines=False)).strip()
+    visible = "".join(c for c in printable(name, lines=False) if unicodedata.category(c) != "Cf")
+    plain = unicodedata.normalize("NFC", visible).strip()
     number = _WHOLE_NUMBER.fullmatch(plain)
     return str(int(number[1])) if number else plain
 

@@ -100,7 +100,7 @@ def _graphs(place: Path) -> list[Path]:
     paths = [place / f"graph.{suffix}" for suffix in ("graphml", "gml", "json", "csv", "npy", "npz")]
     nx.write_graphml(graph, paths[0])
     nx.write_gml(graph, paths[1], stringizer=str)
-    paths[2].write_text(json.dumps(nx.node_link_data(graph)))
+    paths[2].write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
     nx.to_pandas_edgelist(graph).to_csv(paths[3], index=False)
     np.save(paths[4], nx.to_numpy_array(graph, weight=None))
     scipy.sparse.save_npz(paths[5], nx.to_scipy_sparse_array(graph, weight=None))

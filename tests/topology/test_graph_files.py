@@ -140,6 +140,7 @@ REFUSED_LINES = {
     "a mark within quotes": ('source,target\na,b\n"b"x,c\n', "line 3 is no row of a CSV file"),
     "numbers of one value": ("source,target\n1,2\n01,3\n2,3\n", 'the names "1" and "01" of two nodes print alike'),
     "accents of two forms": ("source,target\n\u00e9,b\ne\u0301,b\n", ".* of two nodes print alike"),
+    "a character that is not seen": ("source,target\na,b\na\u200b,b\n", ".* of two nodes print alike"),
     "characters written out": ("source,target\na\x1b,b\na\\x1b,b\n", ".* of two nodes print alike"),
 }
 
@@ -164,7 +165,7 @@ def test_a_file_of_records_is_not_quoted(tmp_path: Path) -> None:
         (".gml", nx.write_gml),
         (".GraphML", nx.write_graphml),
         (".CSV", lambda graph, path: nx.to_pandas_edgelist(graph).to_csv(path, index=False)),
-        (".Json", lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph)))),
+        (".Json", lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))),
     ],
 )
 def test_weights_that_networkx_writes_are_read(ending: str, write: Any, tmp_path: Path) -> None:
@@ -370,7 +371,8 @@ EDGES = "edge [ source 0 target 1 ] edge [ source 1 target 2 ] edge [ source 2 t
 
 def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
     again = "edge [ source 1 target 0 ]"
-    found = from_file(save(tmp_path, "a.gml", f"graph [ directed 0\n{TRIANGLE}{EDGES}{again} ]"))
+    text = f'# graph [\nCreator "graph ["\ngraph [ directed 0\n{TRIANGLE}{EDGES}{again} ]'
+    found = from_file(save(tmp_path, "a.gml", text))
     assert found.labels == ("Zürich", "Bern", "Genf")
     assert found.edges.tolist() == [[0, 1], [0, 2], [1, 2]]
     assert found.notes[1:] == ("parallel links count once: 1 left out",)
@@ -382,10 +384,14 @@ def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
         (f"graph [ {TRIANGLE}{EDGES} ]\ngraph [ {TRIANGLE}{EDGES} ]", "a second graph"),
         (f"graph [ {TRIANGLE}{EDGES} edge [ source 0 target 7 ] ]", "an edge leads to 7, which is none of the nodes"),
         (f"graph [ {TRIANGLE}{EDGES} node [ id 0 ] ]", "two nodes have the id 0"),
-        (f"graph [ {TRIANGLE}{EDGES} {2 * 'edge [ source 0 target 1 key 1 ] '} ]", "edge 4 has the key of another one"),
+        (f"graph [ {TRIANGLE}{EDGES} {2 * 'edge [ source 0 target 1 key 1 ] '} ]", "edge 4 is there twice"),
         (f"graph [ directed 0\n directed 0\n{TRIANGLE}{EDGES} ]", "the key directed is there twice"),
         (f"graph [ {TRIANGLE} edge [ source 0 source 1 target 2 ] ]", "which is none of the nodes"),
         (f"graph [\n{TRIANGLE} edge [ source 0 target {{ ] ]", "line 3 is not GML"),
+        (f"graph [ {TRIANGLE}{EDGES} graph [ {TRIANGLE} ] ]", "a second graph"),
+        (f'graph [ {TRIANGLE}{EDGES} node [ id 3 label "a" label "b" ] ]', "a node has two labels"),
+        (f"graph [ {TRIANGLE}{EDGES} node [ id 3 graph [ node [ id 4 ] ] ] ]", "or a graph of its own"),
+        (f"graph [ directed 2\n{TRIANGLE}{EDGES} ]", "or is neither 0 nor 1"),
         ("graph []", "a.gml has no nodes"),
         ("graph [ node [ id", "is not GML"),
     ],
@@ -554,7 +560,7 @@ NAMES: dict[str, Callable[[int], Any]] = {
 WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".graphml": nx.write_graphml,
     ".gml": nx.write_gml,
-    ".json": lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph))),
+    ".json": lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph, edges="edges"))),
     ".csv": lambda graph, path: nx.to_pandas_edgelist(graph).to_csv(path, index=False),
     ".npy": lambda graph, path: np.save(path, nx.to_numpy_array(graph)),
     ".npz": lambda graph, path: scipy.sparse.save_npz(path, nx.to_scipy_sparse_array(graph)),
@@ -563,7 +569,7 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
 ORACLES: dict[str, Callable[[Path, Any], Any]] = {
     ".graphml": lambda path, kind: nx.read_graphml(path),
     ".gml": lambda path, kind: nx.read_gml(path),
-    ".json": lambda path, kind: nx.node_link_graph(json.loads(path.read_text())),
+    ".json": lambda path, kind: nx.node_link_graph(json.loads(path.read_text()), edges="edges"),
     ".csv": lambda path, kind: nx.from_pandas_edgelist(
         pd.read_csv(path, dtype={"source": str, "target": str}), edge_attr=True, create_using=kind
     ),
