@@ -31,7 +31,7 @@ from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
 from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.plan import console, title_of
+from decentral_dp.simulation.plan import console, graph_line, title_of, topology_summary
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.tasks.parallel import HERE, Workers
@@ -303,7 +303,7 @@ def network(
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
-    print_view(view, title_of(job))
+    print_view(view, title_of(job), graph_line(topology_summary(job)))
     console().print(Text(f"Every message: {statement_of(job).summary}"))
     for path in paths:
         typer.echo(printable(str(path)))
@@ -333,10 +333,11 @@ def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[
     return rows
 
 
-def print_view(view: NetworkView, title: str) -> None:
-    """ε by distance, beside those for every message; and what they rest on."""
+def print_view(view: NetworkView, title: str, graph: str) -> None:
+    """ε by distance, beside those for every message; and what they rest on. graph: a line about it."""
     out, delta = console(), delta_text(view.delta)
     out.print(Text(title or "Network", style="bold"))
+    out.print(Text(f"Graph: {graph}"))
     training = view.linear is not None
     other = "those of linear gossip, which are no bound" if training else "the exact ones in real arithmetic"
     out.print(f"ε of one record at δ = {delta}: the largest certified, and {other}:")

@@ -342,7 +342,7 @@ def kind_words(value: Mapping[str, Any]) -> str:
     if "const" in value:
         return f'"{value["const"]}"'
     if "enum" in value:
-        return ", ".join(f'"{v}"' for v in value["enum"])
+        return ", ".join(map(quoted, value["enum"]))
     if value.get("type") == "array":
         return f"list of {kind_words(value.get('items', {}))}"
     if value.get("type") == "object":

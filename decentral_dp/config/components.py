@@ -418,8 +418,15 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
         if not how.files:
             raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
         places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
-        read = partial(topologies.from_file, weights=table.weights, agents=base.n_agents, connected=False)
-        base = topologies.in_turn([read(place, directed=base.directed) for place in places], _graph_seed(s), base.name)
+        read = partial(
+            topologies.from_file,
+            weights=table.weights,
+            agents=base.n_agents,
+            connected=False,
+            directed=base.directed,
+            separator=table.separator,
+        )
+        base = topologies.in_turn([read(place) for place in places], _graph_seed(s), base.name)
     elif base.over_time is None and (how is not None or any(lossy.values())):
         how = how or OverTimeTable(kind="fixed")
         draw = partial(_generated, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
@@ -444,7 +451,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
         path = files.get(("topology", "file"), Path(table.file))
         # Graphs in turn connect all together, of which it may be one.
         alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
-        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed))
+        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed), table.separator)
     return _generated(s, _graph_seed(s))
 
 

@@ -222,7 +222,11 @@ class TopologyTable(Table):
     it. `list topologies` lists them."""
 
     file: str | None = None
-    """A named network such as "abilene", or the path of a .toml, .graphml, .gml or edge list; in place of kind."""
+    """A named network such as "abilene", or the path of a graph file (.graphml, .gml, .json, .csv, .npy, .npz), instead
+    of kind."""
+
+    separator: Literal[",", ";", "\t"] | None = None
+    """Separator of the columns of a .csv file; a comma if left out."""
 
     agents: Count | None = None
     """Number of agents; of a file, or of a function without agents, only checked."""
@@ -264,6 +268,8 @@ class TopologyTable(Table):
                 "give either kind (a generator) or file (a graph file or a named network); "
                 'to replace one by the other, set the whole table, for example topology = { file = "abilene" }'
             )
+        if self.separator is not None and not str(self.file).lower().endswith(".csv"):
+            raise ValueError("separator is read with a file that ends in .csv only. Leave it out")
         # A function of one's own may give a graph that has its number of agents.
         own = self.kind is None or in_file(self.kind) is not None or self.kind in entry_points_of("topology")
         if self.agents is None and not own:

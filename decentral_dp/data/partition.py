@@ -405,11 +405,12 @@ def _by_owner(dataset: Dataset, n_agents: int, index: IntArray) -> list[IntArray
         )
     wrong = (dataset.agent < 0) | (dataset.agent >= n_agents)
     if wrong.any():
-        row = int(np.argmax(wrong))
+        # The value is not printed: the column may be any, and hold records.
+        names = ", ".join(map(str, (*range(1, min(n_agents, 4) + 1), *(("…",) if n_agents > 4 else ()))))
         raise InputError(
-            f"problem.partition: row {row + 1} of {dataset.source!r} belongs to agent {dataset.agent[row]}, but the "
-            f"topology has agents 0..{n_agents - 1}; renumber the column or set topology.agents = "
-            f"{int(dataset.agent.max()) + 1}."
+            f"problem.partition: row {int(np.argmax(wrong)) + 1} of {dataset.source!r} has no number of an agent "
+            f"(expected 0 to {n_agents - 1}). Fix: number the agents from 0, or name them in the order of the "
+            f"topology, for example agents = [{names}] of the partition."
         )
     return _shards(index, dataset.agent[index], n_agents)
 

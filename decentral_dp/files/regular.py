@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -122,6 +123,7 @@ DAMAGED = (
     RecursionError,
     RuntimeError,
     AttributeError,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -156,7 +158,7 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
         chosen = [members[name] for name in names]
         refuse_above(sum(info.file_size for info in chosen), f"{subject} unpacks to")
         with zipfile.ZipFile(file) as archive:
-            return {name: _array(archive, info) for name, info in zip(names, chosen, strict=True)}
+            return {name: _member(archive, info) for name, info in zip(names, chosen, strict=True)}
 
 
 def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
@@ -170,13 +172,26 @@ def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
     return {info.filename.removesuffix(".npy"): info for info in infos}
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(info) as file:
+        return _array(file, info.file_size, info.filename)
+
+
+def read_array(path: Path, subject: str) -> NDArray[Any]:
+    """Read the single array of a `.npy` file; nothing is unpickled. Raises as `read_arrays` does."""
+    with regular(path, subject).open("rb") as file:
+        array = _array(file, path.stat().st_size, path.name)
+        if file.read(1):
+            raise ValueError(f"{path.name} has more than one array")
+    return array
+
+
+def _array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
     # numpy makes room for what the header states before it reads a number.
-    with archive.open(info) as member:
-        version = npy.read_magic(member)
-        shape, _, dtype = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version](member)
-    if math.prod(shape) * dtype.itemsize > info.file_size or min(shape, default=0) < 0:
-        raise ValueError(f"the header of {info.filename} states more numbers than it holds")
-    with archive.open(info) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+    version = npy.read_magic(file)
+    shape, _, dtype = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version](file)
+    if math.prod(shape) * dtype.itemsize > size or min(shape, default=0) < 0:
+        raise ValueError(f"the header of {name} states more numbers than it holds")
+    file.seek(0)
+    array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
     return array

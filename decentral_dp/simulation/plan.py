@@ -256,10 +256,20 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     graph = plan.topology
     if choose_words(plan.privacy, graph).network or plan.n_agents == 1:
         return []
-    summary = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
     beside = [text for text in (over_time_text(graph), compression_text(graph)) if text] + list(graph["notes"])
     sent = [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
-    return [("Graph", summary), *(("", f"{text}.") for text in beside), *sent]
+    return [("Graph", graph_line(graph)), *(("", f"{text}.") for text in beside), *sent]
+
+
+def graph_line(graph: Mapping[str, Any]) -> str:
+    """Print a graph in one line; one that no generator made with its nodes and first names, to be compared.
+
+    graph: as of `topology_summary`.
+    """
+    labels, first = graph["labels"], ", ".join(graph["labels"][:3])
+    made = graph["kind"] in GENERATORS and labels == [str(k) for k in range(len(labels))]
+    nodes = "" if made else f"{len(labels)} nodes ({first}{', …' if len(labels) > 3 else ''}), "
+    return f"{graph['kind']} ({graph['weights']}): {nodes}{graph_text(graph)}."
 
 
 def rounds_text(count: int) -> str:

@@ -168,13 +168,21 @@ def require_connected(graph: Graph, subject: str) -> None:
     if graph.directed:
         _require_strongly_connected(graph, subject)
         return
-    sizes = np.sort(np.bincount(components(graph.agents, graph.edges)))[::-1]
+    component = components(graph.agents, graph.edges)
+    sizes = np.bincount(component)
     if sizes.size > 1:
-        shown = join_names([str(s) for s in sizes])
+        largest = np.argsort(-sizes, kind="stable")
+        shown = [f"{sizes[k]} agents ({_first_names(graph, np.flatnonzero(component == k))})" for k in largest[:6]]
+        more = [f"{sizes.size - 6} more"] if sizes.size > 6 else []
         raise InputError(
-            f"{subject}: this graph falls into {sizes.size} components of {shown} agents, and gossip needs one; "
-            "add links between them."
+            f"{subject}: this graph has {sizes.size} components, of {join_words([*shown, *more])}, and gossip needs "
+            "one. Fix: add edges between them, or remove names that are no agents."
         )
+
+
+def _first_names(graph: Graph, agents: IntArray) -> str:
+    names = [graph.labels[i] if graph.labels else str(i) for i in agents[:3]]
+    return ", ".join([*names, "…"] if len(agents) > 3 else names)
 
 
 def _require_strongly_connected(graph: Graph, subject: str) -> None:

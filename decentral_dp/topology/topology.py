@@ -12,7 +12,8 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
-from decentral_dp.topology.graph_files import names, numbering_note, read_graph, read_networkx
+from decentral_dp.topology.graph_files import MATRICES, find_file, names, read_graph, read_matrix
+from decentral_dp.topology.networkx_graphs import numbering_note, read_networkx
 from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import directed_spectrum, of_a_rule, weigh
 
@@ -171,37 +172,39 @@ def from_file(
     agents: int | None = None,
     connected: bool = True,
     directed: bool = False,
+    separator: str | None = None,
 ) -> Topology:
-    """Read a topology from a file.
-
-    An edge list ends in `.edges`, `.edgelist`, `.txt` or `.csv`. Others are `.toml`, GraphML, GML, GEXF, Pajek
-    (`.net`), adjacency lists (`.adjlist`) and what `networkx.node_link_data` gives, as `.json`.
+    """Read a topology from a file: GraphML, GML, node-link JSON, an edge list (`.csv`) or a matrix (`.npy`, `.npz`).
 
     Args:
-        path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
-        weights: overrides the file's; as of `build` where neither says.
+        path: a file, or the name of a network that comes with the package ("abilene").
+        weights: a rule as in `build`; "file" takes the weights of the file.
         agents: the expected number, refused if the file has another; None accepts any.
         connected: whether a graph of several components is refused, and its rate is computed; default True.
         directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
+        separator: of the columns of a `.csv`; default a comma.
 
     Returns:
         The weighted graph with its labels and positions where the file has them.
 
     Raises:
-        InputError: the file is missing, unreadable, or disconnected, or ρ ≥ 1.
+        InputError: the file is missing, unreadable, has two readings, or is disconnected, or ρ ≥ 1.
 
     Example:
         >>> from_file("karate_club", agents=34).edges.shape
         (78, 2)
     """
-    content = read_graph(path, directed)
-    graph, rule = content.graph, content.weights if weights is None else weights
-    if agents is not None and agents != graph.agents:
+    path = find_file(path)
+    if path.suffix.lower() in MATRICES:
+        made = from_matrix(read_matrix(path), weights, path.stem, "topology.file", connected, directed)
+    else:
+        made = _topology(path.stem, read_graph(path, directed, separator), weights, connected, directed)
+    if agents is not None and agents != made.n_agents:
         raise InputError(
-            f"topology.agents: got {agents}, but {content.name} has {graph.agents} agents; leave agents out or say "
-            f"{graph.agents}."
+            f"topology.agents: got {agents}, but {path.stem} has {made.n_agents} agents; leave agents out or say "
+            f"{made.n_agents}."
         )
-    return _topology(content.name, graph, rule, connected, directed)
+    return made
 
 
 def from_networkx(
@@ -236,7 +239,7 @@ def from_networkx(
         >>> from_networkx(nx.Graph([(3, 0), (3, 1), (3, 2)])).degrees.tolist()
         [1, 1, 1, 3]
     """
-    return _topology(name, read_networkx(graph, f"topology: {name}"), weights, connected, directed)
+    return _topology(name, read_networkx(graph, f"topology: {name}", directed), weights, connected, directed)
 
 
 def from_edges(

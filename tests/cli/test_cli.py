@@ -531,7 +531,7 @@ def test_report_refuses_a_folder_that_lost_a_part(
         [MAIN, "--set", "algorithm.rounds"],
         [MAIN, "--set", "algorithm.rounds=many"],
         [MAIN, "--set", "problem.data=broken.csv", "--set", "problem.label=b", "--set", "problem.classes=[0,1]"],
-        [MAIN, "--set", "topology={file='islands.edges'}"],
+        [MAIN, "--set", "topology={file='islands.csv'}"],
         [MAIN, "--set", "problem.data=/"],
         [MAIN, "--out", "kept"],
         [MAIN, "--out", "noise.toml"],
@@ -545,13 +545,13 @@ def test_report_refuses_a_folder_that_lost_a_part(
 def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "noise.toml").write_bytes(bytes(range(256)))
     (tmp_path / "broken.csv").write_text("a,b\n1,0\ntwo,1\n")
-    (tmp_path / "islands.edges").write_text("0 1\n2 3\n")
+    (tmp_path / "islands.csv").write_text("source,target\n0,1\n2,3\n")
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "mine.txt").write_text("mine")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert_one_sentence(command("run", *arguments))
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
-    assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.edges", "kept"}
+    assert {p.name for p in tmp_path.iterdir()} == {"noise.toml", "broken.csv", "islands.csv", "kept"}
 
 
 @pytest.mark.parametrize("variable", ["x", "y", "z"])

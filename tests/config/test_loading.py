@@ -203,7 +203,7 @@ def own_data(tmp_path: Path) -> Path:
     rows = ["a,B c,target"] + [f"{a:.4f},{b:.4f},{'yes' if a > b else 'no'}" for a, b in rng.normal(size=(60, 2))]
     (folder / "records.csv").write_text("\n".join(rows))
     (folder / "ranges.csv").write_text("feature,low,high\na,-3,3\nB c,-3,3\n")
-    (folder / "graph.edges").write_text("0 1\n1 2\n2 0\n2 3\n")
+    (folder / "graph.csv").write_text("source,target\n0,1\n1,2\n2,0\n2,3\n")
     (folder / "mine.toml").write_text("""
 seed = 11
 [problem]
@@ -214,7 +214,7 @@ classes = ["no", "yes"]
 scale = "ranges.csv"
 normalise = "l1"
 [topology]
-file = "graph.edges"
+file = "graph.csv"
 [algorithm]
 kind = "ldp_dsbo"
 rounds = 4

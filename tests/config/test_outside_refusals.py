@@ -138,7 +138,7 @@ REFUSED: dict[Change, str] = {
     ),
     ("my_graph.py", "agents // size, size", "agents // size, 1"): "NetworkXError: The size of cliques in a connected",
     ("my_graph.py", "return nx.conn", "g = nx.cycle_graph(agents); g.add_edge(0, 0); return g\n    return nx.conn"): (
-        "my_graph.py:caveman (line [def caveman]): link 0 – 0 links 0 to itself; remove it, W has its own diagonal"
+        'my_graph.py:caveman (line [def caveman]): edge 0 – 0: a self loop at "0". Fix: remove it'
     ),
     ("my_graph.py", "return nx.conn", "return nx.empty_graph(agents)\n    return nx.conn"): (
         "without a neighbour cannot gossip; link or remove them; my_graph.py:caveman (line [def caveman]) gives it."

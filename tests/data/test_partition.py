@@ -192,10 +192,15 @@ def test_refusals(call: Any, message: str) -> None:
 def test_refused_columns() -> None:
     words = np.array(["train", "test", "train", "test"])
     dataset = records(np.zeros(4, dtype=np.int64), np.array([0, 1, 0, 5]), words)
-    with pytest.raises(
-        InputError, match=r"row 4 of 'test' belongs to agent 5, but the topology has agents 0\.\.1; .* = 6"
-    ):
-        partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
+    for owner in (5, 31_337):
+        dataset = records(np.zeros(4, dtype=np.int64), np.array([0, 1, 0, owner]), words)
+        with pytest.raises(InputError) as refused:
+            partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
+        # Row and agents are public; the value may be that of any column.
+        assert str(refused.value) == (
+            "problem.partition: row 4 of 'test' has no number of an agent (expected 0 to 1). Fix: number the agents "
+            "from 0, or name them in the order of the topology, for example agents = [1, 2] of the partition."
+        )
     with pytest.raises(InputError, match=r"the split column says which records are for testing; leave `test` out"):
         select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pandas as pd
+import scipy.sparse
 
 import decentral_dp
 
@@ -95,13 +97,13 @@ def _graphs(place: Path) -> list[Path]:
     graph = nx.circulant_graph(AGENTS, [1, 2])
     for k, (a, b) in enumerate(graph.edges):
         graph.edges[a, b]["weight"] = 0.1 + 0.01 * k
-    paths = [place / f"graph.{suffix}" for suffix in ("graphml", "gml", "gexf", "net", "adjlist", "edges")]
+    paths = [place / f"graph.{suffix}" for suffix in ("graphml", "gml", "json", "csv", "npy", "npz")]
     nx.write_graphml(graph, paths[0])
     nx.write_gml(graph, paths[1], stringizer=str)
-    nx.write_gexf(graph, paths[2])
-    nx.write_pajek(graph, paths[3])
-    nx.write_adjlist(graph, paths[4])
-    nx.write_weighted_edgelist(graph, paths[5])
+    paths[2].write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    nx.to_pandas_edgelist(graph).to_csv(paths[3], index=False)
+    np.save(paths[4], nx.to_numpy_array(graph, weight=None))
+    scipy.sparse.save_npz(paths[5], nx.to_scipy_sparse_array(graph, weight=None))
     return paths
 
 

@@ -1243,13 +1243,50 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Graphs ---------------------------------------------------------------------------------------------------------
     Mutation(
         "nodes numbered as they were inserted",
-        "topology/graph_files.py",
+        "topology/networkx_graphs.py",
         "    if not are_numbers(names):\n",
         "    if names:\n",
         (
             "tests/topology/test_graph_files_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
             "tests/topology/test_graph_files_numbering.py::test_the_epsilon_of_the_hub_stands_at_its_number",
         ),
+    ),
+    Mutation(
+        "an edge to a node that the file does not declare",
+        "topology/graph_files.py",
+        "    for ends in edges:\n",
+        "    for ends in edges[:0]:\n",
+        (
+            "tests/topology/test_graph_files.py::test_graphml_with_two_readings_is_refused",
+            "tests/topology/test_graph_files_numbering.py::test_json_that_is_no_graph",
+        ),
+    ),
+    Mutation(
+        "one of two weights of an edge",
+        "topology/networkx_graphs.py",
+        "if weights.setdefault(pair, link.weight) != link.weight:",
+        "if weights.setdefault(pair, link.weight) is ...:",
+        (
+            "tests/topology/test_graph_files.py::test_arcs_of_other_weights_than_their_reverse",
+            "tests/topology/test_graph_files.py::test_a_line_with_two_readings_is_refused",
+        ),
+    ),
+    Mutation(
+        "two nodes whose names print alike",
+        "topology/networkx_graphs.py",
+        "        if plain in names:\n",
+        "        if name in names:\n",
+        (
+            "tests/topology/test_graph_files.py::test_a_line_with_two_readings_is_refused",
+            "tests/topology/test_graph_files_numbering.py::test_two_nodes_that_are_written_alike_are_refused",
+        ),
+    ),
+    Mutation(
+        "a sparse matrix whose indices are not checked",
+        "topology/graph_files.py",
+        "matrix.check_format(full_check=True)",
+        "matrix.check_format(full_check=False)",
+        ("tests/topology/test_graph_files.py::test_sparse_matrices_that_mislead_are_refused",),
     ),
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(

@@ -31,8 +31,8 @@ def naive(graph: Any) -> np.ndarray:
 
 def written(tmp_path: Path, name: str) -> Path:
     path = tmp_path / name
-    if name.endswith(".edges"):
-        path.write_text("".join(f"{a} {b}\n" for a, b in ARCS.edges))
+    if name.endswith(".csv"):
+        path.write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in ARCS.edges))
     else:
         nx.write_graphml(ARCS, path)
     return path
@@ -43,7 +43,7 @@ FORMS = {
     "pairs": lambda p: from_edges(np.array(ARCS.edges), directed=True),
     "matrix of arcs": lambda p: from_matrix(LINKS, directed=True),
     "GraphML": lambda p: from_file(written(p, "arcs.graphml")),
-    "edge list": lambda p: from_file(written(p, "arcs.edges"), directed=True),
+    "edge list": lambda p: from_file(written(p, "arcs.csv"), directed=True),
 }
 
 

@@ -51,7 +51,7 @@ def test_ten_thousand_agents(kind: str, params: dict[str, Any]) -> None:
 
 
 def write_edges(path: Path, edges: Any) -> Path:
-    path.write_text("\n".join(f"{a} {b}" for a, b in edges), encoding="utf-8")
+    path.write_text("\n".join(["source,target", *(f"{a},{b}" for a, b in edges)]), encoding="utf-8")
     return path
 
 
@@ -79,7 +79,7 @@ def write_edges(path: Path, edges: Any) -> Path:
 def test_large_spectra_from_files(graph: Any, low: float | None, high: float | None, tmp_path: Path) -> None:
     """Files bring no closed form, so these are found numerically."""
     graph = nx.convert_node_labels_to_integers(graph())
-    path = write_edges(tmp_path / "large.edges", graph.edges)
+    path = write_edges(tmp_path / "large.csv", graph.edges)
     value = 0.5 / max(d for _, d in graph.degree)
     topology = from_file(path, {"kind": "constant", "value": value})
     if low is None or high is None:
@@ -97,7 +97,7 @@ def test_lanczos_keeps_the_constant_vector_out() -> None:
 
 
 def test_a_large_ring_that_only_oscillates_is_refused(tmp_path: Path) -> None:
-    path = write_edges(tmp_path / "ring.edges", nx.cycle_graph(10_000).edges)
+    path = write_edges(tmp_path / "ring.csv", nx.cycle_graph(10_000).edges)
     with pytest.raises(InputError, match=r"ρ = 1\.00, and gossip diverges"):
         from_file(path, {"kind": "constant", "value": 0.5})
 

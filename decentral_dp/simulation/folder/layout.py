@@ -38,8 +38,8 @@ from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.simulation.plan import title_here
 from decentral_dp.topology import Topology
-from decentral_dp.topology.graph_files import write_graphml
 from decentral_dp.topology.graphs import Graph
+from decentral_dp.topology.networkx_graphs import write_graphml
 from decentral_dp.topology.over_time import InTurn, off_diagonal
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
@@ -196,8 +196,7 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
 
 
 def _is_graph(place: tuple[str, ...], path: Path) -> bool:
-    """Whether it is a graph's file that holds all of it; one of TOML may name another beside it."""
-    return place[0] == "topology" and path.suffix not in (".toml", ".py")
+    return place[0] == "topology" and path.suffix.lower() != ".py"
 
 
 def _reads_beside(path: Path) -> bool:

@@ -343,6 +343,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     # The title of a scenario on another graph says so.
     title = "A budget seen from inside the network (here a ring of 6 agents)"
     assert out.splitlines()[0] == title
+    assert out.splitlines()[1].startswith("Graph: ring (metropolis): 6 links, degree 2")
     frame = pd.read_parquet(tmp_path / "o" / "network.parquet")
     assert list(frame.columns) == [
         "observer",
