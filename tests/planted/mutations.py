@@ -95,6 +95,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
     Mutation(
+        "a custom mechanism without noise that build accepts",
+        "privacy/mechanisms/outside_mechanism.py",
+        "    _check_sample(mechanism)\n    _check_noise(mechanism)\n",
+        "    _check_sample(mechanism)\n",
+        ("tests/privacy/mechanisms/test_outside_mechanism.py::test_wrong_prices_and_samples_are_refused",),
+    ),
+    Mutation(
+        "equal noise under two keys that build accepts",
+        "privacy/mechanisms/outside_mechanism.py",
+        "if len(np.unique(noised, axis=0)) < len(noised):",
+        "if False:",
+        ("tests/privacy/mechanisms/test_outside_mechanism.py::test_wrong_prices_and_samples_are_refused",),
+    ),
+    Mutation(
         "a file beside a file that is in no digest",
         "privacy/fingerprint.py",
         "            return [sibling]\n",
