@@ -41,6 +41,7 @@ _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/network/test_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
+_OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
@@ -128,6 +129,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if (before := draws.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+    ),
+    # Plans that read records ------------------------------------------------------------------------------------------
+    Mutation(
+        "a step and a clip that follow labels",
+        "simulation/jobs/settings.py",
+        "unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())\n    clips, share",
+        "unit_of(s.privacy.unit, s.privacy.neighbours), min(\n"
+        "        int(shards.train_counts.min()), 1 + int(np.count_nonzero(shards.labels))\n    )\n    clips, share",
+        (_OTHER_RECORDS,),
+    ),
+    Mutation(
+        "features that are centred where their mean is not 0",
+        "simulation/jobs/settings.py",
+        "    if not declared and unit.records is not None and _no_centre(s, topology) is None:\n",
+        "    near = abs(shards.features.mean()) < 0.01\n"
+        "    if not (declared or near) and unit.records is not None and _no_centre(s, topology) is None:\n",
+        (_OTHER_RECORDS,),
     ),
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
