@@ -55,6 +55,7 @@ _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
+_NETWORK_ROWS = "tests/adversaries/check/test_networks.py::test_no_algorithm_fails"
 _CHECK = "tests/adversaries/check/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
@@ -129,6 +130,38 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if (before := draws.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+    ),
+    # Networks that change or compress ---------------------------------------------------------------------------------
+    Mutation(
+        "an absent agent of push_sum that continues from its noiseless numerator",
+        "algorithms/gossip/push_sum.py",
+        "np.where(there, combined, s.last_mixed)",
+        "np.where(there, combined, getattr(s.y, 'value', s.y))",
+        (_NETWORK_ROWS,),
+    ),
+    Mutation(
+        "messages that are compressed before noise",
+        "engines/host.py",
+        "else self._update_replicas(own, compression)",
+        "else self._update_replicas(\n"
+        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in own}), compression\n"
+        "            )",
+        (_NETWORK_ROWS,),
+    ),
+    Mutation(
+        "choco that continues from its noiseless value",
+        "algorithms/gossip/choco.py",
+        "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
+        "combined = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
+        (_NETWORK_ROWS,),
+    ),
+    Mutation(
+        "a mean of features over the records that are not 0",
+        "problems/training/problem.py",
+        "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
+        "clipped_sums(records.features, clip.x, clip.norm)\n"
+        "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
+        ("tests/adversaries/check/test_networks.py::test_centred_features_pass",),
     ),
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
