@@ -131,6 +131,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
+    # Attributes, files and texts --------------------------------------------------------------------------------------
+    Mutation(
+        "class shares among the attributes of a classifier",
+        "estimators/decentralised.py",
+        '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n',
+        '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n'
+        "        self.class_prior_ = np.bincount(codes) / len(codes)\n",
+        ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
+    ),
+    Mutation(
+        "a mean of labels among the attributes of a private classifier",
+        "estimators/two_classes.py",
+        "        self._warn_of_sizes(features)\n",
+        "        self._warn_of_sizes(features)\n        self.base_rate_ = float(codes.mean())\n",
+        ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
+    ),
+    Mutation(
+        "scores on a terminal without the label that no ε covers them",
+        "cli/run.py",
+        "    out.print(_PRIVATE)\n",
+        "",
+        ("tests/cli/test_run_printed_scores.py::test_scores_are_labelled_as_not_covered",),
+    ),
     # Networks that change or compress ---------------------------------------------------------------------------------
     Mutation(
         "an absent agent of push_sum that continues from its noiseless numerator",
@@ -1408,7 +1431,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
+        ("tests/simulation/folder/test_states_saved.py::test_files_of_a_run_under_way_are_the_owners",),
     ),
     Mutation(
         "a digest of private files without its salt",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from pydantic import BaseModel
 
 from decentral_dp.config import components, scenario_components
 from decentral_dp.config.loading import load
@@ -22,6 +20,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.plan import Plan
 from tests.golden.cases import SCENARIOS, plan_overrides, scenario_names
+from tests.support.leaves import differing, leaves
 
 # Fields of a job that hold records, or a digest of them that keys the noise.
 PRIVATE = {"records", "test", "root", "features", "labels", "digest", "features_cut", "labels_cut"}
@@ -78,29 +77,6 @@ class World:
         return labels_of(data.labels, len(data.classes), self.number)
 
 
-def leaves(value: Any, place: str = "job") -> Iterator[tuple[str, Any]]:
-    """Place → number, text or array, of everything that a job holds beside records."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        inner: Any = [(f.name, getattr(value, f.name)) for f in fields(value)]
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        inner = zip(value._fields, value, strict=True)
-    elif isinstance(value, Mapping):
-        inner = value.items()
-    elif isinstance(value, list | tuple):
-        inner = enumerate(value)
-    elif hasattr(value, "toarray"):
-        inner = [("matrix", value.toarray())]
-    else:
-        known = isinstance(value, bool | int | float | str | bytes | np.ndarray | np.generic | None)
-        yield place, value if known else type(value)
-        return
-    for name, part in inner:
-        if name not in PRIVATE:
-            yield from leaves(part, f"{place}.{name}")
-
-
 def facts(job: Job) -> dict[str, Any]:
     """All that is settled before a run."""
     plan = Plan.from_job(job)
@@ -109,26 +85,16 @@ def facts(job: Job) -> dict[str, Any]:
         "text": str(plan),
         "scenario": resolved_toml(job.components, job.topology),
         **{f"ledger.{column}": ledger[column].to_numpy() for column in ledger},
-        **dict(leaves(job)),
-        **dict(leaves(plan, "plan")),
+        **dict(leaves(job, "job", PRIVATE)),
+        **dict(leaves(plan, "plan", PRIVATE)),
     }
-
-
-def same(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray):
-        return bool(a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
-    if isinstance(a, float) and a != a:
-        return bool(b != b)
-    return bool(a == b)
 
 
 def require_equal(one: Job, other: Job) -> None:
     """All records of two jobs differ, and nothing else."""
     assert (np.abs(one.shards.features - other.shards.features).max(axis=1) > 0.0).all()
     assert (one.shards.labels != other.shards.labels).all()
-    here, there = facts(one), facts(other)
-    assert here.keys() == there.keys()
-    assert [place for place in here if not same(here[place], there[place])] == []
+    assert differing(facts(one), facts(other)) == []
 
 
 @pytest.mark.parametrize("name", scenario_names())
