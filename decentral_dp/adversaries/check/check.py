@@ -3,8 +3,8 @@
 It builds, releases what it plans, and does so again on the same records; no row reads another record; what leaves
 without noise is the same to the bit in two neighbouring data sets; one record changes what is noised by its sensitivity
 at most, in a search for the pair that changes it most; and it runs at its limits (no noise, one agent, a complete
-graph). Of a gossip algorithm neighbouring data sets are tried once more where agents are absent and messages are lost,
-and where messages are compressed. A mechanism and a partition from outside have rows of their own.
+graph). For a gossip algorithm, neighbouring data sets are compared once more where agents are absent and messages are
+lost, and where messages are compressed. A mechanism and a partition from outside have rows of their own.
 
 Limits: a check that passes found nothing, and proves nothing. As many rounds are tried as fit in a few seconds, from
 the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
@@ -264,7 +264,7 @@ def _neighbours(
 
 
 def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
-    """Neighbouring data sets where agents are absent or messages compressed; a quarter of the pairs of the search."""
+    """Compare neighbouring data sets on other networks, with a quarter of the pairs of the search."""
     graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
     return [_network(target, name, {**graph, **keys}, pairs, seed, rounds) for name, keys in _NETWORKS.items()]
 
@@ -272,6 +272,7 @@ def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list
 def _network(
     target: Target, name: str, topology: Mapping[str, Any], pairs: int, seed: int, rounds: int | None
 ) -> CheckRow:
+    """The row of one network, whose table is `topology`."""
     what = f"topology.{' and '.join(_NETWORKS[name])}: what neighbours and search try"
     try:
         job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology=topology)

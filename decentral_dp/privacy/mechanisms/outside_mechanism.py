@@ -254,12 +254,12 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
 
 
 def _check_noise(mechanism: OutsideMechanism) -> None:
-    """Refuse a sampler whose noise is none, or is the same under two keys or in two coordinates.
+    """Refuse a sampler without noise, or with equal noise under two keys or in two coordinates.
 
-    All rows have one query, equal in all coordinates, and one context: only the key of the generator differs.
+    The query is equal in all rows and coordinates, and so is the context. Only the keys of the generators differ.
 
     Raises:
-        InputError: where rows, columns or two draws under one key are not as they must be.
+        InputError: the noise is missing or equal, or two draws under one key differ.
     """
     author, grid = mechanism.definition, float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
     # Public keys of no run.

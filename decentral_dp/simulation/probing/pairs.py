@@ -1,10 +1,10 @@
 """Pairs of neighbouring made-up data sets: a few that every component from outside is tried on, and a search.
 
 The few differ in all records, in one train record, and in one validation record; the latter two also among records that
-are all 0, where a count of other records than all shows. The search drives up how far one record changes what is about
-to be noised: the record that is replaced has what floats make hard (1e-308 to 1e308, +0 and -0, ties, the bound on
-records itself, flipped labels), among random, equal or zero records. Records that are not finite are not tried: loading
-refuses them.
+are all 0. There a normaliser shows that counts some records only. The search drives up how far one record changes what
+is about to be noised: the record that is replaced has what floats make hard (1e-308 to 1e308, +0 and -0, ties, the
+bound on records itself, flipped labels), among random, equal or zero records. Records that are not finite are not
+tried: loading refuses them.
 
 Trials of a partition from outside: that it deals every record once, alike whenever it is asked, and what it reads.
 
@@ -84,11 +84,11 @@ def made_up_shards(shards: Shards, key: int) -> Shards:
 
 
 def equal_shards(shards: Shards, value: float) -> Shards:
-    """As many records, whose features all have one value and whose labels are all 0; as they are where a label counts.
+    """Return as many records, with one value for all features and 0 for all labels; trajectories as they are.
 
     Args:
-        shards: of the sizes, within whose bounds the value is.
-        value: of every feature.
+        shards: public sizes.
+        value: within the bounds on records.
     """
     if shards.trajectory is not None:
         return shards
@@ -160,8 +160,8 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[Pair, fl
             record = int(index[0] if k % 4 < 3 else rng.choice(index))
             base = made_up_shards(shards, k + 1)
             if k % 4 > 1:
-                # A sum over few different records, or over zeros, shows a normaliser that reads them.
-                base = equal_shards(base, 0.0 if k % 4 == 2 else 1.0 / base.features.shape[1])
+                # A normaliser that counts some records only shows where the others are 0 or equal.
+                base = equal_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
             here, there = (_with_record(shards, base, record, r) for r in _extremes(shards, base, record, k, rng))
             pair = Pair(here, there, k, Replacement(agent, split), record)
         ratio = yield pair
