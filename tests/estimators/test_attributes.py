@@ -13,6 +13,7 @@ from decentral_dp.estimators import (
     PrivateAUCClassifier,
     PrivateLogisticRegressionCV,
 )
+from decentral_dp.tuner import tune
 from tests.support.leaves import differing, leaves
 
 N, D = 80, 3
@@ -31,12 +32,15 @@ ESTIMATORS: dict[Any, tuple[dict[str, Any], set[str]]] = {
 }
 
 
-def attributes(kind: Any, parameters: dict[str, Any], world: int) -> dict[str, Any]:
-    """All that a fit leaves, on records that share nothing with those of the other world but their number."""
+def records(world: int) -> tuple[Any, Any]:
+    """Features and labels that share nothing with those of the other world but their number."""
     draw = np.random.default_rng(world)
-    features = draw.uniform(-1.0, 0.0, (N, D)) + world
-    labels = (np.arange(N) % 8 == 0).astype(np.int64) ^ world
-    fitted = kind(epsilon=1.0, random_state=3, **parameters).fit(features, labels)
+    return draw.uniform(-1.0, 0.0, (N, D)) + world, (np.arange(N) % 8 == 0).astype(np.int64) ^ world
+
+
+def attributes(kind: Any, parameters: dict[str, Any], world: int) -> dict[str, Any]:
+    """All that a fit leaves."""
+    fitted = kind(epsilon=1.0, random_state=3, **parameters).fit(*records(world))
     return dict(leaves(vars(fitted), "fitted"))
 
 
@@ -47,3 +51,13 @@ def test_only_released_values_follow_records(kind: Any) -> None:
     places = {place.removeprefix("fitted.") for place in differing(one, other)}
     assert "coef_" in places
     assert places <= released
+
+
+def test_only_released_values_of_a_tuned_model_follow_records() -> None:
+    def tuned(world: int) -> dict[str, Any]:
+        fixed = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.1, 1.0), "steps": 3, "seed": 1}
+        return dict(leaves(tune(train=records(world), validation=records(world), **fixed), "tuned"))
+
+    places = {place.removeprefix("tuned.") for place in differing(tuned(0), tuned(1))}
+    assert "model" in places
+    assert places <= {"weight", "model", "path", *(place.replace("ledger_", "ledger") for place in SCALES)}

@@ -179,6 +179,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_NETWORK_ROWS,),
     ),
     Mutation(
+        "components that are tried on dense records only",
+        "simulation/probing/probe.py",
+        "    for pair in sparse_pairs(job.shards):\n        yield compare(job, pair)\n",
+        "",
+        ("tests/simulation/probing/test_probe.py::test_a_problem_that_counts_some_records_only_is_refused",),
+    ),
+    Mutation(
         "a mean of features over the records that are not 0",
         "problems/training/problem.py",
         "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
