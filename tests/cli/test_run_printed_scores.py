@@ -6,6 +6,7 @@ import io
 import re
 
 import numpy as np
+import pytest
 from rich.console import Console
 
 import decentral_dp
@@ -37,3 +38,14 @@ def test_errors_of_prices_have_no_digits_behind_the_point_and_shares_have_four()
     assert float(lines["test_rmse"][0]) == round(run.result.metrics["test_rmse"])
     assert all(re.fullmatch(r"\d{5,7}", text) for text in lines["test_rmse"])
     assert all(re.fullmatch(r"\d\.\d{4}", text) for text in lines["test_loss"])
+
+
+@pytest.mark.parametrize("name", ["dp_dsgd", "dp_sgda"])
+def test_scores_are_labelled_as_not_covered(name: str) -> None:
+    """Of agents and of a coordinator: wherever scores are printed."""
+    run = decentral_dp.run(name, set={"algorithm.rounds": 1})
+    out = io.StringIO()
+    print_scores(Console(file=out, width=100), run.result)
+    printed = " ".join(out.getvalue().split())
+    assert "test_accuracy" in printed or "test_auc" in printed
+    assert "no ε covers them" in printed

@@ -41,6 +41,7 @@ _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/network/test_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
+_OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
@@ -54,6 +55,7 @@ _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
+_NETWORK_ROWS = "tests/adversaries/check/test_networks.py::test_no_algorithm_fails"
 _CHECK = "tests/adversaries/check/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
@@ -95,6 +97,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
     Mutation(
+        "a custom mechanism without noise that build accepts",
+        "privacy/mechanisms/outside_mechanism.py",
+        "    _check_sample(mechanism)\n    _check_noise(mechanism)\n",
+        "    _check_sample(mechanism)\n",
+        ("tests/privacy/mechanisms/test_outside_mechanism.py::test_wrong_prices_and_samples_are_refused",),
+    ),
+    Mutation(
+        "equal noise under two keys that build accepts",
+        "privacy/mechanisms/outside_mechanism.py",
+        "if len(np.unique(noised, axis=0)) < len(noised):",
+        "if False:",
+        ("tests/privacy/mechanisms/test_outside_mechanism.py::test_wrong_prices_and_samples_are_refused",),
+    ),
+    Mutation(
         "a file beside a file that is in no digest",
         "privacy/fingerprint.py",
         "            return [sibling]\n",
@@ -114,6 +130,85 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if (before := draws.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+    ),
+    # Attributes, files and texts --------------------------------------------------------------------------------------
+    Mutation(
+        "class shares among the attributes of a classifier",
+        "estimators/decentralised.py",
+        '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n',
+        '        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}\n'
+        "        self.class_prior_ = np.bincount(codes) / len(codes)\n",
+        ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
+    ),
+    Mutation(
+        "a mean of labels among the attributes of a private classifier",
+        "estimators/two_classes.py",
+        "        self._warn_of_sizes(features)\n",
+        "        self._warn_of_sizes(features)\n        self.base_rate_ = float(codes.mean())\n",
+        ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
+    ),
+    Mutation(
+        "scores on a terminal without the label that no ε covers them",
+        "cli/run.py",
+        "    out.print(_PRIVATE)\n",
+        "",
+        ("tests/cli/test_run_printed_scores.py::test_scores_are_labelled_as_not_covered",),
+    ),
+    # Networks that change or compress ---------------------------------------------------------------------------------
+    Mutation(
+        "an absent agent of push_sum that continues from its noiseless numerator",
+        "algorithms/gossip/push_sum.py",
+        "np.where(there, combined, s.last_mixed)",
+        "np.where(there, combined, getattr(s.y, 'value', s.y))",
+        (_NETWORK_ROWS,),
+    ),
+    Mutation(
+        "messages that are compressed before noise",
+        "engines/host.py",
+        "else self._update_replicas(own, compression)",
+        "else self._update_replicas(\n"
+        "                Bundle({c: getattr(values[c], 'value', values[c]) for c in own}), compression\n"
+        "            )",
+        (_NETWORK_ROWS,),
+    ),
+    Mutation(
+        "choco that continues from its noiseless value",
+        "algorithms/gossip/choco.py",
+        "combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y",
+        "combined = (1.0 - dataset.neighbour_weight) * getattr(s.y, 'value', s.y) + neighbour_sum.y",
+        (_NETWORK_ROWS,),
+    ),
+    Mutation(
+        "components that are tried on dense records only",
+        "simulation/probing/probe.py",
+        "    for pair in sparse_pairs(job.shards):\n        yield compare(job, pair)\n",
+        "",
+        ("tests/simulation/probing/test_probe.py::test_a_problem_that_counts_some_records_only_is_refused",),
+    ),
+    Mutation(
+        "a mean of features over the records that are not 0",
+        "problems/training/problem.py",
+        "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
+        "clipped_sums(records.features, clip.x, clip.norm)\n"
+        "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
+        ("tests/adversaries/check/test_networks.py::test_centred_features_pass",),
+    ),
+    # Plans that read records ------------------------------------------------------------------------------------------
+    Mutation(
+        "a step and a clip that follow labels",
+        "simulation/jobs/settings.py",
+        "unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())\n    clips, share",
+        "unit_of(s.privacy.unit, s.privacy.neighbours), min(\n"
+        "        int(shards.train_counts.min()), 1 + int(np.count_nonzero(shards.labels))\n    )\n    clips, share",
+        (_OTHER_RECORDS,),
+    ),
+    Mutation(
+        "features that are centred where their mean is not 0",
+        "simulation/jobs/settings.py",
+        "    if not declared and unit.records is not None and _no_centre(s, topology) is None:\n",
+        "    near = abs(shards.features.mean()) < 0.01\n"
+        "    if not (declared or near) and unit.records is not None and _no_centre(s, topology) is None:\n",
+        (_OTHER_RECORDS,),
     ),
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
@@ -1380,7 +1475,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
+        ("tests/simulation/folder/test_states_saved.py::test_files_of_a_run_under_way_are_the_owners",),
     ),
     Mutation(
         "a digest of private files without its salt",

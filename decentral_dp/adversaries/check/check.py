@@ -3,7 +3,8 @@
 It builds, releases what it plans, and does so again on the same records; no row reads another record; what leaves
 without noise is the same to the bit in two neighbouring data sets; one record changes what is noised by its sensitivity
 at most, in a search for the pair that changes it most; and it runs at its limits (no noise, one agent, a complete
-graph). A mechanism and a partition from outside have rows of their own.
+graph). For a gossip algorithm, neighbouring data sets are compared once more where agents are absent and messages are
+lost, and where messages are compressed. A mechanism and a partition from outside have rows of their own.
 
 Limits: a check that passes found nothing, and proves nothing. As many rounds are tried as fit in a few seconds, from
 the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
@@ -47,6 +48,12 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError
 PAIRS = 64
 # Rounds are tried as long as all pairs together take no longer, where nobody says how many.
 _SECONDS = 6.0
+# Row → keys of [topology] under which neighbouring data sets are tried once more, in so many rounds.
+_NETWORKS: Mapping[str, Mapping[str, Any]] = {
+    "absent agents": {"offline": 0.4, "drop": 0.2},
+    "compressed messages": {"compression": {"kind": "top_k", "share": 0.5}},
+}
+_NETWORK_ROUNDS = 6
 _NOT_RUNNING = "It does not build or run, so that this was not tried."
 _RANDOM = "Two runs on the same records differ already, so that nothing can be said of neighbouring ones."
 
@@ -89,15 +96,17 @@ def check(
     case = None
     if transcript is None:
         ran = 0
-        names = ("row locality", "neighbours", "search", "noise off", "one agent", "complete graph")
+        names = ("row locality", "neighbours", "search", *_NETWORKS, "noise off", "one agent", "complete graph")
         rest = [CheckRow(name, "", 0, "not tried", why=_NOT_RUNNING) for name in names]
     else:
         ran = transcript.job.rounds
         if repeats:
             neighbours, search, case = _neighbours(transcript, pairs, seed, progress)
+            compared = [neighbours, search, *_networks(target, pairs, seed, rounds)]
         else:
-            neighbours, search = (CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in ("neighbours", "search"))
-        rest = [_row_locality(transcript.job), neighbours, search]
+            names = ("neighbours", "search", *_NETWORKS)
+            compared = [CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in names]
+        rest = [_row_locality(transcript.job), *compared]
         rest += [*_limits(target, c), *_mechanism(c), *_partition(transcript.job, c)]
     failed = {row.name: row.why for row in rest if row.verdict == "failed"}
     return CheckResult(
@@ -252,6 +261,34 @@ def _neighbours(
         why = "Nothing that is noised and reads records states how far one record moves it."
         return neighbours, replace(search, verdict="not tried", ratio=None, why=why), free
     return neighbours, search, free
+
+
+def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
+    """Compare neighbouring data sets on other networks, with a quarter of the pairs of the search."""
+    graph = target.scenario.topology.model_dump(exclude_unset=True, exclude={"compression"})
+    return [_network(target, name, {**graph, **keys}, pairs, seed, rounds) for name, keys in _NETWORKS.items()]
+
+
+def _network(
+    target: Target, name: str, topology: Mapping[str, Any], pairs: int, seed: int, rounds: int | None
+) -> CheckRow:
+    """The row of one network, whose table is `topology`."""
+    what = f"topology.{' and '.join(_NETWORKS[name])}: what neighbours and search try"
+    try:
+        job = _job_of_rounds(target, rounds or _NETWORK_ROUNDS, topology=topology)
+    except InputError as error:
+        # A network that the component refuses in a sentence is no fault.
+        return CheckRow(name, what, 0, "not tried", why=str(error))
+    certified, tried, why = job.scenario.privacy.guarantee == "certified", 0, ""
+    try:
+        transcript = Transcript(job)
+        transcript.record(made_up_shards(job.shards, 0))
+        for shown in comparisons(transcript, pairs // 4, seed):
+            tried += 1
+            why = why or (_refusal(shown.require_private) if certified else shown.refusal_text)
+    except USER_ERRORS as error:
+        why = _fault(error, "run")
+    return _tried(name, what, why, tried)
 
 
 def _reproduction_text(case: Comparison, why: str) -> str:

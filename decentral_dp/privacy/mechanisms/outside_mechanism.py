@@ -30,6 +30,7 @@ from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
+from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
@@ -43,6 +44,9 @@ DESCRIPTIVE_FIELDS = ("name", "description", "norm", "unit", "deviation", "priva
 _LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
 _TRIED_PRICES = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
+# Where noise is tried: agents, (index, channel) of their keys, and coordinates. A sound sampler has two equal rows or
+# columns with probability below 10⁻⁵, wherever no value of a coordinate has a probability above 0.7.
+_TRIED_AGENTS, _TRIED_KEYS, _TRIED_WIDTH = 20, ((1, 0), (2, 0), (1, 1)), 64
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,7 @@ def register_outside(author: Any) -> OutsideMechanism:
     mechanism = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(author), author, protected)
     _check_price(mechanism)
     _check_sample(mechanism)
+    _check_noise(mechanism)
     return mechanism
 
 
@@ -246,6 +251,36 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         # Made up: no key of a run, and no query of one.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
         mechanism._sample(generator, query, grid, 1.0, Drawing() if mechanism._takes_context else None)
+
+
+def _check_noise(mechanism: OutsideMechanism) -> None:
+    """Refuse a sampler without noise, or with equal noise under two keys or in two coordinates.
+
+    The query is equal in all rows and coordinates, and so is the context. Only the keys of the generators differ.
+
+    Raises:
+        InputError: the noise is missing or equal, or two draws under one key differ.
+    """
+    author, grid = mechanism.definition, float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
+    # Public keys of no run.
+    streams = Streams(seeded_root(0, b"mechanism trial"), "noise", range(_TRIED_AGENTS))
+    context = Drawing() if mechanism._takes_context else None
+
+    def draw(index: int, channel: int) -> list[Array]:
+        query, generators = np.full(_TRIED_WIDTH, 0.3), Draws(streams, index, channel).generators()
+        return [mechanism._sample(generator, query, grid, 1.0, context) for generator in generators]
+
+    noised = np.array([row for key in _TRIED_KEYS for row in draw(*key)])
+    if (constant := (noised == noised[0]).all(axis=0)).any():
+        where = f"coordinate {np.argmax(constant)} one value under {len(noised)} keys"
+        raise _refusal(author, "sample", f"gives {where}; it adds no noise there, or noise that depends on no key")
+    if len(np.unique(noised, axis=0)) < len(noised):
+        raise _refusal(author, "sample", "gives equal noise under two keys; draw from the generator, and nothing else")
+    if len(np.unique(noised, axis=1).T) < _TRIED_WIDTH:
+        raise _refusal(author, "sample", "gives two coordinates of a release the same noise; draw one for each")
+    if not np.array_equal(noised[:_TRIED_AGENTS], draw(*_TRIED_KEYS[0])):
+        wanted = "draw from the generator, and keep nothing"
+        raise _refusal(author, "sample", f"gives two noises under one key, so that a resumed run differs; {wanted}")
 
 
 def _numbers(author: Any, method: str, *args: Any) -> Array:

@@ -1,9 +1,10 @@
 """Pairs of neighbouring made-up data sets: a few that every component from outside is tried on, and a search.
 
-The few differ in all records, in one train record, and in one validation record. The search drives up how far one
-record changes what is about to be noised: the record that is replaced has what floats make hard (1e-308 to 1e308, +0
-and -0, ties, the bound on records itself, flipped labels). Records that are not finite are not tried: loading refuses
-them.
+The few differ in all records, in one train record, and in one validation record; the latter two also among records that
+are all 0. There a normaliser shows that counts some records only. The search drives up how far one record changes what
+is about to be noised: the record that is replaced has what floats make hard (1e-308 to 1e308, +0 and -0, ties, the
+bound on records itself, flipped labels), among random, equal or zero records. Records that are not finite are not
+tried: loading refuses them.
 
 Trials of a partition from outside: that it deals every record once, alike whenever it is asked, and what it reads.
 
@@ -82,11 +83,34 @@ def made_up_shards(shards: Shards, key: int) -> Shards:
     return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
 
 
+def equal_shards(shards: Shards, value: float) -> Shards:
+    """Return as many records, with one value for all features and 0 for all labels; trajectories as they are.
+
+    Args:
+        shards: public sizes.
+        value: within the bounds on records.
+    """
+    if shards.trajectory is not None:
+        return shards
+    return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
+
+
 def first_pairs(shards: Shards) -> Iterator[Pair]:
     """All records made up again; then one train and one validation record replaced, of one agent."""
     here = made_up_shards(shards, 0)
     yield Pair(here, made_up_shards(shards, 1), 0, None)
-    for split, indices in _kinds(shards):
+    yield from _replacements(here)
+
+
+def sparse_pairs(shards: Shards) -> Iterator[Pair]:
+    """One train and one validation record replaced where all others are 0."""
+    if shards.trajectory is None:
+        yield from _replacements(equal_shards(shards, 0.0))
+
+
+def _replacements(here: Shards) -> Iterator[Pair]:
+    """One record replaced of the first agent that holds one, for each kind of records."""
+    for split, indices in _kinds(here):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is not None:
             yield Pair(here, _with_far_record(here, int(indices[agent][0])), 0, Replacement(agent, split))
@@ -135,6 +159,9 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[Pair, fl
             # A stream reads the first records first; a sample reads any.
             record = int(index[0] if k % 4 < 3 else rng.choice(index))
             base = made_up_shards(shards, k + 1)
+            if k % 4 > 1:
+                # A normaliser that counts some records only shows where the others are 0 or equal.
+                base = equal_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
             here, there = (_with_record(shards, base, record, r) for r in _extremes(shards, base, record, k, rng))
             pair = Pair(here, there, k, Replacement(agent, split), record)
         ratio = yield pair

@@ -2,7 +2,8 @@
 
 What an algorithm releases must be what it plans, which is what the budget is the price of, and the same again on the
 same records. A row of a problem's own must read its own record alone. Under "certified" all that leaves is compared on
-pairs of neighbouring data sets; see `transcript`. `build` tries the few `first_pairs`, and `check` searches many more.
+pairs of neighbouring data sets; see `transcript`. `build` tries the few `first_pairs` and `sparse_pairs`, and `check`
+searches many more.
 No real record is used, and nothing of a trial is kept.
 
 Arrays that Python code of the user's own can see beside its arguments, named for a note.
@@ -30,7 +31,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.probing.pairs import Pair, first_pairs, made_up_shards, searched_pairs
+from decentral_dp.simulation.probing.pairs import Pair, first_pairs, made_up_shards, searched_pairs, sparse_pairs
 from decentral_dp.simulation.probing.transcript import Change, Transcript
 
 # Those that `build` tries: enough to meet the start, a step, and a step from where a step led.
@@ -157,6 +158,8 @@ def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterat
     job = transcript.job
     for pair in first_pairs(job.shards):
         yield _comparison(transcript, pair)
+    for pair in sparse_pairs(job.shards):
+        yield compare(job, pair)
     search, ratio = searched_pairs(job.shards, pairs, seed), None
     while True:
         try:

@@ -238,28 +238,49 @@ WRONG = {
 }
 BASE = """
 import numpy as np
+def of(generator, part): return np.random.default_rng(generator.bit_generator.state["state"][part].tolist())
+class Last:
+    def __init__(self, generator): self.generator = generator
+    def laplace(self, *law): return self.generator.laplace(*law) * (np.arange(law[-1]) < max(7, law[-1] - 1))
 class Mine:
     name, norm, deviation = "mine", "l1", 1.0
     def cost(self, sensitivity, scale, width): return sensitivity / scale
-    def sample(self, generator, query, grid, scale): return np.rint(query / grid) * grid
-"""
+    def sample(self, generator, query, grid, scale): return SAMPLE
+""".replace("SAMPLE", SAMPLE := "np.rint((query + generator.laplace(0.0, scale, query.size)) / grid) * grid")
+NO_NOISE = "gives coordinate 0 one value under 60 keys"
 CHANGES = {
     "return sensitivity / scale": {
         "return -sensitivity / scale": "wanted prices of at least 0",
         "return 0 * sensitivity / scale": "cost is 0 for a sensitivity above 0",
         "return scale / (sensitivity + 1)": "grow with the sensitivity and fall with the scale",
         "return sensitivity * scale": "grow with the sensitivity and fall with the scale",
-        "return 1 / 0": r"cost fails with ZeroDivisionError: division by zero, in line 5 of .*mine\.py",
+        "return 1 / 0": r"cost fails with ZeroDivisionError: division by zero, in line 9 of .*mine\.py",
         "return 3.0": "one for each sensitivity",
         "return 1j * sensitivity / scale": "cost fails with TypeError: complex numbers, where real ones are wanted",
         "raise StopIteration": "cost fails with StopIteration",
     },
-    "return np.rint(query / grid) * grid": {
+    f"return {SAMPLE}": {
         "return query": "off the grid",
         "return np.zeros(1 + query.size)": "finite numbers",
         "return np.full(query.size, np.nan)": "finite numbers",
         "raise type('Odd', (Exception,), {})('own')": "sample fails with Odd: own",
-        "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 6 of .*mine\.py",
+        "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 10 of .*mine\.py",
+        "return np.rint(query / grid) * grid": NO_NOISE,
+        # One coordinate of many; and a mechanism whose noise is rounded away.
+        f"generator = Last(generator); return {SAMPLE}": "gives coordinate 63 one value under 60 keys",
+        "return np.rint(query + generator.laplace(0.0, 1e-3, query.size))": NO_NOISE,
+        # Of no key, of the agent's without the index, of the index without the agent.
+        f"generator = np.random.default_rng(0); return {SAMPLE}": NO_NOISE,
+        f"generator = of(generator, 'key'); return {SAMPLE}": "equal noise under two keys",
+        f"generator = of(generator, 'counter'); return {SAMPLE}": "equal noise under two keys",
+        f"generator = np.random.default_rng(generator.integers(9)); return {SAMPLE}": "equal noise under two keys",
+        SAMPLE.replace("query.size", "1").join(["return ", ""]): "two coordinates of a release the same noise",
+        f"generator = np.random.default_rng(); return {SAMPLE}": "two noises under one key",
+    },
+    "sample(self, generator, query, grid, scale): ": {
+        # Noise of what every agent knows.
+        "sample(self, generator, query, grid, scale, context): "
+        "generator = np.random.default_rng((context.agent + 1, context.round)); ": NO_NOISE,
     },
 }
 
@@ -277,7 +298,7 @@ def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, righ
     (folder / "mine.py").write_text(BASE.replace(right, wrong))
     with pytest.raises(InputError, match=CHANGES[right][wrong]) as refused:
         decentral_dp.run(content(scenario, "mine.py:Mine"), out=folder / "out")
-    assert re.search(r"in line [3-6] of .*mine\.py\. Mend the class\.", str(refused.value))
+    assert re.search(r"in line ([7-9]|10) of .*mine\.py\. Mend the class\.", str(refused.value))
     # A sampler is tried before a run begins.
     assert not (folder / "out").exists()
 

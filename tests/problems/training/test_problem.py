@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -240,11 +241,12 @@ def test_one_replaced_record_moves_a_mean_of_features_and_a_gradient_at_any_cent
     draw, size = np.random.default_rng(5), np.abs if norm == "l1" else np.square
     for term, clip in (("feature_mean", 1.0), ("lower_grad_y", BOUND)):
         largest = 0.0
-        for i in range(AGENTS):
+        # Also where all other records are 0.
+        for i, others in product(range(AGENTS), (1.0, 0.0)):
             ends = []
             for length in (1e-3, 1.0, 1e3, 1e160, np.nan):
                 for _ in range(12):
-                    features, label = records.features[i].copy(), records.label[i].copy()
+                    features, label = others * records.features[i], records.label[i].copy()
                     features[2], label[2] = length * draw.uniform(-1.0, 1.0, size=D), draw.integers(2)
                     own = Examples(features[None], label[None])
                     if term == "feature_mean":

@@ -207,6 +207,18 @@ class Unclipped(LogisticHyperparameter):
 
 
 @dataclass(frozen=True)
+class CountsSome(LogisticHyperparameter):
+    """A mean over the records that are not 0, which random records do not show."""
+
+    def terms(
+        self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Any, wanted: Collection[str] = TERMS
+    ) -> Any:
+        found = super().terms(x, y, z, train, validation, clip, wanted)
+        share = max(1, train.signed.any(axis=1).sum()) / len(train.signed)
+        return found._replace(lower_grad_y=found.lower_grad_y / share)
+
+
+@dataclass(frozen=True)
 class Starts(LogisticHyperparameter):
     """A start that is no start."""
 
@@ -236,6 +248,11 @@ def test_a_problem_with_a_mean_over_all_records_is_refused(scenario: Any, made: 
 def test_a_problem_that_does_not_clip_is_refused(scenario: Any) -> None:
     text = said(scenario(), problem=Unclipped(30, CLASSES))
     assert "one made-up train record moves y in round 1 by" in text
+
+
+def test_a_problem_that_counts_some_records_only_is_refused(scenario: Any) -> None:
+    text = said(scenario(), problem=CountsSome(30, CLASSES))
+    assert "one made-up train record moves y in round" in text
 
 
 def test_a_problem_that_starts_from_records_is_refused(scenario: Any) -> None:
