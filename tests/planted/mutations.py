@@ -41,6 +41,7 @@ _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/network/test_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
+_OFFLINE = "tests/adversaries/network/test_offline.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
@@ -1047,6 +1048,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "convex = positive / np.sqrt(1.0 - np.minimum(scaled / (4.0 * positive), 0.5))",
         "convex = positive",
         (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
+    ),
+    Mutation(
+        "agents that are offline priced as if they added noise in every round",
+        "adversaries/network/training.py",
+        "    sends = sent_messages(job)\n",
+        "    sends = np.ones_like(sent_messages(job))\n",
+        (f"{_OFFLINE}::test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds",),
+    ),
+    Mutation(
+        "messages without noise taken for equal",
+        "privacy/accounting/neighbour_price.py",
+        "before = np.where(noiseless, arrives, apart[t])",
+        "before = np.where(noiseless, 0.0, apart[t])",
+        (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
+    ),
+    Mutation(
+        "neighbours priced where features are read from their mean",
+        "adversaries/network/view.py",
+        "    if job.algorithm.centring:\n",
+        "    if job.algorithm.centring < 0:\n",
+        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[privacy.clip.x]",),
     ),
     Mutation(
         "softmax priced as a loss with scalar gradients",
