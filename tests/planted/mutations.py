@@ -184,8 +184,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a Poisson sample of an agent priced as if a record were added once",
         "privacy/unit.py",
-        "self.clips(pool) * clip",
-        "0.5 * self.clips(pool) * clip",
+        "self.steps * clip / (rate",
+        "0.5 * self.steps * clip / (rate",
         (
             f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",
             f"{_UNITS}::test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit",
@@ -602,14 +602,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
     ),
     Mutation(
-        "a group in a poisson sample at the rate of one record",
-        "privacy/unit.py",
-        "-np.expm1(self.records * np.log1p(-rate))",
-        "-np.expm1(np.log1p(-rate))",
+        "a group in a poisson sample of which at most one record is drawn",
+        "privacy/accounting/loss_distributions.py",
+        "self.centre, self.zeroed = self.members * (",
+        "self.centre, self.zeroed = np.minimum(self.members, 1.0) * (",
         (
             f"{_UNITS}::test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit",
-            f"{_UNITS}::test_poisson_samples_of_other_units_are_recorded_as_planned",
+            f"{_POISSON}::test_groups_cost_what_their_pair_says",
         ),
+    ),
+    Mutation(
+        "a group that is replaced, priced as zeroed out",
+        "privacy/accounting/loss_distributions.py",
+        "scipy.special.log_ndtr(-tau) if self.zeroed else self.log_below(-tau)",
+        "scipy.special.log_ndtr(-tau)",
+        (f"{_UNITS}::test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit",),
+    ),
+    Mutation(
+        "samples that mostly have the record, judged from its absence",
+        "privacy/accounting/charges.py",
+        "(loss <= _FAR) & (rate <= 0.5)",
+        "(loss <= _FAR) & (rate <= 1.0)",
+        (f"{_POISSON}::test_large_losses_have_no_price_where_the_far_side_is_not_hidden",),
     ),
     Mutation(
         "sampling that amplifies too much",
@@ -1339,7 +1353,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a Poisson sample rounded once",
         "privacy/accounting/charges.py",
-        '    parts = 2.0 if c.sampling == "poisson" else 1.0\n',
+        "    parts = 1.0 if sampled is None else float(sampled.steps)\n",
         "    parts = 1.0\n",
         (f"{_GUARDS}::test_a_poisson_sample_is_rounded_twice",),
     ),
