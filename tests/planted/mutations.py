@@ -192,6 +192,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "local steps of an agent clipped at the scale of the schedule",
+        "participants/agents.py",
+        "change = clip_factors(norms, clip)[:, None] * change",
+        'change = clip_factors(norms, self._clip.bound("y"))[:, None] * change',
+        (f"{_SCHEDULES}::test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_charged",),
+    ),
+    Mutation(
         "local steps of an agent that nothing clips",
         "participants/agents.py",
         "change = clip_factors(norms, clip)[:, None] * change",
@@ -624,6 +631,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "(loss <= _FAR) & (rate <= 0.5)",
         "(loss <= _FAR) & (rate <= 1.0)",
         (f"{_POISSON}::test_large_losses_have_no_price_where_the_far_side_is_not_hidden",),
+    ),
+    Mutation(
+        "turns of the agent with most records, for those of all agents",
+        "data/streams.py",
+        "np.minimum(self._batch, pool)).min())",
+        "np.minimum(self._batch, pool)).max())",
+        ("tests/data/test_streams.py::test_no_record_of_any_agent_is_read_again_before_the_least_gap",),
     ),
     Mutation(
         "sampling that amplifies too much",

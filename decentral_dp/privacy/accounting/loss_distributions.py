@@ -167,11 +167,11 @@ class _Members:
 
     def log_above(self, x: Array) -> Array:
         """Compute log P(outcome > x), (n,)."""
-        return _log_sum(self.log_share + scipy.special.log_ndtr(self.centre - x[:, None]))
+        return _log_sum(self.log_share + np.asarray(scipy.special.log_ndtr(self.centre - x[:, None])))
 
     def log_below(self, x: Array) -> Array:
-        """Compute log P(outcome < x), (n,); of the mirror image, log P(outcome > −x)."""
-        return _log_sum(self.log_share + scipy.special.log_ndtr(x[:, None] - self.centre))
+        """Compute log P(outcome < x), (n,), and of the mirror image log P(outcome > −x)."""
+        return _log_sum(self.log_share + np.asarray(scipy.special.log_ndtr(x[:, None] - self.centre)))
 
     def outcome(self, loss: Array) -> Array:
         """Solve log P/Q = loss, (n,), by Newton's method between bounds; −40 at the least where it is below all."""
@@ -188,7 +188,7 @@ class _Members:
             moved, x = np.abs(following - x), following
             if (moved <= 1e-12 * (1.0 + np.abs(x))).all():
                 break
-        return x
+        return np.asarray(x)
 
     def profile(self, e: Array) -> Array:
         """Compute δ(ε), (n,), the larger of both orders."""

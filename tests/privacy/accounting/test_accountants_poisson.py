@@ -135,7 +135,7 @@ def test_no_vectors_of_a_group_exceed_the_pair_on_a_line() -> None:
 
 
 def law_of_two(x: np.ndarray, shares: list[float], first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Densities of two releases on one sample of two records: (2,) what each adds to the first, (2, n) to the second."""
+    """Densities of two releases on one sample of two records, of what each adds: (2,) to the first, (2, n) later."""
     out = np.zeros((x.size, x.size))
     for share, drawn in zip(shares, ([], [0], [1], [0, 1]), strict=True):
         then = second[drawn].sum(axis=0)
