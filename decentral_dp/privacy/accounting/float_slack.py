@@ -145,8 +145,8 @@ def drawn_variates(
     weights = np.broadcast_to(weight, mu.shape)
     places = (size + (_SENSITIVITIES.size + 1) * np.arange(width))[sensitivity]
     counted = np.bincount(places, weights[sensitivity], width * (_SENSITIVITIES.size + 1))
-    count = counted.reshape(width, -1)[:, 1:]
-    releases, each = sensitivity.astype(np.float64).sum(axis=0), np.broadcast_to(coordinates, mu.shape)
+    count = counted.reshape(width, -1)[:, 1:].astype(np.float64)
+    releases, each = sensitivity.sum(axis=0), np.broadcast_to(coordinates, mu.shape)
     number, weighed = np.einsum("tg,tg->g", sensitivity, each), np.einsum("tg,tg,tg->g", sensitivity, each, weights)
     return DrawnVariates(unit(bits), number[column], count[column], (randomised * releases)[column], weighed[column])
 
