@@ -250,7 +250,7 @@ def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callabl
 
     Example:
         >>> float(group_profile(2.0, 0.5, 2, False)(np.array([0.5]))[0].round(6))
-        0.124545
+        0.215231
     """
     if rate == 1.0:
         return gaussian_profile(mu, 1.0)
