@@ -605,8 +605,13 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
 
 def _cost_at(releases: Releases, delta: float, factor: float) -> float:
     """ε(δ) with all noise scales multiplied by a factor."""
-    unit = np.array([[1.0 / factor], [1.0]])
-    divided = (part * unit if np.ndim(part) == 2 else part / factor for part in releases)
+    # Of sampled releases the first row is divided; rates and units stay.
+    divided = (
+        np.concatenate([part[:1] * (1.0 / factor), part[1:]])
+        if isinstance(part, np.ndarray) and part.ndim == 2
+        else part / factor
+        for part in releases
+    )
     return epsilon_at(Releases._make(divided), delta)
 
 

@@ -15,7 +15,7 @@ from scipy.stats import binom, norm
 
 from decentral_dp import InputError
 from decentral_dp.bounded import Split
-from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.accounting.accountants import calibrate, epsilon_of, gaussian_epsilon, price
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile, poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.unit import Unit
@@ -189,6 +189,13 @@ def test_large_losses_have_no_price_where_the_far_side_is_not_hidden() -> None:
         (one, replace(line("gaussian", 0.1, 50, 0.1, sampling="poisson"), channel="w")),
     ):
         assert np.isinf(epsilon_of(Ledger(1, some), 1e-5)[0])
+
+
+@pytest.mark.parametrize("unit", [Unit(3), Unit(2, True)], ids=str)
+def test_noise_for_groups_meets_a_target(unit: Unit) -> None:
+    ledger = Ledger(1, (group_line(1.0, 20, 0.1, unit),))
+    factor = calibrate(ledger, 2.0, 1e-5)["v"]
+    assert 0.998 * 2.0 <= float(epsilon_of(ledger.rescale(factor), 1e-5)[0]) <= 2.0
 
 
 def test_groups_of_many_records_are_rounded_to_more_drawn_ones() -> None:
