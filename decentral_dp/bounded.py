@@ -38,7 +38,7 @@ class Sensitivity(NamedTuple):
         sensitivity: (b,) norm of the largest change; +inf where nothing is proven.
         rate: (b,) share of the pool that was drawn afresh for this value; 1 where every record takes part.
         batch: the round whose fresh batch fed the value; None without sampling; MIXED where several batches did.
-        sampling: how that batch was drawn: "fixed", so many records of the pool, or "poisson", each by its own coin.
+        sampling: how that batch was drawn: as in a ledger, such as "fixed" or "poisson".
     """
 
     sensitivity: Array

@@ -42,7 +42,6 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     sensitivity: dict[Split, Array] = {}
     rate: dict[Split, Array] = {}
     largest, coins, unit = np.zeros(shape), public.sampling == "poisson", public.unit
-    rate_of = unit.sampled_rate if coins else unit.rate
     for split in SPLITS:
         read = [u for u in uses if _kind(public, u.term) == split]
         if not read:
@@ -53,8 +52,9 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
             bound += step
             largest = largest + reach
         sensitivity[split] = bound
-        rate[split] = np.ones(shape) if kept else np.broadcast_to(rate_of(public.rate[split]), shape)
-    return Planned(sensitivity, rate, largest, index, unit.amplification_rule if coins else public.sampling)
+        drawn = public.rate[split] if coins else unit.rate(public.rate[split])
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)
+    return Planned(sensitivity, rate, largest, index, unit.sampling if coins else public.sampling)
 
 
 def blocks(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:

@@ -770,9 +770,7 @@ class Batch:
         if self._client_block is not None:
             drawing = np.array([rate for _, rate in self._records(split)])
             moved = self._unit.sampled_sensitivity(clip, self._counts[split], base.shape[1], drawing)
-            sampled = Sensitivity(
-                moved, self._unit.sampled_rate(rates), self._draw_number, self._unit.amplification_rule
-            )
+            sampled = Sensitivity(moved, rates, self._draw_number, self._unit.sampling)
             return Bounded(base, mean, {split: sampled}, self._clip.norm)
         sensitivity = mean_sensitivity(clip, self._counts[split], base.shape[1], rates, self._draw_number, self._unit)
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)

@@ -68,8 +68,8 @@ class ChannelLedger:
         rate: record kind → (R, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
             with a rate below 1 are fed by one and the same batch of that kind.
         reason: why nothing is proven, or why no record is read; "" elsewhere.
-        sampling: by which rule the batch amplifies: "fixed" (so many records of the pool; also groups, and records that
-            contribute nothing, of Poisson samples: docs/proofs/36) | "poisson" (every record by its own coin).
+        sampling: how batches are drawn: "fixed", so many records of the pool, or "poisson", each record by its own
+            Bernoulli draw; of other units than one replaced record as `Unit.sampling` names it.
         distortion: by how much the log of the law of a release may be away from that of the ideal mechanism.
         shared: of noise that neighbours share, what was drawn, whose effective scale is `scale`: name → (R, g)
             "own_scale" and "pair_scale", and "variates", how many a coordinate of the releases of all agents takes.

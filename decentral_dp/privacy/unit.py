@@ -58,13 +58,18 @@ class Unit(NamedTuple):
             slack = 2.0 * slack - 1.0
         return np.asarray(self.clips(averaged) * clip / averaged * slack)
 
+    @property
+    def steps(self) -> int:
+        """By how many times the most that drawing one record adds the unit moves a sum over a Poisson sample."""
+        return (self.records or 0) * (1 if self.zeroed else 2)
+
     def sampled_sensitivity(
         self, clip: float | Array, pool: Array | NDArray[np.int64], width: int, rate: Array
     ) -> Array:
         """Bound how far a unit moves a sum over a Poisson sample, divided by qN; ∞ of an agent.
 
-        Of one replaced record it is twice what drawing a record adds, for the pair of docs/proofs/11; of others what
-        all records of the unit move together (docs/proofs/36). Both sums are rounded (docs/proofs/01).
+        It is `steps` times what drawing one record adds (docs/proofs/11), also where N is below k. Both sums are
+        rounded (docs/proofs/01).
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
@@ -74,19 +79,12 @@ class Unit(NamedTuple):
         """
         if self.records is None:
             return np.full(np.shape(pool), np.inf)
-        return np.asarray(self.clips(pool) * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
-
-    def sampled_rate(self, rate: Array) -> Array:
-        """Bound the probability that a Poisson sample holds any of k records, 1 − (1 − q)ᵏ, for an array of q."""
-        if self.records is None or self.records == 1:
-            return rate
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.minimum(1.0, -np.expm1(self.records * np.log1p(-rate)) * (1.0 + 1e-12)))
+        return np.asarray(self.steps * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
 
     @property
-    def amplification_rule(self) -> Literal["fixed", "poisson"]:
-        """By which rule a Poisson sample amplifies: its own of one replaced record, else that of batches."""
-        return "poisson" if self == RECORD else "fixed"
+    def sampling(self) -> str:
+        """Name how a Poisson sample draws the unit: "poisson" for one replaced record, else "poisson, 2 zeroed" …"""
+        return "poisson" if self == RECORD else f"poisson, {self.records} {'zeroed' if self.zeroed else 'replaced'}"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
         """Bound how far the unit moves what an agent makes of all its records, clipped as one vector; ∞ of records.
@@ -127,6 +125,23 @@ class Unit(NamedTuple):
 
 
 RECORD = Unit()
+
+
+def sampled_unit(sampling: str) -> Unit | None:
+    """Return the unit of a Poisson sample by its name, `Unit.sampling`; None of another sampling.
+
+    Args:
+        sampling: as in a ledger.
+
+    Example:
+        >>> sampled_unit(Unit(3, True).sampling), sampled_unit("poisson").records, sampled_unit("fixed")
+        (Unit(records=3, zeroed=True), 1, None)
+    """
+    kind, _, drawn = sampling.partition(", ")
+    if kind != "poisson":
+        return None
+    records, _, change = drawn.partition(" ")
+    return Unit(int(records), change == "zeroed") if drawn else RECORD
 
 
 def unit_of(unit: Any, neighbours: str) -> Unit:

@@ -110,3 +110,16 @@ def test_a_batch_is_a_function_of_its_generator() -> None:
 def test_refused_streams(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load("ring_breast_cancer", [f"problem.stream={spec}"])
+
+
+@pytest.mark.parametrize("batch", [1, 3, 5, 8])
+def test_no_record_of_any_agent_is_read_again_before_the_least_gap(batch: int) -> None:
+    """Reads of each record, counted: agents with few records read theirs most often."""
+    counts, stream = np.array([17, 6, 24]), Stream("turns", batch=batch)
+    gaps = [
+        int(np.diff(np.flatnonzero(row)).min())
+        for n in counts
+        for row in (np.arange(n)[:, None] - min(batch, n) * np.arange(200)) % n < min(batch, n)
+    ]
+    assert stream.least_gap(counts) == min(gaps)
+    assert stream.least_gap(counts) == min(stream.least_gap(int(n)) for n in counts)

@@ -42,6 +42,7 @@ _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/network/test_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
+_OFFLINE = "tests/adversaries/network/test_offline.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
@@ -278,12 +279,19 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a Poisson sample of an agent priced as if a record were added once",
         "privacy/unit.py",
-        "self.clips(pool) * clip",
-        "0.5 * self.clips(pool) * clip",
+        "self.steps * clip / (rate",
+        "0.5 * self.steps * clip / (rate",
         (
             f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",
             f"{_UNITS}::test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit",
         ),
+    ),
+    Mutation(
+        "local steps of an agent clipped at the scale of the schedule",
+        "participants/agents.py",
+        "change = clip_factors(norms, clip)[:, None] * change",
+        'change = clip_factors(norms, self._clip.bound("y"))[:, None] * change',
+        (f"{_SCHEDULES}::test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_charged",),
     ),
     Mutation(
         "local steps of an agent that nothing clips",
@@ -696,14 +704,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
     ),
     Mutation(
-        "a group in a poisson sample at the rate of one record",
-        "privacy/unit.py",
-        "-np.expm1(self.records * np.log1p(-rate))",
-        "-np.expm1(np.log1p(-rate))",
+        "a group in a poisson sample of which at most one record is drawn",
+        "privacy/accounting/loss_distributions.py",
+        "self.centre, self.zeroed = self.members * (",
+        "self.centre, self.zeroed = np.minimum(self.members, 1.0) * (",
         (
             f"{_UNITS}::test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit",
-            f"{_UNITS}::test_poisson_samples_of_other_units_are_recorded_as_planned",
+            f"{_POISSON}::test_groups_cost_what_their_pair_says",
         ),
+    ),
+    Mutation(
+        "a group that is replaced, priced as zeroed out",
+        "privacy/accounting/loss_distributions.py",
+        "scipy.special.log_ndtr(-tau) if self.zeroed else self.log_below(-tau)",
+        "scipy.special.log_ndtr(-tau)",
+        (f"{_UNITS}::test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit",),
+    ),
+    Mutation(
+        "samples that mostly have the record, judged from its absence",
+        "privacy/accounting/charges.py",
+        "(loss <= _FAR) & (rate <= 0.5)",
+        "(loss <= _FAR) & (rate <= 1.0)",
+        (f"{_POISSON}::test_large_losses_have_no_price_where_the_far_side_is_not_hidden",),
+    ),
+    Mutation(
+        "turns of the agent with most records, for those of all agents",
+        "data/streams.py",
+        "np.minimum(self._batch, pool)).min())",
+        "np.minimum(self._batch, pool)).max())",
+        ("tests/data/test_streams.py::test_no_record_of_any_agent_is_read_again_before_the_least_gap",),
     ),
     Mutation(
         "sampling that amplifies too much",
@@ -1144,6 +1173,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
     ),
     Mutation(
+        "agents that are offline priced as if they added noise in every round",
+        "adversaries/network/training.py",
+        "    sends = sent_messages(job)\n",
+        "    sends = np.ones_like(sent_messages(job))\n",
+        (f"{_OFFLINE}::test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds",),
+    ),
+    Mutation(
+        "messages without noise taken for equal",
+        "privacy/accounting/neighbour_price.py",
+        "before = np.where(noiseless, arrives, apart[t])",
+        "before = np.where(noiseless, 0.0, apart[t])",
+        (f"{_NEIGHBOURS}::test_messages_without_noise_are_priced_as_what_they_hold",),
+    ),
+    Mutation(
+        "neighbours priced where features are read from their mean",
+        "adversaries/network/view.py",
+        "    if job.algorithm.centring:\n",
+        "    if job.algorithm.centring < 0:\n",
+        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[privacy.clip.x]",),
+    ),
+    Mutation(
         "softmax priced as a loss with scalar gradients",
         "adversaries/network/training.py",
         "not isinstance(problem.loss, CrossEntropy)",
@@ -1449,7 +1499,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a Poisson sample rounded once",
         "privacy/accounting/charges.py",
-        '    parts = 2.0 if c.sampling == "poisson" else 1.0\n',
+        "    parts = 1.0 if sampled is None else float(sampled.steps)\n",
         "    parts = 1.0\n",
         (f"{_GUARDS}::test_a_poisson_sample_is_rounded_twice",),
     ),

@@ -139,6 +139,17 @@ def test_local_steps_of_agents_are_clipped_by_round() -> None:
     np.testing.assert_allclose(moved, 2.0 * numbers()[1][:4], rtol=1e-9)
 
 
+def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_charged() -> None:
+    job: Any = decentral_dp.build(content(algorithm={"local_steps": 3}, privacy={"unit": "agent"})).simulation()
+    (node,) = job.nodes()
+    y, clips = np.zeros((AGENTS, job.problem.q)), numbers()[1]
+    assert clips.max() > 2.0 * clips.min()
+    for t in range(ROUNDS):
+        change = node.dataset.local_steps(t, y[:, :0], y, 3, 1e6)
+        np.testing.assert_allclose(np.linalg.norm(change.private, axis=1), clips[t], rtol=1e-9)
+        np.testing.assert_allclose(change.sensitivities["train"].sensitivity, 2.0 * clips[t], rtol=1e-9)
+
+
 def test_a_target_is_met_by_all_rounds_together() -> None:
     target = content(privacy={"epsilon": 3.0, "y": {k: v for k, v in NOISE.items() if k != "scale"}})
     job = decentral_dp.build(target).simulation()

@@ -26,7 +26,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, gaussian_profile
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
@@ -575,10 +575,10 @@ def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, 
     runs = [decentral_dp.run(content(keys, algorithm, COINS, run={"blocks": b})) for b in (1, 3)]
     job = runs[0].simulation()
     c, k = job.ledger.charged_channels[0], job.unit.records or 0
-    assert c.sampling == ("poisson" if job.unit == RECORD else "fixed")
+    assert c.sampling == job.unit.sampling
     clips = k * (1.0 if job.unit.zeroed else 2.0)
     assert c.sensitivity["train"][0, 0] == pytest.approx(FACTOR[algorithm] * clips * CLIP / (0.25 * 12), rel=1e-9)
-    np.testing.assert_allclose(c.rate["train"], 1.0 - 0.75**k)
+    np.testing.assert_array_equal(c.rate["train"], 0.25)
     assert runs[0].records.same_releases(job.ledger)
     assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
 
@@ -616,8 +616,7 @@ def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit
     k, z = unit.records or 0, np.linspace(-25.0, 25.0, 100_001)
     laws = [sum(binom.pmf(j, k, q) * norm.pdf(z - side * j * m) for j in range(k + 1)) for side in (1.0, -1.0, 0.5)]
     others = [norm.pdf(z)] if unit.zeroed else [norm.pdf(z), laws[1], laws[2]]
-    rate = float(unit.sampled_rate(np.array(q)))
-    profile = gaussian_profile(float(unit.clips(1000)) * m, rate)
+    profile = group_profile(unit.steps * m, q, k, unit.zeroed)
     near = 0.0
     for e in (1e-9, 0.01, 0.2, 1.0, 2.0):
         allowed = float(profile(np.array([e]))[0])
@@ -625,7 +624,7 @@ def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit
             delta = float(np.maximum(p - math.exp(e) * o, 0.0).sum() * (z[1] - z[0]))
             assert delta <= allowed * (1.0 + 1e-6) + 1e-12
             near = max(near, delta / allowed)
-    assert near > (0.999 if k == 1 else 0.3)
+    assert near > 0.999
 
 
 @pytest.mark.parametrize(("m", "q", "rounds"), [(0.5, 0.1, 100), (1.0, 0.02, 500), (0.1, 0.5, 200)])
@@ -637,7 +636,7 @@ def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_s
     event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(1.0 / m))
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
     wanted = accountant.get_epsilon(1e-5)
-    ours = epsilons([Releases(sampled_gaussian=np.tile([[m], [q]], (1, rounds)))], 1e-5)[0]
+    ours = epsilons([Releases(poisson_groups=np.tile([[m], [q], [1.0], [1.0]], (1, rounds)))], 1e-5)[0]
     assert wanted * (1.0 - 1e-3) <= ours <= wanted * 1.2
 
 

@@ -12,17 +12,21 @@ of training. It fails in three ways:
 The last case is a trap of the certificate itself: a price for whom the observer heard is no price where the observer
 picks whom it hears by what it heard before. The price of all that it may hear is one.
 
+Four games have agents that are offline, on networks that lose messages, deliver them late or change: an agent that does
+not send holds its last message. The claim there is the price of agents that add noise in every round.
+
 Two games try the price of noise that neighbours share, against who sees every message, with the noise that the package
 draws: no claim of others is refuted there, and drawing, keys and colluders have to be what is priced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity
@@ -38,6 +42,7 @@ from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.statistics import bound_by_counts
 from decentral_dp.topology import build
+from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,8 +63,8 @@ class Attack(NamedTuple):
         case: what happens, where, and for how long.
         method: "exact" (Gaussian laws), "integral" (total variation of the views) or "runs" (a lower bound).
         shown: μ is at least this.
-        claimed: the price of linear gossip, or of picking whom to hear that of the messages that were heard; NaN of
-            shared noise.
+        claimed: the price of linear gossip, or of picking whom to hear that of the messages that were heard, or of
+            agents that are offline that of fresh noise in every round; NaN of shared noise.
         certified: by `privacy.accounting.neighbour_price`, at most `everything`; by `correlated_noise` of shared noise.
         everything: against somebody who sees every message, and knows all noise that is shared; NaN where the victim's
             own has no noise.
@@ -121,7 +126,8 @@ class NetworkAudit:
             "μ: the two views are told apart at least as well as two Gaussian laws of one standard deviation whose "
             "means differ by μ.",
             "Claimed: the price of linear gossip, which published calculators state of training; of picking whom to "
-            "hear the certified one of those who were heard.",
+            "hear the certified one of those who were heard; of agents that are offline that of fresh noise in every "
+            "round.",
             "Shared noise is told by who sees every message, and all that a colluder knows where there is one.",
             f"≥: by {self.runs} runs of each data set, each bound with confidence {100.0 * self.confidence:g} %. Of "
             "feedback of signs and of picking: by an integral, the total variation of the two views.",
@@ -195,6 +201,9 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     shown = counted_mu(*relay(runs, seed), risk)
     yield Attack("relay of signs, path 8", "runs", shown, far.linear(), 8.0, 8.0)
 
+    for case, game in OFFLINE.items():
+        yield game.attack(case)
+
     either, both = (_picked_price(0.5, children) for children in ([4], [4, 5]))
     shown = total_variation_mu(picked_child(0.5))
     yield Attack("picking whom to hear", "integral", shown, either, both, float("nan"))
@@ -243,6 +252,108 @@ class WatchedGossip(NamedTuple):
         movement = np.repeat(self.movement[:, None], m, axis=1)
         certified = min(float(neighbour_mu(coupled, [self.victim], movement)[0]), everything)
         return Attack(case, method, shown, self.linear(), certified, everything)
+
+
+class OfflineGossip(NamedTuple):
+    """Gossip of noise 1 whose agents are offline in some rounds, by public Bernoulli draws.
+
+    Args:
+        kind: of the graph.
+        agents: m.
+        rounds: T.
+        reads: in how many rounds, the first ones, a record moves the victim's message by 1.
+        seed: of the draws.
+        observer: an agent.
+        victim: another one.
+        offline: probability of an agent in a round.
+        drop: probability of a message.
+        delay: rounds that a message takes.
+        pairs: whether a matching of the links is drawn in each round.
+    """
+
+    kind: str
+    agents: int
+    rounds: int
+    reads: int
+    seed: int
+    observer: int
+    victim: int
+    offline: float
+    drop: float = 0.0
+    delay: int = 0
+    pairs: bool = False
+
+    def network(self) -> OverTime:
+        """Return which messages are sent and arrive, round by round."""
+        links = off_diagonal(build(self.kind, self.agents).mixing)
+        made = (matching if self.pairs else fixed_weights)(links, self.seed)
+        return replace(made, offline=self.offline, drop=self.drop, delay=self.delay)
+
+    def shown(self) -> float:
+        """Compute μ of what the observer receives. A message is a row of coefficients of noise and record."""
+        m, network = self.agents, self.network()
+        state, held = np.zeros((2, m, self.rounds * m + 1))
+        sent, received = [], []
+        for t in range(self.rounds + 1):
+            message = state.copy()
+            if t:
+                message[:, (t - 1) * m : t * m] += np.eye(m)
+            received.append(message[network.sent_weights(t).toarray()[self.observer] != 0.0])
+            held = np.where(_online(network, t)[:, None], message, held)
+            sent.append(message)
+            arrives = network.heard_weights(t).toarray()
+            state = (1.0 - arrives.sum(axis=1))[:, None] * held + arrives @ sent[max(0, t - network.delay)]
+            state[self.victim, -1] += float(t < self.reads)
+        seen = np.concatenate(received)
+        # Its own noise the observer knows.
+        seen[:, self.observer : -1 : m] = 0.0
+        shift, covariance = seen[:, -1], seen[:, :-1] @ seen[:, :-1].T
+        return float(np.sqrt(max(0.0, shift @ np.linalg.pinv(covariance, rcond=1e-13, hermitian=True) @ shift)))
+
+    def price(self, held: bool = True) -> float:
+        """Compute the price of the pair. A late message is an agent more, which holds a copy for a round.
+
+        held: whether agents that do not send hold their last message; else they add noise in every round.
+        """
+        m, network, size = self.agents, self.network(), self.agents * (1 + self.delay)
+        noise, visible = np.zeros((self.rounds, size)), np.ones((self.rounds, size), dtype=np.bool_)
+        movement, factors = np.zeros((self.rounds, size)), []
+        for t in range(self.rounds):
+            arrives = network.heard_weights(t).toarray()
+            passes = np.eye(size, k=-m)
+            passes[:m] = 0.0
+            passes[:m, :m] = np.diag(1.0 - arrives.sum(axis=1))
+            passes[:m, size - m :] += arrives
+            sends = _online(network, t + 1) | (not held)
+            passes[:m][~sends] = np.eye(m, size)[~sends]
+            factors.append(passes)
+            noise[t, :m] = sends
+            visible[t, :m] = network.sent_weights(t + 1).toarray()[self.observer] != 0.0
+            visible[t, self.observer] = True
+            # Before a copy of a message there is the public start.
+            visible[t, m:] = visible[t - 1, : size - m] if t else True
+            movement[t, :m] = sends * float(t < self.reads)
+        noise[:, self.observer :: m] = np.inf
+        return float(neighbour_mu(Coupled(factors, noise, visible, np.zeros(noise.shape)), [self.victim], movement)[0])
+
+    def attack(self, case: str) -> Attack:
+        """What is shown beside the prices."""
+        network = self.network()
+        everything = float(np.sqrt(sum(_online(network, t + 1)[self.victim] for t in range(self.reads))))
+        return Attack(case, "exact", self.shown(), self.price(held=False), min(self.price(), everything), everything)
+
+
+def _online(network: OverTime, t: int) -> NDArray[np.bool_]:
+    online = network.online(t)
+    return np.ones(network.n_agents, dtype=np.bool_) if online is None else online
+
+
+OFFLINE: Mapping[str, OfflineGossip] = {
+    "offline, star 6": OfflineGossip("star", 6, 8, 1, 113, 1, 0, 0.3),
+    "offline, drop, ring 6": OfflineGossip("ring", 6, 12, 3, 8, 1, 3, 0.4, drop=0.3),
+    "offline, late, star 5": OfflineGossip("star", 5, 10, 1, 14, 1, 0, 0.3, delay=1),
+    "offline, matching of 6": OfflineGossip("complete", 6, 10, 2, 97, 0, 2, 0.4, pairs=True),
+}
 
 
 class SharedNoise(NamedTuple):

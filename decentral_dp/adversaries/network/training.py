@@ -10,8 +10,10 @@ curvature of a record's loss and m the ridge, and h = `step_factor`,
 
 A secret minibatch is priced as if the record were read in every round: no amplification. Where the network changes, ω
 and R are those of what arrives in a round. The message that a round leads to travels on the graph of the next one, and
-one that is lost there may be overheard: the observer sees it. All graphs and losses are known before anything is sent
-(public coins, or a function that is asked beforehand): nobody can choose whom to hear by what it heard.
+one that is lost there may be overheard: the observer sees it. An agent that is offline in the next round does not send:
+the message is deleted, and the agent holds the one that it sent last, so R_i = e_i and s_i = D_i = 0. All graphs and
+losses are known before anything is sent (public coins, or a function that is asked beforehand): nobody can choose whom
+to hear by what it heard.
 
 Pairs that a symmetry of the network takes to each other have one price: on a ring or a hypercube of equal noise, one
 for each distance. Where their numbers of records differ it lies between those of the victims with most and fewest: it
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
+from decentral_dp.exchange import senders_of
 from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
 from decentral_dp.privacy.mechanisms import GAUSSIAN
@@ -56,7 +59,7 @@ class Steps:
         visible: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
         factors: R of every round, (m, m) each: Lipschitz factors of a step in l2.
         movement: D, (T, m) by how much in l2 the victim's replaced record moves its own noiseless message.
-        noise: s, (T, m) standard deviations of the noise.
+        noise: s, (T, m) standard deviations of the noise; 0 where the message is not sent.
         rounding: (T, m), what float64 adds to the l2 distance of two noiseless messages; +inf where messages may leave
             their grid.
 
@@ -93,16 +96,27 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixed, visible = _weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
+    own = np.eye(job.n_agents)
+    sends = sent_messages(job)
     factors = tuple(
-        _factors(omega, curvature, float(eta), problem.l2, scalar, own_point)
-        for omega, eta in zip(mixed, step, strict=True)
+        np.where(some[:, None], _factors(omega, curvature, float(eta), problem.l2, scalar, own_point), own)
+        for omega, eta, some in zip(mixed, step, sends, strict=True)
     )
     clip = job.clip.bounds("y", rounds)
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
+    movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
     rounding = _rounding(mixed, factors, step, noise, most, problem, length, float(clip.max()), start)
     return Steps(mixed, visible, factors, movement, noise, rounding)
+
+
+def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
+    """Return (T, m) whether an agent sends the message of a round, which leaves in the next one."""
+    senders = senders_of(job.algorithm, job.public_network)
+    if senders is None:
+        return np.ones((job.rounds, job.n_agents), dtype=np.bool_)
+    return np.stack([senders.mask_of_round(t + 1) for t in range(job.rounds)])
 
 
 def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
@@ -136,7 +150,9 @@ def _rounding(
     Messages are multiples of a grid g and come out of noise on it: two that were d apart before it are d + √q g apart.
     """
     q, c = problem.q, float(problem.model.outputs)
-    cells = GAUSSIAN.grid(noise, q)
+    # An agent that does not send holds a message that is rounded.
+    sends = noise > 0.0
+    cells = GAUSSIAN.grid(np.where(sends, noise, 1.0), q)
     own = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
     root, out, largest, came = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
     for t, eta in enumerate(step):
@@ -148,12 +164,13 @@ def _rounding(
             gradient * (1.0 + length) + clip
         )
         computed = _ROUNDING * terms * strayed
-        out[t] = factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed)
+        out[t] = np.where(sends[t], factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed), 0.0)
         grown = np.abs(mixed[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
-        largest = float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max())
-        came = cells[t]
-        if not largest < 2.0**52 * cells[t].min():
-            out[t:] = np.inf
+        held = 0.0 if sends[t].all() else largest
+        largest = max(held, float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max()))
+        came = np.where(sends[t], cells[t], came)
+        if not largest < 2.0**52 * cells[t].min(where=sends[t], initial=np.inf):
+            out[t:] = np.where(sends[t:], np.inf, 0.0)
             break
     # To 30 binary digits, upwards: equal agents have equal bounds, whatever the order of their sums.
     mantissa, exponent = np.frexp(out)

@@ -287,10 +287,11 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     steps = training.steps_of(job, algorithm, problem) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
+    moved = (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged
     system = {
         "mixing": mixing,
         "contraction": pull if own_point else 0.0 * step,
-        "injected": (step * 2.0 * job.clip.bounds("y", rounds))[:, None] / averaged,
+        "injected": np.where(training.sent_messages(job), moved, 0.0),
         "noise": job.noise["y"].scales(rounds + 1, GAUSSIAN),
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,

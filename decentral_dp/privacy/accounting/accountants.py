@@ -13,7 +13,7 @@ What composes, given the public transcript so far (each bound holds whatever the
     a fresh batch, fixed size, share η of the pool, feeding several channels of one round: one release of
                 E_t = Σ_channels ε (or μ² = Σ_channels μ²) on that batch, amplified once: log(1 + η(e^{E_t} − 1)).
                 Amplifying channel by channel and adding would under-report.
-    Poisson     Gaussian releases on a Poisson sample: privacy-loss distributions of the replace-one pair
+    Poisson     Gaussian releases on a Poisson sample: privacy-loss distributions of the pair of the unit (proof 11)
 
 Prices are those of ideal samplers, and float64 ones are not: what they may add (`float_slack`) is in every ε, and is
 taken from δ before ε is read off; of several bounds on it, that with the least ε. So ε(δ) holds for the noise that is
@@ -232,7 +232,8 @@ def gaussian_epsilon(mu: Array | float, delta: Array | float) -> Array:
 
 def pure_epsilon(releases: Releases) -> float:
     """Σε, with one amplified term per round of a fresh batch; +inf with Gaussian releases."""
-    if releases.mu > 0.0 or (releases.sampled_gaussian[0] > 0.0).any() or (releases.poisson[0] > 0.0).any():
+    drawn = (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
+    if releases.mu > 0.0 or any((part[0] > 0.0).any() for part in drawn):
         return float("inf")
     plain = releases.laplace.sum() + releases.pure.sum() + releases.bounded_range.sum()
     return float(plain + amplify(*releases.sampled_laplace).sum())
@@ -258,7 +259,7 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
         return gaussian_epsilon(mu, delta)
     rho = np.cumsum([_zcdp_rho(s) for s in segments])
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
-    sampled = any(s.poisson.size or s.sampled_gaussian.size for s in segments)
+    sampled = any(s.poisson.size or s.poisson_groups.size or s.sampled_gaussian.size for s in segments)
     if not sampled:
         # Pure releases by their sum, beside the Gaussian ones exactly.
         plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments]) if mu[-1] > 0.0 else pure
@@ -283,7 +284,8 @@ def _zcdp_rho(releases: Releases) -> float:
     """
     squares = (releases.laplace**2).sum() + (amplify(*releases.sampled_laplace) ** 2).sum()
     squares += (releases.pure**2).sum() + 0.25 * (releases.bounded_range**2).sum()
-    squares += (releases.sampled_gaussian[0] ** 2).sum() + (releases.poisson[0] ** 2).sum()
+    for drawn in (releases.sampled_gaussian, releases.poisson, releases.poisson_groups):
+        squares += (drawn[0] ** 2).sum()
     return 0.5 * float(squares + releases.mu**2)
 
 
@@ -603,8 +605,13 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
 
 def _cost_at(releases: Releases, delta: float, factor: float) -> float:
     """ε(δ) with all noise scales multiplied by a factor."""
-    unit = np.array([[1.0 / factor], [1.0]])
-    divided = (part * unit if np.ndim(part) == 2 else part / factor for part in releases)
+    # Of sampled releases the first row is divided; rates and units stay.
+    divided = (
+        np.concatenate([part[:1] * (1.0 / factor), part[1:]])
+        if isinstance(part, np.ndarray) and part.ndim == 2
+        else part / factor
+        for part in releases
+    )
     return epsilon_at(Releases._make(divided), delta)
 
 

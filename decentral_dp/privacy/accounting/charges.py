@@ -29,9 +29,13 @@ from decentral_dp.privacy.accounting.float_slack import (
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplify
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
+from decentral_dp.privacy.unit import RECORD, sampled_unit
 
 # Prices are computed for so many releases at once, 256 KiB an array: what arises on the way stays in a core's cache.
 BLOCK = 1 << 15
+# Of releases on a Poisson sample, the distances between which float64 samplers are judged from the records' absence,
+# and the dimension and number of records up to which they are.
+_NEAR, _FAR, _MOST_COORDINATES, _MOST_RECORDS = 2.0, 9.0, 10**6, 16
 
 
 class ChannelCharges(NamedTuple):
@@ -109,21 +113,22 @@ def charges(ledger: Ledger) -> Charges:
     pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
     kinds = tuple(k for k in SPLITS if any(k in c.sensitivity for c in channels))
     lines: dict[Split, list[ChannelCharges]] = {split: [] for split in kinds}
+    drawn = [c for c in channels if sampled_unit(c.sampling) and any((rate < 1.0).any() for rate in c.rate.values())]
     for c, column in zip(channels, pairs, strict=True):
-        for split, line in _lines(c, column).items():
+        for split, line in _lines(c, column, len(drawn) == 1).items():
             lines[split].append(line)
     by_split = {split: tuple(charged) for split, charged in lines.items()}
     return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), by_split)
 
 
-def _lines(c: ChannelLedger, column: IntArray) -> dict[Split, ChannelCharges]:
+def _lines(c: ChannelLedger, column: IntArray, alone: bool) -> dict[Split, ChannelCharges]:
     """The charges of a channel by kind of record: where two kinds are charged alike, they are priced once."""
     known: dict[Split, ChannelCharges] = {}
     for split in c.sensitivity:
         same = next(
             (kind for kind in known if _is_equal(c.sensitivity, kind, split) and _is_equal(c.rate, kind, split)), None
         )
-        known[split] = _line(c, split, column) if same is None else known[same]
+        known[split] = _line(c, split, column, alone) if same is None else known[same]
     return known
 
 
@@ -131,26 +136,34 @@ def _is_equal(values: Mapping[Split, Array], one: Split, other: Split) -> bool:
     return values[one] is values[other] or np.array_equal(values[one], values[other])
 
 
-def _line(c: ChannelLedger, split: Split, column: IntArray) -> ChannelCharges:
-    # A record in a Poisson sample is compared with its absence, which is half as far but rounded as coarsely.
-    parts = 2.0 if c.sampling == "poisson" else 1.0
+def _line(c: ChannelLedger, split: Split, column: IntArray, alone: bool) -> ChannelCharges:
+    """alone: whether a Poisson sample feeds no other channel."""
+    # A record in a Poisson sample is compared with its absence: a part of what the unit moves, but rounded as coarsely.
+    sampled = sampled_unit(c.sampling)
+    parts = 1.0 if sampled is None else float(sampled.steps)
     sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
     for rows in _blocks(loss):
         loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
-    variates = _variates(c, loss, column)
+    variates = _variates(c, loss, column, c.rate[split] if alone and not c.shared else np.ones(1))
     return ChannelCharges(
         c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, variates, c.sampling, c.distortion
     )
 
 
-def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, Array] | DrawnVariates:
+def _variates(c: ChannelLedger, loss: Array, column: IntArray, rate: Array) -> tuple[Array, Array] | DrawnVariates:
+    """rate: of a sample that feeds nothing else; 1 of others."""
     epsilon, delta = np.zeros(loss.shape[1]), np.zeros(loss.shape[1])
     for rows in _blocks(loss):
         slack = c.mechanism.float_slack(loss[rows], c.dimension)
         if isinstance(slack, NormalVariates):
             # What hides one agent's record are the variates of all agents, where they share noise.
             number = c.dimension * c.shared.get("variates", np.ones((1, 1)))
-            return drawn_variates(loss, number, slack.bits + _extra_bits(c), slack.randomised, column)
+            unit, weight = sampled_unit(c.sampling), np.ones(1)
+            if unit is not None and not unit.zeroed and unit.steps <= 2 * _MOST_RECORDS:
+                # Most samples have no record of the unit, and none has a centre further from that than half.
+                halved = (loss > _NEAR) & (loss <= _FAR) & (rate <= 0.5) & (c.dimension <= _MOST_COORDINATES)
+                loss, weight = np.where(halved, 0.5 * loss, loss), np.where(halved, 0.6 * 2.0 ** (unit.steps / 2), 1.0)
+            return drawn_variates(loss, number, slack.bits + _extra_bits(c), slack.randomised, column, weight)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
     return epsilon, delta
@@ -177,7 +190,7 @@ def _check(c: ChannelLedger, agents: int) -> None:
             "known, so that no accountant can price it. Give it one, or list it as uncertified."
         )
     rules = c.mechanism.amplified_by or ("fixed", "poisson")
-    if c.sampling not in rules:
+    if (c.sampling if sampled_unit(c.sampling) is None else "poisson") not in rules:
         raise InputError(
             f"ledger: channel {c.channel!r} adds {c.mechanism.name} noise to batches drawn by {c.sampling!r} sampling; "
             'no rule here covers that. "poisson" goes with Gaussian noise, "fixed" with Laplace and Gaussian noise.'
@@ -281,7 +294,8 @@ class ComposedCharges:
     Args:
         groups: G.
         plain: pair → releases that every record takes part in, line by line, where there are any.
-        subsampled: "sampled_laplace", "sampled_gaussian" or "poisson", as in `Releases` → rounds with a fresh batch.
+        subsampled: "sampled_laplace" or "sampled_gaussian", as in `Releases`, or a Poisson sampling, as in a ledger →
+            rounds with a fresh batch.
     """
 
     groups: int
@@ -362,13 +376,17 @@ class ComposedCharges:
             if pair in _PURE
         }
         gaussian = self.plain.get(DominatingPair.GAUSSIAN, ())
-        sampled: dict[str, Any] = {
-            way: np.stack([select_rounds(rounds, part) for part in parts])
-            for way, (rounds, *parts) in self.subsampled.items()
-        }
+        sampled: dict[str, Array] = {}
+        for way, (rounds, *parts) in self.subsampled.items():
+            charged, unit = np.stack([select_rounds(rounds, part) for part in parts]), sampled_unit(way)
+            charged = charged[:, charged[0] > 0.0]
+            if unit is not None and unit != RECORD:
+                same = np.broadcast_to([[float(unit.records or 0)], [float(unit.zeroed)]], charged.shape)
+                way, charged = "poisson_groups", np.concatenate([charged, same])
+            sampled[way] = np.concatenate([sampled[way], charged], axis=1) if way in sampled else charged
         return Releases(
             **{name: loss[loss > 0.0] for name, loss in pure.items()},
-            **{way: part[:, part[0] > 0.0] for way, part in sampled.items()},
+            **sampled,
             mu=float(np.sqrt(sum(float((select_rounds(line.rounds, line.loss) ** 2).sum()) for line in gaussian))),
         )
 
@@ -407,7 +425,7 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
     plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
-    drawn: dict[str, list[ChannelCharges]] = {way: [] for way in ("sampled_laplace", "sampled_gaussian", "poisson")}
+    drawn: dict[str, list[ChannelCharges]] = {}
     for line in lines:
         pair = _pair(line)
         # Mostly nothing is sampled, and the least rate says so at once.
@@ -416,10 +434,10 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
             plain[pair].append(Plain(line.rounds, line.loss, line.column))
             continue
         plain[pair].append(Plain(line.rounds, np.where(fresh, 0.0, line.loss), line.column))
-        way = "poisson" if line.sampling == "poisson" else f"sampled_{pair.value}"
-        drawn[way].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
+        way = f"sampled_{pair.value}" if sampled_unit(line.sampling) is None else line.sampling
+        drawn.setdefault(way, []).append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
     charged_plain = {pair: tuple(p for p in parts if p.loss.any()) for pair, parts in plain.items()}
-    sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in drawn.items() if parts}
+    sampled = {way: _batches(parts, 1.0 if way == "sampled_laplace" else 2.0) for way, parts in drawn.items()}
     for one, other in itertools.combinations(sampled.values(), 2):
         _refuse_mixed(split, one, other)
     return ComposedCharges(groups, {pair: parts for pair, parts in charged_plain.items() if parts}, sampled)

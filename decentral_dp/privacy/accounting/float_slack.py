@@ -109,14 +109,16 @@ class Slack(NamedTuple):
 class DrawnVariates(NamedTuple):
     """Normal variates on one kind of grid, by group.
 
-    unit: u. coordinates: N, (G,). sensitivities: (G, B) how many releases have a μ of each size. n_randomised: (G,) of
-    them rounded at random.
+    unit: u. coordinates: N, (G,). sensitivities: (G, B) how many releases have a μ of each size, weighed by how many
+    pairs of centres there are, of one pair and its mirror image 1. n_randomised: (G,) of them rounded at random.
+    weighed: (G,) coordinates with these weights.
     """
 
     unit: float
     coordinates: Array
     sensitivities: Array
     n_randomised: Array
+    weighed: Array
 
 
 def unit(bits: int) -> float:
@@ -125,7 +127,7 @@ def unit(bits: int) -> float:
 
 
 def drawn_variates(
-    mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray
+    mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray, weight: Array | float = 1.0
 ) -> DrawnVariates:
     """Count the normal variates of one channel.
 
@@ -135,16 +137,18 @@ def drawn_variates(
         bits: of the grid.
         randomised: whether releases are rounded at random.
         column: (G,) of each group.
+        weight: of each release, broadcastable; default 1.
     """
     sensitivity, width = mu > 0.0, mu.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.minimum(np.ceil(8.0 * mu), _SENSITIVITIES.size).astype(np.int64)
+    weights = np.broadcast_to(weight, mu.shape)
     places = (size + (_SENSITIVITIES.size + 1) * np.arange(width))[sensitivity]
-    count = (
-        np.bincount(places, minlength=width * (_SENSITIVITIES.size + 1)).reshape(width, -1)[:, 1:].astype(np.float64)
-    )
-    releases, number = count.sum(axis=1), np.einsum("tg,tg->g", sensitivity, np.broadcast_to(coordinates, mu.shape))
-    return DrawnVariates(unit(bits), number[column], count[column], (randomised * releases)[column])
+    counted = np.bincount(places, weights[sensitivity], width * (_SENSITIVITIES.size + 1))
+    count = counted.reshape(width, -1)[:, 1:].astype(np.float64)
+    releases, each = sensitivity.sum(axis=0), np.broadcast_to(coordinates, mu.shape)
+    number, weighed = np.einsum("tg,tg->g", sensitivity, each), np.einsum("tg,tg,tg->g", sensitivity, each, weights)
+    return DrawnVariates(unit(bits), number[column], count[column], (randomised * releases)[column], weighed[column])
 
 
 def join_by_grid(parts: Sequence[DrawnVariates]) -> list[DrawnVariates]:
@@ -239,12 +243,12 @@ def _mass_outside(unit: float, cut: Array, shift: Array | float) -> Array:
 
 def _mass_far_out(part: DrawnVariates, table: _Table) -> tuple[Array, Array]:
     """(K, G) each: what is far out under P, and under Q."""
-    still = table.unmoved * part.coordinates
+    still, judged = table.unmoved * part.coordinates, table.unmoved * part.weighed
     # Only where there are such shifts: 0·∞ is no number.
     sensitivity = (part.sensitivities[:, :-1] @ table.sensitivity).T + np.where(
         part.sensitivities[:, -1] > 0.0, np.inf, 0.0
     )
-    return still, 2.0 * (still + sensitivity)
+    return still, 2.0 * (judged + sensitivity)
 
 
 @cache

@@ -14,6 +14,8 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
 * A Gaussian release on a Poisson sample of rate q is dominated by (1−q)N(0) + qN(μ/2) against (1−q)N(0) + qN(−μ/2):
   of all events with one probability under N(0), a half-space is likeliest under the one shift and least likely under
   the other. That pair is its own mirror image.
+* Of k records that are replaced, j of them drawn: Σ_j Bin(k, q)(j) N(jμ/2k) against its mirror image; of records that
+  contribute nothing Σ_j Bin(k, q)(j) N(jμ/k) against N(0), of both orders the larger profile.
 * Gaussian releases compose exactly: μ² adds, also adaptively.
 
 Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off. Where
@@ -40,6 +42,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,6 +128,142 @@ def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
     return profile
 
 
+# Numbers of drawn records that are told apart; of larger groups they are rounded up.
+_MOST_MEMBERS = 128
+# Points times numbers of drawn records, at once.
+_AT_ONCE = 2**18
+
+
+class _Members:
+    """A Gaussian mixture Σ_j Bin(k, q)(j) N(jm, 1) beside its mirror image, or beside N(0, 1).
+
+    Args:
+        mu: what the unit moves, 2km or km.
+        rate: q.
+        records: k.
+        zeroed: whether it is beside N(0, 1).
+    """
+
+    def __init__(self, mu: float, rate: float, records: int, zeroed: bool) -> None:
+        self.members, self.log_share = _log_binomial(records, rate)
+        self.centre, self.zeroed = self.members * (mu / (records * (1.0 if zeroed else 2.0))), zeroed
+        self._start = self.log_share - 0.5 * np.square(self.centre)
+
+    def loss(self, x: Array) -> tuple[Array, Array]:
+        """Compute log P/Q and its slope at outcomes (n,)."""
+        loss, slope = self._rise(x)
+        if not self.zeroed:
+            down, falling = self._rise(-x)
+            loss, slope = loss - down, slope + falling
+        return loss, slope
+
+    def _rise(self, x: Array) -> tuple[Array, Array]:
+        """log P/N(0, 1) and its slope."""
+        terms = self._start + x[:, None] * self.centre
+        top = terms.max(axis=1, keepdims=True)
+        weight = np.exp(terms - top)
+        total = weight.sum(axis=1)
+        return top[:, 0] + np.log(total), (weight @ self.centre) / total
+
+    def log_above(self, x: Array) -> Array:
+        """Compute log P(outcome > x), (n,)."""
+        return _log_sum(self.log_share + np.asarray(scipy.special.log_ndtr(self.centre - x[:, None])))
+
+    def log_below(self, x: Array) -> Array:
+        """Compute log P(outcome < x), (n,), and of the mirror image log P(outcome > −x)."""
+        return _log_sum(self.log_share + np.asarray(scipy.special.log_ndtr(x[:, None] - self.centre)))
+
+    def outcome(self, loss: Array) -> Array:
+        """Solve log P/Q = loss, (n,), by Newton's method between bounds; −40 at the least where it is below all."""
+        last = self.centre[-1]
+        low = np.full(loss.shape, -40.0 if self.zeroed else 0.0)
+        high = (np.maximum(loss, 0.0) - self.log_share[-1]) / last + 0.5 * last
+        x = high.copy()
+        for _ in range(200):
+            here, slope = self.loss(x)
+            low, high = np.where(here < loss, x, low), np.where(here < loss, high, x)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = x - (here - loss) / slope
+            following = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+            moved, x = np.abs(following - x), following
+            if (moved <= 1e-12 * (1.0 + np.abs(x))).all():
+                break
+        return np.asarray(x)
+
+    def profile(self, e: Array) -> Array:
+        """Compute δ(ε), (n,), the larger of both orders."""
+        tau = self.outcome(e)
+        first = self.log_above(tau)
+        second = e + (scipy.special.log_ndtr(-tau) if self.zeroed else self.log_below(-tau))
+        delta = np.exp(first) * -np.expm1(np.minimum(0.0, second - first))
+        if self.zeroed:
+            tau = self.outcome(-e)
+            first, second = scipy.special.log_ndtr(tau), e + self.log_below(tau)
+            delta = np.maximum(delta, np.exp(first) * -np.expm1(np.minimum(0.0, second - first)))
+        return np.asarray(delta)
+
+    def reach(self, tail: float) -> float:
+        """Find a loss that is exceeded with probability below `tail` in either order."""
+        least = float(scipy.special.ndtri(max(tail, 1e-300)))
+        low, high = -least, float(self.centre[-1]) - least
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            few = float(self.log_above(np.array([middle]))[0]) <= math.log(max(tail, 1e-300))
+            low, high = (low, middle) if few else (middle, high)
+        return max(float(self.loss(np.array([high]))[0][0]), -float(self.loss(np.array([least]))[0][0]))
+
+
+def _log_sum(terms: Array) -> Array:
+    top = terms.max(axis=1)
+    return np.asarray(top + np.log(np.exp(terms - top[:, None]).sum(axis=1)))
+
+
+@cache
+def _log_binomial(records: int, rate: float) -> tuple[Array, Array]:
+    """Numbers j of k records that are drawn, rounded up to at most `_MOST_MEMBERS` ones, and log of their shares."""
+    ways, logs = 1, []
+    for j in range(records + 1):
+        logs.append(math.log(ways) + j * math.log(rate) + (records - j) * math.log1p(-rate))
+        ways = ways * (records - j) // (j + 1)
+    width = -(-records // _MOST_MEMBERS)
+    members = np.minimum(np.arange(0, records + width, width), records)
+    ends = [0, *(members + 1).tolist()]
+    shares = [float(_log_sum(np.array([logs[a:b]]))[0]) for a, b in pairwise(ends)]
+    return members.astype(np.float64), np.array(shares)
+
+
+def group_profile(mu: float, rate: float, records: int, zeroed: bool) -> Callable[[Array], Array]:
+    """δ(ε) for ε ≥ 0 of a Gaussian release on a Poisson sample, k records replaced or zeroed out.
+
+    Args:
+        mu: what they move together, 2km or km.
+        rate: q.
+        records: k.
+        zeroed: whether they contribute nothing in one of the data sets.
+
+    Returns:
+        The profile of Σ_j Bin(k, q)(j) N(jm, 1) against Σ_j Bin(k, q)(j) N(−jm, 1), or against N(0, 1), of both orders
+        the larger. It takes an array (n,).
+
+    References:
+        docs/proofs/11.
+
+    Example:
+        >>> float(group_profile(2.0, 0.5, 2, False)(np.array([0.5]))[0].round(6))
+        0.215231
+    """
+    if rate == 1.0:
+        return gaussian_profile(mu, 1.0)
+    pair = _Members(mu, rate, records, zeroed)
+    width = max(1, _AT_ONCE // pair.members.size)
+
+    def profile(e: Array) -> Array:
+        parts = [pair.profile(e[start : start + width]) for start in range(0, e.size, width)]
+        return np.concatenate([_EMPTY, *parts])
+
+    return profile
+
+
 def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
     """log δ of a Gaussian pair, δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), for μ and ε that broadcast.
 
@@ -188,6 +327,11 @@ def poisson_reach(mu: float, rate: float, tail: float) -> float:
     x = m - float(scipy.special.ndtri(max(tail, 1e-300)))
     stay, drawn = math.log1p(-rate), math.log(rate) - 0.5 * m * m
     return float(np.logaddexp(stay, drawn + m * x) - np.logaddexp(stay, drawn - m * x))
+
+
+def group_reach(mu: float, rate: float, records: int, zeroed: bool, tail: float) -> float:
+    """A loss that the pair of `group_profile` exceeds with probability below `tail`."""
+    return gaussian_reach(mu, 1.0, tail) if rate == 1.0 else _Members(mu, rate, records, zeroed).reach(tail)
 
 
 _ULP = 2.0**-52
@@ -442,7 +586,8 @@ class Releases(NamedTuple):
     sampled_laplace, sampled_gaussian: (2, k) base pure ε (or base μ) and share of the pool, one column per round.
     pure: (n,) pure ε of releases of any other law that every record takes part in. bounded_range: (n,) the same of
     exponential mechanisms. poisson: (2, k) base μ (two records exchanged) and rate of Gaussian releases on a Poisson
-    sample.
+    sample. poisson_groups: (4, k) the same of other units: μ of all their records, rate, how many, and 1 where they are
+    zeroed out.
     """
 
     laplace: Array = _EMPTY
@@ -452,6 +597,7 @@ class Releases(NamedTuple):
     pure: Array = _EMPTY
     bounded_range: Array = _EMPTY
     poisson: Array = np.zeros((2, 0))
+    poisson_groups: Array = np.zeros((4, 0))
 
     def join(self, other: Releases) -> Releases:
         """Both sets of releases."""
@@ -538,6 +684,8 @@ def _squares(releases: Releases) -> Array:
     m, share = releases.sampled_gaussian
     drawn, q = releases.poisson
     half = 0.5 * drawn
+    together, drawn_rate, records, zeroed = releases.poisson_groups
+    each = together / np.where(zeroed > 0.0, records, 2.0 * records)
     # 0·∞ and ∞ belong to releases that are dropped, or capped, below.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         poisson = np.minimum(drawn**2, 4.0 * q**2 / (1.0 - q) * np.sinh(half**2))
@@ -549,11 +697,18 @@ def _squares(releases: Releases) -> Array:
             np.minimum(amplify(e, rate) ** 2, chi),
             np.minimum(m**2, share**2 * np.expm1(m**2)),
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
+            np.minimum(together**2, _group_square(each, drawn_rate, records)),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _EMPTY,
         ]
     several = [part for part in parts if part.size]
     squares = several[0] if len(several) == 1 else np.concatenate([_EMPTY, *several])
     return squares if (positive := squares > 0.0).all() else squares[positive]
+
+
+def _group_square(each: Array, rate: Array, records: Array) -> Array:
+    """Of k records that are drawn together more often than apart; each: what one of them adds."""
+    one = np.minimum((2.0 * each) ** 2, rate * (each + 0.5 * each**2) ** 2)
+    return records * (1.0 + (records - 1.0) * rate) * np.minimum(one, rate**2 * np.expm1(each**2) * 4.0)
 
 
 def _resolution(releases: Releases, delta: float, points: int) -> float:
@@ -578,7 +733,9 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
     guess = 0.5 * total + deviation * math.sqrt(2.0 * math.log(1.0 / delta))
     pure = np.concatenate([releases.laplace, amplify(*releases.sampled_laplace), releases.pure, releases.bounded_range])
     guess = max(guess, float(pure.max(initial=0.0)))
-    if releases.mu == 0.0 and not releases.sampled_gaussian.size and not releases.poisson.size:
+    if releases.mu == 0.0 and not any(
+        part.size for part in (releases.sampled_gaussian, releases.poisson, releases.poisson_groups)
+    ):
         guess = min(guess, float(pure.sum()))
     return max(min(low, guess / 800.0), 4.0 * guess / points)
 
@@ -595,6 +752,11 @@ def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterat
         yield Pair(gaussian_profile(mu, rate), gaussian_reach(mu, rate, tail), count)
     for mu, rate, count in _sampled_buckets(releases.poisson, share):
         yield Pair(poisson_profile(mu, rate), poisson_reach(mu, rate, tail), count)
+    for records, zeroed in np.unique(releases.poisson_groups[2:], axis=1).T:
+        same = np.all(releases.poisson_groups[2:] == [[records], [zeroed]], axis=0)
+        unit = int(records), bool(zeroed)
+        for mu, rate, count in _sampled_buckets(releases.poisson_groups[:2, same], share):
+            yield Pair(group_profile(mu, rate, *unit), group_reach(mu, rate, *unit, tail), count)
     if releases.mu > 0.0:
         yield Pair(gaussian_profile(releases.mu, 1.0), gaussian_reach(releases.mu, 1.0, tail), 1)
 

@@ -14,6 +14,9 @@ d_{i,t} is how far the messages of agent i may be apart in two coupled runs; wha
 of that agent's noise. Every d ≥ 0 that is 0 on S_t gives a valid price: what is printed is evaluated at the d that was
 found, with every rounding upwards, so that no solver is trusted. d = 0 is the price against who sees every message.
 
+Noise of 0 cannot be shifted: where s_{i,t} = 0, d_{i,t} is all of (R_t d_{t−1} + D_t e_v)_i. An agent that
+does not send in a round holds the message that it sent last: row i of R_t is e_i, and s_{i,t} = D_{t,i} = 0.
+
 With d of any sign and R the mixing weights this is the price of linear gossip, which is no bound for training.
 
 Proofs in docs/proofs/37 and 38. The Lipschitz factors of the steps of this package are there, too: see `step_factor`.
@@ -34,6 +37,8 @@ from decentral_dp.bounded import Array
 _Solver = Callable[[NDArray[np.bool_], Array], tuple[Array, Array]]
 # Exchanges of variables between zero and positive; then the best price so far is taken.
 _PIVOTS = 40
+# Of the least noise, what the solver takes in place of none; prices are evaluated without it.
+_SOLVER_NOISE = 2.0**-10
 # Of float64, the largest relative error of one operation.
 _UNIT = 2.0**-53
 
@@ -43,7 +48,8 @@ class Coupled(NamedTuple):
 
     Args:
         factors: R, T arrays (m, m): by how much at most the l2 distance of two messages of j grows in that of i.
-        noise: s, (T, m) standard deviations; +inf at members of the observer, whose noise hides nothing from it.
+        noise: s, (T, m) standard deviations; 0 where a message is made without noise; +inf at members of the observer,
+            whose noise hides nothing from it.
         observed: S, (T, m) whether the observer sees the message.
         rounding: (T, m) what float64 adds to the l2 distance of two noiseless messages.
 
@@ -104,7 +110,10 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], s
         shift: D, (T, m), how far a record moves its agent's noiseless message.
 
     Returns:
-        (len(victims),) prices that hold in float64.
+        (len(victims),) prices that hold in float64; +inf where a message that is seen has no noise, and may differ.
+
+    Raises:
+        ValueError: an observer that goes on from a message that it does not see.
 
     Example:
         >>> pull = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3.0
@@ -119,7 +128,7 @@ def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], s
         factors[np.ix_(inside[t + 1], hidden[t])].any() for t, factors in enumerate(coupled.factors[1:])
     ):
         raise ValueError("the victim is no observer, and an observer sees every message that it goes on from")
-    system = _system(coupled)
+    system = _system(coupled._replace(noise=_solver_noise(coupled.noise)))
     return np.array([_least_price(coupled, system, int(victim), shift[:, victim]) for victim in victims])
 
 
@@ -127,7 +136,7 @@ def _least_price(coupled: Coupled, system: _Solver, victim: int, shift: Array) -
     """The least price that was found; the price at every d that was tried is one."""
     hidden = ~coupled.observed
     best = _price_at(coupled, victim, shift, np.zeros(hidden.shape))
-    paid = shift / np.square(coupled.noise[:, victim])
+    paid = shift / np.square(_solver_noise(coupled.noise)[:, victim])
     right = np.zeros(hidden.shape)
     right[:, victim] = paid
     for t, factors in enumerate(coupled.factors[1:]):
@@ -153,6 +162,12 @@ def _least_price(coupled: Coupled, system: _Solver, victim: int, shift: Array) -
     return best
 
 
+def _solver_noise(noise: Array) -> Array:
+    """s with little noise where there is none."""
+    drawn = noise > 0.0
+    return noise if drawn.all() else np.where(drawn, noise, _SOLVER_NOISE * noise.min(where=drawn, initial=np.inf))
+
+
 def _last_nonzero(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
     one = np.zeros_like(wrong)
     one.flat[np.flatnonzero(wrong)[-1]] = True
@@ -167,10 +182,14 @@ def _price_at(coupled: Coupled, victim: int, shift: Array, apart: Array) -> floa
         arrives = factors @ before + coupled.rounding[t]
         arrives[victim] += shift[t]
         # A sum of m products that are at least 0 is off by at most m + 1 roundings of itself.
-        excess = np.maximum(arrives * (1.0 + 2.0 * terms * _UNIT) - apart[t], 0.0)
+        arrives = arrives * (1.0 + 2.0 * terms * _UNIT)
+        noiseless = coupled.noise[t] == 0.0
+        if (arrives[noiseless & coupled.observed[t]] > 0.0).any() or np.isinf(arrives[noiseless]).any():
+            return np.inf
+        before = np.where(noiseless, arrives, apart[t])
         # An observer's inputs are equal in both data sets, and so is what it computes.
-        total += float(np.square(np.where(np.isinf(coupled.noise[t]), 0.0, excess) / coupled.noise[t]).sum())
-        before = apart[t]
+        paid = ~noiseless & np.isfinite(coupled.noise[t])
+        total += float(np.square(np.maximum(arrives - before, 0.0)[paid] / coupled.noise[t][paid]).sum())
     return float(np.sqrt(total) * (1.0 + 4.0 * (terms + len(coupled.factors)) * _UNIT))
 
 

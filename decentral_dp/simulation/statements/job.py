@@ -32,7 +32,7 @@ from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.probe import ROUNDS, arrays_seen
 from decentral_dp.simulation.statements.statement import (
@@ -281,13 +281,12 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
     drift = np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if trusted else counts[split][first]
-        if unit == RECORD:
-            drift = drift + c.rate[split] * sensitivity * n / 2.0
+        sampled = sampled_unit(c.sampling)
+        if sampled is not None or unit == RECORD:
+            drift = drift + c.rate[split] * sensitivity * n / (2 if sampled is None else sampled.steps)
         else:
-            # Of a Poisson sample that holds any of k records with this probability, the rate of one record.
-            share = 1.0 if batch is not None else -np.expm1(np.log1p(-c.rate[split]) / (unit.records or 1))
             n = n if batch is None else np.minimum(n, batch)
-            drift = drift + share * sensitivity * n / unit.clips(n)
+            drift = drift + sensitivity * n / unit.clips(n)
     # What neighbours share is not in the average.
     noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents

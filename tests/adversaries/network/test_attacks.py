@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.adversaries.network.attacks import (
+    OFFLINE,
     Attack,
     NetworkAudit,
     SharedNoise,
@@ -34,6 +35,10 @@ KNOWN = {
     "curvature, star 6": ("exact", 13.425237, 8.774964, 13.711309, 20.0),
     "own curvature, ring 16": ("exact", 10.0, 5.975672, 10.0, 10.0),
     "turning sign, ring 16": ("exact", 9.636707, 5.975672, 10.0, 10.0),
+    "offline, star 6": ("exact", 0.707174, 0.181243, 0.707190, 1.0),
+    "offline, drop, ring 6": ("exact", 0.426006, 0.174639, 0.498729, 3.0**0.5),
+    "offline, late, star 5": ("exact", 0.5**0.5, 0.275863, 0.5**0.5, 1.0),
+    "offline, matching of 6": ("exact", 0.267261, 0.120386, 0.277350, 2.0**0.5),
     "sign feedback, path 3": ("integral", 1.154684, 0.632456, 2.0, 2.0),
     "picking whom to hear": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
 }
@@ -108,7 +113,7 @@ def found() -> NetworkAudit:
 
 def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified(found: NetworkAudit) -> None:
     cases = {attack.case: attack for attack in found.attacks}
-    assert len(cases) == 12
+    assert len(cases) == 16
     for case, (method, *numbers) in KNOWN.items():
         assert cases[case].method == method
         np.testing.assert_allclose(cases[case][2:], numbers, rtol=0, atol=7e-7)
@@ -118,7 +123,7 @@ def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified
     np.testing.assert_allclose(slow[3:], [0.776744, 1.233104, 2.0], atol=7e-7)
     assert far.shown > 2.4
     assert far.claimed == pytest.approx(0.010198, abs=7e-7)
-    assert [attack.claim for attack in found.attacks] == ["refuted"] * 8 + ["–"] * 4
+    assert [attack.claim for attack in found.attacks] == ["refuted"] * 12 + ["–"] * 4
     assert all(attack.holds for attack in found.attacks)
     assert found.status == "ok"
 
@@ -158,6 +163,17 @@ def test_shared_noise_shows_what_is_priced_and_no_more(case: str) -> None:
         assert scores.std() == pytest.approx(game.ledger_mu, rel=4.0 / math.sqrt(40_000))
     assert 0.85 * game.ledger_mu < counted_mu(first, second, 1e-3) <= game.ledger_mu
     assert (first.mean() - second.mean()) / first.std() > 0.95 * game.ledger_mu
+
+
+@pytest.mark.parametrize("case", OFFLINE)
+def test_offline_agents_show_no_more_than_is_certified(case: str) -> None:
+    largest = 0.0
+    for seed in range(12):
+        for victim in (0, 2, 3):
+            found = OFFLINE[case]._replace(seed=seed, observer=1, victim=victim).attack(case)
+            assert found.holds
+            largest = max(largest, found.shown / max(found.certified, 1e-300))
+    assert largest > 0.9
 
 
 def test_a_sign_says_again_what_came_weakened() -> None:
@@ -219,7 +235,7 @@ def test_the_command_prints_a_line_each_and_writes_table_and_figure(tmp_path: Pa
     assert sorted(p.name for p in out.iterdir()) == sorted(ATTACKS)
     frame = pd.read_parquet(out / ATTACKS[0])
     assert frame["holds"].all()
-    assert (frame["claim"] == "refuted").sum() == 8
+    assert (frame["claim"] == "refuted").sum() == 12
     assert (frame["certified"] <= frame["everything"].fillna(np.inf)).all()
     for mu, epsilon in zip(frame["certified"], frame["epsilon"], strict=True):
         delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)

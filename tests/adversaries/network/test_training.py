@@ -200,11 +200,19 @@ CHANGES: dict[str, dict[str, Any]] = {
 def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(change: str) -> None:
     job: Any = job_of("logistic", **CHANGES[change])
     steps, rng = steps_of(job, job.algorithm, job.problem), np.random.default_rng(2)
+    held = 0
     for t in range(12):
         here = rng.standard_normal((6, job.problem.q))
         apart = rng.standard_normal(here.shape) * (rng.random((6, 1)) < 0.5)
         moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
+        # An agent that is offline in the next round does not send, and holds its last message.
+        silent = ~np.broadcast_to(True if (on := job.topology.over_time.online(t + 1)) is None else on, 6)
+        moved[silent] = np.linalg.norm(apart[silent], axis=1)
+        held += silent.sum()
+        for public in (steps.noise, steps.movement, steps.rounding):
+            assert np.array_equal(public[t] == 0.0, silent)
         assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
+    assert (held > 0) == (change == "lossy")
     # The message of round t is heard in round t + 1, if at all.
     heard = [omega != 0.0 for omega in steps.mixing[1:]]
     assert all((one <= may).all() for one, may in zip(heard, steps.visible, strict=False))
@@ -237,6 +245,7 @@ REFUSED = {
     "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
     "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: dp_dsgd with momentum"),
     "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
+    "privacy.clip.x": (1.0, "privacy.clip.x: what an observer inside learns where features are read from their mean"),
     "topology.delay": (2, "topology.delay: what an observer inside learns of late messages"),
 }
 

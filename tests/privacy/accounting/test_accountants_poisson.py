@@ -8,16 +8,18 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation
-from dp_accounting.pld import pld_privacy_accountant
+from dp_accounting.pld import pld_privacy_accountant, privacy_loss_distribution
 from scipy.integrate import trapezoid
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from decentral_dp import InputError
 from decentral_dp.bounded import Split
-from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, poisson_profile
+from decentral_dp.privacy.accounting.accountants import calibrate, epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile, poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.unit import Unit
+from tests.support.poisson_reference import Outcomes, poisson_outcomes, reference_epsilon
 
 
 def line(mechanism: str, sensitivity: float, releases: int, rate: float = 1.0, **keys: object) -> ChannelLedger:
@@ -50,6 +52,161 @@ def test_composed_as_dp_accounting_composes_it(mu: float, rate: float, rounds: i
     wanted = accountant.get_epsilon(1e-5)
     ours = epsilons([Releases(poisson=np.tile([[mu], [rate]], (1, rounds)))], 1e-5)[0]
     assert wanted * (1.0 - 1e-3) <= ours <= wanted * 1.01
+
+
+def outcomes_of_groups(m: float, rate: float, records: int, zeroed: bool, count: int) -> Outcomes:
+    """Σ_j Bin(k, q)(j) N(jm, 1) against its mirror image, or N(0, 1)."""
+    x = np.linspace(-records * m - 13.0, records * m + 13.0, 60_001)
+    share = binom.pmf(np.arange(records + 1), records, rate)[:, None]
+    near = norm.pdf(x - m * np.arange(records + 1)[:, None])
+    p = (share * near).sum(axis=0)
+    log_q = norm.logpdf(x) if zeroed else np.log(p[::-1])
+    return Outcomes(np.log(p) + np.log(x[1] - x[0]), np.log(p) - log_q, count)
+
+
+def group_line(mu: float, releases: int, rate: float, unit: Unit) -> ChannelLedger:
+    return line("gaussian", mu, releases, rate, sampling=unit.sampling)
+
+
+GROUPS = [
+    # k, zeroed, what one drawn record adds, rate, rounds, ε of the pair by another reader at δ = 1e-5.
+    (2, False, 0.833, 0.2, 10, 11.17),
+    (3, False, 0.4165, 0.5, 3, None),
+    (3, True, 0.8, 0.3, 20, None),
+    (4, False, 0.3, 0.05, 200, None),
+    (1, True, 1.0, 0.1, 30, None),
+]
+
+
+@pytest.mark.parametrize(("records", "zeroed", "m", "rate", "rounds", "known"), GROUPS)
+def test_groups_cost_what_their_pair_says(
+    records: int, zeroed: bool, m: float, rate: float, rounds: int, known: float | None
+) -> None:
+    """By a quadrature that shares nothing with the package; of records zeroed out the order in which more is shown."""
+    unit = Unit(records, zeroed)
+    spent = float(epsilon_of(Ledger(1, (group_line(unit.steps * m, rounds, rate, unit),)), 1e-5)[0])
+    wanted = reference_epsilon([outcomes_of_groups(m, rate, records, zeroed, rounds)], 1e-5)
+    assert wanted * (1.0 - 1e-4) <= spent <= wanted * (1.2 if zeroed else 1.003)
+    if known is not None:
+        assert spent == pytest.approx(known, rel=1e-3)
+    # All of them at once, which a batch that holds any of them is priced as, costs more.
+    together = line("gaussian", unit.steps * m, rounds, 1.0 - (1.0 - rate) ** records)
+    assert spent <= float(epsilon_of(Ledger(1, (together,)), 1e-5)[0]) * (1.0 + 1e-3)
+
+
+@pytest.mark.parametrize(("records", "m", "rate", "rounds"), [(3, 0.5, 0.2, 20), (6, 0.2, 0.05, 100)])
+def test_a_group_zeroed_out_costs_what_dp_accounting_says(records: int, m: float, rate: float, rounds: int) -> None:
+    """Its mixture of Gaussians: the sensitivity is jm with probability Bin(k, q)(j)."""
+    weights = binom.pmf(np.arange(records + 1), records, rate)
+    pair = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        1.0, m * np.arange(records + 1), weights, value_discretization_interval=2e-3
+    )
+    wanted = pair.self_compose(rounds).get_epsilon_for_delta(1e-5)
+    ours = float(epsilon_of(Ledger(1, (group_line(records * m, rounds, rate, Unit(records, True)),)), 1e-5)[0])
+    assert wanted * (1.0 - 1e-3) <= ours <= wanted * 1.2
+
+
+def test_no_vectors_of_a_group_exceed_the_pair_on_a_line() -> None:
+    """Two records, contributions of any direction and length up to m in the plane, in either data set."""
+    rng, x = np.random.default_rng(0), np.linspace(-9.0, 9.0, 361)
+    area, largest = (x[1] - x[0]) ** 2, 0.0
+    for trial in range(60):
+        m, rate = rng.uniform(0.2, 2.0), rng.uniform(0.05, 0.95)
+        u, v = rng.normal(size=(2, 2, 2))
+        if trial % 3 == 0:
+            u[1], v = u[0], -u
+        u, v = (m * a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), rng.uniform(0.1, 1.0)) for a in (u, v))
+        laws = []
+        for a in (u, v, np.zeros((2, 2))):
+            subsets = [np.zeros(2), a[0], a[1], a[0] + a[1]]
+            shares = [(1 - rate) ** 2, rate * (1 - rate), rate * (1 - rate), rate**2]
+            laws.append(
+                sum(b * np.outer(norm.pdf(x - c[0]), norm.pdf(x - c[1])) for b, c in zip(shares, subsets, strict=True))
+            )
+        for zeroed, pairs in ((False, [(0, 1), (1, 0)]), (True, [(0, 2), (2, 0)])):
+            profile = group_profile(2 * m * (1 if zeroed else 2), rate, 2, zeroed)
+            for e in (0.0, 0.3, 1.5):
+                allowed = float(profile(np.array([e]))[0])
+                for one, other in pairs:
+                    shown = float(np.maximum(laws[one] - np.exp(e) * laws[other], 0.0).sum()) * area
+                    assert shown <= allowed * (1.0 + 1e-4) + 1e-8
+                    largest = max(largest, shown / allowed)
+    assert largest > 0.99
+
+
+def law_of_two(x: np.ndarray, shares: list[float], first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Densities of two releases on one sample of two records, of what each adds: (2,) to the first, (2, n) later."""
+    out = np.zeros((x.size, x.size))
+    for share, drawn in zip(shares, ([], [0], [1], [0, 1]), strict=True):
+        then = second[drawn].sum(axis=0)
+        out += share * norm.pdf(x - first[drawn].sum())[:, None] * norm.pdf(x - then[:, None])
+    return out
+
+
+def test_no_second_release_that_follows_the_first_exceeds_one_merged_event() -> None:
+    """Two records on one sample of two releases; signs of the second follow the outcome of the first."""
+    rng, x = np.random.default_rng(1), np.linspace(-9.0, 9.0, 361)
+    area, largest = (x[1] - x[0]) ** 2, 0.0
+    for trial in range(40):
+        first, second, rate = rng.uniform(0.3, 1.2), rng.uniform(0.3, 1.2), rng.uniform(0.1, 0.9)
+        shares = [(1 - rate) ** 2, rate * (1 - rate), rate * (1 - rate), rate**2]
+
+        turns = rng.choice([-1.0, 0.5, 1.0], (2, 2, x.size)) if trial % 2 else np.ones((2, 2, x.size))
+        signs = rng.choice([-1.0, 1.0], (2, 2)) if trial % 4 else np.ones((2, 2))
+        p, q, none = (
+            law_of_two(x, shares, first * a, second * b)
+            for a, b in ((signs[0], turns[0]), (-signs[1], -turns[1]), (0.0 * signs[0], 0.0 * turns[0]))
+        )
+        size = np.hypot(first, second)
+        for other, zeroed in ((q, False), (none, True)):
+            profile = group_profile(2 * size * (1 if zeroed else 2), rate, 2, zeroed)
+            for e in (0.0, 0.5, 2.0):
+                allowed = float(profile(np.array([e]))[0])
+                for one, two in ((p, other), (other, p)):
+                    shown = float(np.maximum(one - np.exp(e) * two, 0.0).sum()) * area
+                    assert shown <= allowed * (1.0 + 1e-4) + 1e-8
+                    largest = max(largest, shown / allowed)
+    assert largest > 0.99
+
+
+@pytest.mark.parametrize(("mu", "rate", "rounds", "known"), [(5.0, 0.1, 50, 41.23), (6.0, 0.1, 50, None)])
+def test_a_poisson_sample_of_a_large_loss_has_a_finite_price(
+    mu: float, rate: float, rounds: int, known: float | None
+) -> None:
+    spent = float(epsilon_of(Ledger(1, (line("gaussian", mu, rounds, rate, sampling="poisson"),)), 1e-5)[0])
+    wanted = reference_epsilon([poisson_outcomes(2.0 / mu, rate, rounds)], 1e-5)
+    assert wanted * (1.0 - 1e-4) <= spent <= 1.005 * wanted
+    if known is not None:
+        assert wanted == pytest.approx(known, rel=3e-3)
+
+
+def test_large_losses_have_no_price_where_the_far_side_is_not_hidden() -> None:
+    """Beyond ten deviations float64 samplers have no outcomes: 50 rounds of a record that is mostly drawn show more."""
+    one = line("gaussian", 5.0, 50, 0.1, sampling="poisson")
+    for some in (
+        (line("gaussian", 5.0, 50, 0.6, sampling="poisson"),),
+        (replace(one, dimension=2 * 10**6),),
+        (one, replace(line("gaussian", 0.1, 50, 0.1, sampling="poisson"), channel="w")),
+    ):
+        assert np.isinf(epsilon_of(Ledger(1, some), 1e-5)[0])
+
+
+@pytest.mark.parametrize("unit", [Unit(3), Unit(2, True)], ids=str)
+def test_noise_for_groups_meets_a_target(unit: Unit) -> None:
+    ledger = Ledger(1, (group_line(1.0, 20, 0.1, unit),))
+    factor = calibrate(ledger, 2.0, 1e-5)["v"]
+    assert 0.998 * 2.0 <= float(epsilon_of(ledger.rescale(factor), 1e-5)[0]) <= 2.0
+
+
+def test_groups_of_many_records_are_rounded_to_more_drawn_ones() -> None:
+    """400 of them: P(N(jm, 1) > τ) against N(0, 1), j binomial, at the best of many τ."""
+    e, tau, m = np.array([0.0, 0.5, 1.0]), np.linspace(-4.0, 8.0, 2401)[:, None], 2.0 / 400
+    j = np.arange(401)
+    above = (binom.pmf(j, 400, 0.3) * norm.sf(tau - m * j)).sum(axis=1)
+    wanted = (above[:, None] - np.exp(e) * norm.sf(tau)).max(axis=0)
+    found = group_profile(2.0, 0.3, 400, True)(e)
+    assert (found >= wanted).all()
+    np.testing.assert_allclose(found, wanted, rtol=0.1)
 
 
 def test_a_ledger_of_poisson_samples_costs_more_than_the_pair_and_less_than_no_sampling() -> None:

@@ -107,7 +107,8 @@ def composed(p: np.ndarray, q: np.ndarray, copies: int, epsilon: float, step: fl
 def variates(u: float, coordinates: int, moves: list[float]) -> list[DrawnVariates]:
     """One item of a ledger: this many coordinates, in releases with these μ."""
     part = drawn_variates(np.array(moves)[:, None], 1, 16, False, np.zeros(1, dtype=np.int64))
-    return [part._replace(unit=u, coordinates=np.array([float(coordinates)]))]
+    number = np.array([float(coordinates)])
+    return [part._replace(unit=u, coordinates=number, weighed=number)]
 
 
 def bounds(parts: list[DrawnVariates], delta: float) -> list[Slack]:
@@ -165,6 +166,47 @@ def test_a_record_that_is_in_the_sample_or_not() -> None:
         stated = float(slack.total(np.array([high]))[0])
         assert composed(*pair(real), copies, stated) <= delta
     assert high < 30.0
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_what_is_judged_from_the_far_side_of_a_sample(records: int) -> None:
+    """Errors of a release of two coordinates, weighed by who may be in the sample, are as few as from the middle."""
+    rng, x = np.random.default_rng(records), np.linspace(-15.0, 15.0, 301)
+    step, cut = x[1] - x[0], 7.0
+    subsets = [np.array(s, dtype=float) for s in np.ndindex(*[2] * records)]
+
+    def density(away: np.ndarray) -> np.ndarray:
+        return np.exp(-0.5 * away**2) / math.sqrt(2.0 * math.pi)
+
+    def errors(away: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(away) > cut, np.exp(3.7 * (np.abs(away) - 3.7)), 0.0)
+
+    def outside(shift: float) -> float:
+        return float((errors(x) * density(x - shift)).sum()) * step
+
+    def law(centre: np.ndarray) -> np.ndarray:
+        return np.outer(density(x - centre[0]), density(x - centre[1]))
+
+    largest = 0.0
+    for trial in range(40):
+        size, rate = rng.uniform(0.7, 4.0) / records, rng.uniform(0.02, 0.5)
+        u, v = (a / np.linalg.norm(a, axis=1, keepdims=True) * size for a in rng.normal(size=(2, records, 2)))
+        if trial % 2:
+            # Near the worst: one coordinate, from side to side, or the same side.
+            u, v = (
+                np.tile([[size, 0.0]], (records, 1)),
+                np.tile([[-size if trial % 4 == 1 else size, 0.0]], (records, 1)),
+            )
+        share = [float(np.prod(np.where(s > 0.0, rate, 1.0 - rate))) for s in subsets]
+        weight = np.array([b * law(s @ v) for b, s in zip(share, subsets, strict=True)])
+        weight /= weight.sum(axis=0)
+        p = sum(b * law(s @ u) for b, s in zip(share, subsets, strict=True))
+        judged = sum(
+            float((p * w * (errors(x - c[0])[:, None] + errors(x - c[1]))).sum()) * step**2
+            for w, c in zip(weight, [s @ v for s in subsets], strict=True)
+        )
+        largest = max(largest, judged / (2.0**records * (outside(0.0) + outside(records * size))))
+    assert 0.05 < largest <= 1.0
 
 
 @pytest.mark.parametrize(("mantissa", "ratio", "copies"), [(12, 3.0, 200), (14, 5.3, 1000)])
@@ -271,10 +313,7 @@ def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, i
     mixed = np.random.default_rng(seed).permutation(len(parts))
     np.testing.assert_allclose(stated([parts[i] for i in mixed]), stated(parts), rtol=1e-12)
     # One channel's two releases are two channels' one.
-    halves = [
-        p._replace(coordinates=p.coordinates / 2, sensitivities=p.sensitivities / 2, n_randomised=p.n_randomised / 2)
-        for p in parts
-    ]
+    halves = [p._replace(**{name: getattr(p, name) / 2 for name in p._fields if name != "unit"}) for p in parts]
     np.testing.assert_allclose(stated([*halves, *halves]), stated(parts), rtol=1e-12)
 
 

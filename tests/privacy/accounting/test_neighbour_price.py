@@ -333,6 +333,69 @@ def test_agrees_with_another_solver(seed: int) -> None:
         assert found <= np.sqrt(np.square(moved / coupled.noise[:, victim]).sum()) * (1 + 1e-9)
 
 
+def with_silent_agents(coupled: Coupled, seed: int) -> Coupled:
+    """Some agents hold their last message in some rounds, without noise, and nobody receives it then."""
+    rng = np.random.default_rng(seed)
+    rounds, m = coupled.noise.shape
+    silent = rng.random((rounds, m)) < 0.4
+    silent[np.isinf(coupled.noise)] = False
+    factors = [f.copy() for f in coupled.factors]
+    for t in range(rounds):
+        factors[t][silent[t]] = np.eye(m)[silent[t]]
+        if t:
+            factors[t][np.ix_(~silent[t], silent[t - 1])] *= np.eye(m)[np.ix_(~silent[t], silent[t - 1])]
+    return coupled._replace(
+        factors=factors, noise=np.where(silent, 0.0, coupled.noise), observed=coupled.observed & ~silent
+    )
+
+
+def by_elimination(coupled: Coupled, victim: int, moved: Any) -> float:
+    """The same problem in the d of noisy hidden messages alone: every d is affine in them."""
+    rounds, m = coupled.noise.shape
+    free = np.argwhere(~coupled.observed & (coupled.noise > 0.0)).tolist()
+    before, rows = np.zeros((m, len(free) + 1)), []
+    for t in range(rounds):
+        arrives = coupled.factors[t] @ before
+        arrives[victim, -1] += moved[t]
+        before = np.where(coupled.noise[t][:, None] == 0.0, arrives, 0.0)
+        for column, (when, agent) in enumerate(free):
+            if when == t:
+                before[agent, column] = 1.0
+        noisy = (coupled.noise[t] > 0.0) & np.isfinite(coupled.noise[t])
+        rows.append((arrives - before)[noisy] / coupled.noise[t][noisy, None])
+    matrix = np.concatenate(rows)
+    found = lsq_linear(matrix[:, :-1], -matrix[:, -1], bounds=(0.0, np.inf), tol=1e-14, method="bvls")
+    return float(np.sqrt(2.0 * found.cost))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_without_noise_are_priced_as_what_they_hold(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = nx.gnp_random_graph(6, 0.5, seed=seed)
+    graph.add_edges_from(nx.path_graph(6).edges)
+    coupled = watched(metropolis(graph), 0, 6)
+    coupled = with_silent_agents(coupled._replace(noise=coupled.noise * rng.uniform(0.3, 3.0, (6, 6))), seed)
+    for victim in range(1, 6):
+        moved = rng.uniform(0.0, 2.0, 6) * (coupled.noise[:, victim] > 0.0)
+        found, wanted = neighbour_mu(coupled, victim, moved), by_elimination(coupled, victim, moved)
+        assert wanted * (1.0 - 1e-9) <= found <= wanted * (1.0 + 1e-6) + 1e-9
+        assert system_mu(coupled.factors, coupled, victim, moved) <= found * (1.0 + 1e-9)
+        assert found <= np.linalg.norm(moved[moved > 0.0] / coupled.noise[moved > 0.0, victim]) * (1.0 + 1e-9)
+
+
+def test_a_message_without_noise_that_is_seen_has_no_price() -> None:
+    """Unless its inputs are equal: v – h – o, where h sends without noise."""
+    path = watched(metropolis(nx.path_graph(3)), 2, 3)
+    noise = path.noise.copy()
+    noise[2, 1] = 0.0
+    silent = path._replace(noise=noise)
+    assert neighbour_mu(silent, 0, np.array([0.0, 0.0, 1.0])) == pytest.approx(1.0)
+    # d = 0 keeps what came before from it.
+    assert neighbour_mu(silent, 0, always(3)) == pytest.approx(3.0**0.5)
+    noise[1, 0] = 0.0
+    assert neighbour_mu(silent, 0, always(3)) == np.inf
+
+
 def system_mu(factors: Any, coupled: Coupled, victim: int, moved: Any) -> float:
     """μ of the linear system m_t = F_t m_{t−1} + moved_t e_v + noise, by the covariance of all that is seen."""
     rounds, m = coupled.noise.shape

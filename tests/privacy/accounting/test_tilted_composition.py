@@ -20,6 +20,7 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     amplify,
     epsilons,
     gaussian_profile,
+    group_profile,
     laplace_profile,
     poisson_profile,
     response_profile,
@@ -194,6 +195,25 @@ def _poisson(mu: Any, rate: Any) -> Callable[[Any], Any]:
     return exact
 
 
+def _group(m: Any, rate: Any, records: int, zeroed: bool) -> Callable[[Any], Any]:
+    """Of the order in which a drawn record is in the first law; outcomes by bisection."""
+    share = [mp.binomial(records, j) * rate**j * (1 - rate) ** (records - j) for j in range(records + 1)]
+
+    def rises(x: Any) -> Any:
+        return mp.log(sum(b * mp.exp(j * m * x - (j * m) ** 2 / 2) for j, b in enumerate(share)))
+
+    def exact(e: Any) -> Any:
+        low, high = mp.mpf(-50), mp.mpf(100)
+        for _ in range(190):
+            x = (low + high) / 2
+            low, high = (x, high) if rises(x) - (0 if zeroed else rises(-x)) < e else (low, x)
+        first = sum(b * _below(j * m - x) for j, b in enumerate(share))
+        second = _below(-x) if zeroed else sum(b * _below(-j * m - x) for j, b in enumerate(share))
+        return first - mp.exp(e) * second
+
+    return exact
+
+
 def _laplace(loss: Any, rate: Any) -> Callable[[Any], Any]:
     return lambda e: rate * max(mp.mpf(0), 1 - mp.exp((_base(e, rate) - loss) / 2))
 
@@ -211,6 +231,10 @@ def _laws() -> list[tuple[Callable[[Array], Array], Callable[[Any], Any], float]
         if rate < 1.0:
             reach = loss_distributions.poisson_reach(mu, rate, 1e-24)
             found.append((poisson_profile(mu, rate), _poisson(m, q), reach))
+    for each, rate, records, zeroed in itertools.product((0.01, 0.7, 2.5), (1e-3, 0.3), (2, 5), (False, True)):
+        unit = each * records * (1 if zeroed else 2), rate, records, zeroed
+        law = _group(mp.mpf(each), mp.mpf(rate), records, zeroed)
+        found.append((group_profile(*unit), law, loss_distributions.group_reach(*unit, 1e-24)))
     for loss, rate in itertools.product((1e-4, 0.1, 1.0, 10.0, 50.0), (1e-4, 1e-2, 1.0)):
         law = _laplace(mp.mpf(loss), mp.mpf(rate))
         found.append((laplace_profile(loss, rate), law, float(amplify(loss, rate))))
