@@ -1099,6 +1099,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[privacy.clip.x]",),
     ),
     Mutation(
+        "what float64 adds to the price of a neighbour left out",
+        "adversaries/network/view.py",
+        "mu = training.price(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
+    ),
+    Mutation(
         "softmax priced as a loss with scalar gradients",
         "adversaries/network/training.py",
         "not isinstance(problem.loss, CrossEntropy)",
