@@ -576,8 +576,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that amplifies what is kept",
         "algorithms/sensitivity_rules.py",
-        "rate[split] = np.ones(shape) if kept else np.broadcast_to(rate_of(public.rate[split]), shape)",
-        "rate[split] = np.broadcast_to(rate_of(public.rate[split]), shape)",
+        "rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)",
+        "rate[split] = np.broadcast_to(drawn, shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
