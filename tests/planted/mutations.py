@@ -671,8 +671,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that amplifies what is kept",
         "algorithms/sensitivity_rules.py",
-        "rate[split] = np.ones(shape) if kept else np.broadcast_to(rate_of(public.rate[split]), shape)",
-        "rate[split] = np.broadcast_to(rate_of(public.rate[split]), shape)",
+        "rate[split] = np.ones(shape) if kept else np.broadcast_to(drawn, shape)",
+        "rate[split] = np.broadcast_to(drawn, shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
@@ -1192,6 +1192,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if job.algorithm.centring:\n",
         "    if job.algorithm.centring < 0:\n",
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[privacy.clip.x]",),
+    ),
+    Mutation(
+        "what float64 adds to the price of a neighbour left out",
+        "adversaries/network/view.py",
+        "mu = training.price(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
     ),
     Mutation(
         "softmax priced as a loss with scalar gradients",

@@ -217,7 +217,7 @@ class Unpriced:
                 pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
             else:
                 total = network.everything(system["injected"], system["noise"], system["arrivals"])
-                mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)
+                mu = training.price(self.steps, self.observers, self.price_classes, reporter)
                 pairs = network.NetworkBudget(self.observers, mu, np.where(inside, -1, 0), total)
                 linear = np.full(mu.shape, np.nan)
                 if job.topology.over_time is None:
@@ -225,7 +225,8 @@ class Unpriced:
             certified = network.certified_epsilon(
                 pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
             )
-            exact = gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)
+            # Prices of training count what float64 adds, and the total does not.
+            exact = gaussian_epsilon(np.where(inside, 0.0, np.minimum(pairs.mu, pairs.total)), delta)
             epsilon = np.where(inside, np.nan, exact)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
         return NetworkView(

@@ -127,11 +127,13 @@ def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_mess
     frame = view.to_frame()
     assert {"mu_linear", "epsilon_linear", "mu_certified", "mu_everything"} <= set(frame.columns)
     assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
-    assert (frame["mu_certified"] <= frame["mu_everything"]).all()
+    assert (frame["mu_certified"] <= frame["mu_everything"] * (1 + 1e-3)).all()
     assert (frame["epsilon"] <= frame["certified"]).all()
     assert (frame["certified"] <= frame["certified_total"]).all()
     near, far = frame[frame["distance"] == 1], frame[frame["distance"] == 3]
-    np.testing.assert_allclose(near["mu_certified"], near["mu_everything"], rtol=1e-9)
+    np.testing.assert_allclose(near["mu_certified"], near["mu_everything"], rtol=1e-3)
+    # What float64 adds to every message, a neighbour learns too.
+    np.testing.assert_array_equal(near["certified"], near["certified_total"])
     assert far["certified"].max() < 0.6 * far["certified_total"].min()
     assert view.linear is not None
     assert "no bound" in " ".join(view.assumptions)

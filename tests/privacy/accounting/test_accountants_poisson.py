@@ -110,7 +110,7 @@ def test_no_vectors_of_a_group_exceed_the_pair_on_a_line() -> None:
     """Two records, contributions of any direction and length up to m in the plane, in either data set."""
     rng, x = np.random.default_rng(0), np.linspace(-9.0, 9.0, 361)
     area, largest = (x[1] - x[0]) ** 2, 0.0
-    for trial in range(60):
+    for trial in range(30):
         m, rate = rng.uniform(0.2, 2.0), rng.uniform(0.05, 0.95)
         u, v = rng.normal(size=(2, 2, 2))
         if trial % 3 == 0:
@@ -147,7 +147,7 @@ def test_no_second_release_that_follows_the_first_exceeds_one_merged_event() -> 
     """Two records on one sample of two releases; signs of the second follow the outcome of the first."""
     rng, x = np.random.default_rng(1), np.linspace(-9.0, 9.0, 361)
     area, largest = (x[1] - x[0]) ** 2, 0.0
-    for trial in range(40):
+    for trial in range(16):
         first, second, rate = rng.uniform(0.3, 1.2), rng.uniform(0.3, 1.2), rng.uniform(0.1, 0.9)
         shares = [(1 - rate) ** 2, rate * (1 - rate), rate * (1 - rate), rate**2]
 

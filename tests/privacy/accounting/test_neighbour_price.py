@@ -457,6 +457,17 @@ def test_no_gaussian_system_exceeds_the_price() -> None:
     assert max(ratios) > 0.99
 
 
+def test_no_gaussian_system_with_silent_agents_exceeds_the_price() -> None:
+    ratios = []
+    for coupled, victim, moved, seed in systems():
+        silent = with_silent_agents(coupled, seed)
+        sent = moved * (silent.noise[:, victim] > 0.0)
+        price = neighbour_mu(silent, victim, sent)
+        ratios += [worst_system(silent, victim, sent, seed, least) / max(price, 1e-300) for least in (0.0, -1.0)]
+    assert max(ratios) <= 1.0 + 1e-9
+    assert max(ratios) > 0.99
+
+
 def test_a_factor_that_is_too_small_would_show() -> None:
     """A tenth less than the factors of a system: its price is exceeded by some."""
     less = [
