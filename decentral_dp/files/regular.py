@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import zipfile
 import zlib
@@ -180,3 +181,14 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(info) as member:
         array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
     return array
+
+
+def is_url(place: str) -> bool:
+    """Say whether a place is a URL instead of a path.
+
+    Example:
+        >>> is_url("https://example.org/a.csv"), is_url("C:/data.csv")
+        (True, False)
+    """
+    # A drive such as C: has one letter.
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://|file:", place, re.IGNORECASE) is not None
