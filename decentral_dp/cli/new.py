@@ -158,7 +158,7 @@ def placeholders(notes: Mapping[str, str]) -> list[str]:
 def columns_of(options: Options) -> list[str]:
     """Return the names of the columns of the records. Raises InputError where the first line is a record."""
     path = options.csv or Path()
-    if path.suffix.lower() not in (".csv", ".parquet"):
+    if path.is_file() and path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--csv: got {quoted_path(path)}, expected a file that ends in .csv or .parquet.")
     return column_names(path, f"new: {quoted_path(path)}", csv_format(**_csv_keys(options)))
 
