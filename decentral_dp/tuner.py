@@ -20,6 +20,7 @@ from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import Reg
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.loading import expected_text
 from decentral_dp.constants.families import family_of
+from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
@@ -321,6 +322,7 @@ def pair(role: Any, name: Split) -> tuple[Array, Array]:
 
 
 def _numbers(values: ArrayLike, what: str) -> Array:
+    refuse_masked(values, f"tune: {what}")
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
