@@ -325,8 +325,9 @@ def _numbers(values: ArrayLike, what: str) -> Array:
     refuse_masked(values, f"tune: {what}")
     try:
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"tune: {what} are not an array of numbers; convert them first.") from error
+    except (TypeError, ValueError):
+        # numpy quotes the cell.
+        raise InputError(f"tune: {what} are not an array of numbers; convert them first.") from None
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:

@@ -486,13 +486,14 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
         if np.iscomplexobj(features):
             raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
-    except USER_ERRORS as error:
+    except USER_ERRORS:
         bad = [name for name in names or () if not _is_numbers(features[name])]
         listed = ", ".join(quoted(name) for name in bad)
         wrong = f", for column{'s' if len(bad) > 1 else ''} {listed} hold{'' if len(bad) > 1 else 's'} others" * bool(
             bad
         )
-        raise InputError(f"{subject} has features that are no table of numbers{wrong}. Mend it.") from error
+        # numpy quotes the cell.
+        raise InputError(f"{subject} has features that are no table of numbers{wrong}. Mend it.") from None
 
 
 def _is_numbers(column: Any) -> bool:

@@ -7,6 +7,7 @@ columns, and quotes no cell. `loaders.load` chooses the reader by the ending of 
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
             f"problem.decimal: {quoted(made.decimal)} is the separator as well. Fix: declare another problem.separator."
         )
     try:
-        b"a".decode(made.encoding)
+        io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
     except (LookupError, ValueError):
         raise InputError(
             f'problem.encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
@@ -258,7 +259,7 @@ def near_name(name: str, header: Sequence[str]) -> str:
     return f"; the nearest is {near[0]!r}" if near else ""
 
 
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 # Numbers, dates, times, percentages and prices: a digit, and no letters other than an exponent's or a date's.
 _VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -374,7 +375,7 @@ def read_columns(
         raise InputError(f"{where}: got a file that ends in {quoted(suffix)}; wanted .csv or .parquet.")
     header = read_header(regular(path, where), where, form)
     require_columns(wanted, header, where)
-    done, last = 0, header[-1]
+    done, last, is_table = 0, header[-1], True
     try:
         for frame in _csv_parts(path, header, wanted, text, rows, form):
             if frame.empty:
@@ -385,12 +386,15 @@ def read_columns(
                 _require_lengths(path, header, where, form)
             yield {c: frame[c].to_numpy() if c not in text else _text_cells(frame[c], form) for c in wanted}
             done += len(frame)
-    except _NO_NUMBERS as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except _NO_NUMBERS:
+        is_table = False
+    if not is_table:
+        # Here, since pandas quotes the cell, and Python prints the errors that are being handled.
         _require_lengths(path, header, where, form)
         yield _cells_as_text(path, header, wanted, done, where, form)
-        raise InputError(f"{where} cannot be read as a table of numbers. Fix: save it as CSV anew.") from None
+        raise InputError(f"{where} cannot be read as a table of numbers. Fix: save it as CSV anew.")
     if not done:
         raise InputError(f"{where} has a header but no records; wanted at least one.")
 

@@ -220,11 +220,12 @@ def _quoting_no_record() -> Iterator[None]:
     else:
         return
     if text.startswith("The feature names"):
-        raise kind(text)
+        raise kind(text) from None
     line = text.partition("\n")[0]
     if "could not convert" in line or "literal" in line:
-        raise InputError("X holds text, expected numbers. Fix: encode words by public categories.")
-    raise kind(line.rstrip(":"))
+        raise InputError("X holds text, expected numbers. Fix: encode words by public categories.") from None
+    advice = ". Reshape your data to (records, features)" if "Reshape your data" in text else ""
+    raise kind(f"{line.rstrip(':')}{advice}") from None
 
 
 def _refuse_columns(X: Any) -> None:

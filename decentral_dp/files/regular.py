@@ -110,6 +110,7 @@ def refuse_above(size: int, begins: str, counts: bool = True) -> None:
         )
 
 
+_BYTES_OF_NUMBER = 8
 # What a damaged or hostile archive makes zipfile and numpy raise, beside OSError. They say ValueError for arrays of
 # Python objects, too, which only unpickling could read, and RuntimeError for an archive with a password.
 DAMAGED = (
@@ -154,10 +155,12 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
     """
     with regular(path, subject).open("rb") as file:
         members = _members(file)
-        chosen = [members[name] for name in names]
-        refuse_above(sum(info.file_size for info in chosen), f"{subject} unpacks to")
         with zipfile.ZipFile(file) as archive:
-            return {name: _array(archive, info) for name, info in zip(names, chosen, strict=True)}
+            chosen = [(name, members[name], _header(archive, members[name])) for name in names]
+            # Numbers become float64, whatever their type in the file.
+            taken = (math.prod(shape) * max(_BYTES_OF_NUMBER, dtype.itemsize) for _, _, (shape, dtype) in chosen)
+            refuse_above(sum(taken), f"{subject} unpacks to")
+            return {name: _array(archive, info) for name, info, _ in chosen}
 
 
 def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
@@ -171,13 +174,18 @@ def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
     return {info.filename.removesuffix(".npy"): info for info in infos}
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], Any]:
+    """The shape and type of an array. Raises ValueError where they do not fit into the file."""
     # numpy makes room for what the header states before it reads a number.
     with archive.open(info) as member:
         version = npy.read_magic(member)
         shape, _, dtype = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version](member)
     if math.prod(shape) * dtype.itemsize > info.file_size or min(shape, default=0) < 0:
         raise ValueError(f"the header of {info.filename} states more numbers than it holds")
+    return shape, dtype
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(info) as member:
         array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
     return array
