@@ -28,7 +28,7 @@ def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     text = [k for k, dtype in enumerate(frame.dtypes) if getattr(dtype, "kind", "O") in "OUT"]
     out = frame.rename(columns=_escape)
     for k in text:
-        out.isetitem(k, out.iloc[:, k].map(_escape))
+        out.isetitem(k, out.iloc[:, k].map(_escape).to_numpy())
     return out
 
 
