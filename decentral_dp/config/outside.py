@@ -37,7 +37,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
 from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, csv_of, declared_columns
-from decentral_dp.config.loading import explain
+from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import Files, TopologyTable
 from decentral_dp.data import Dataset
 from decentral_dp.data.columns import cells_of
@@ -523,6 +523,7 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
             raise InputError(f"{where} gives {key} as {type(columns[key]).__name__}; wanted a list. Mend it.")
+    columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     own = columns.get("classes")
     if classes is not None and own is not None and list(classes) != list(own):
         raise InputError(f"problem.classes: {name} has the classes {list(own)}, got {list(classes)}. Leave it out.")
