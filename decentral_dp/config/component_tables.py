@@ -207,7 +207,7 @@ class CommonProblemTable(Table):
     """Only the first so many records, and at most as many of the data's own test set; all if left out."""
 
     separator: str | None = None
-    """The character between the cells of a CSV file; a comma if left out. A tab is "\t"."""
+    """The character between the cells of a CSV file; a comma if left out. A tab is "\\t"."""
 
     decimal: str | None = None
     """The decimal mark of a CSV file; a full stop if left out."""

@@ -286,8 +286,9 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
         parts += [f"{kinds[0]} in {named}"] if faults else []
         mends += [f"{mend}.{place.column}" for place in faults if mend and place.kind == kinds[0]][:1]
     return (
-        f"{where} has {' and '.join(parts)}. Write numbers as 1080.5, without separators, % or currency; or declare "
-        f"public rules in [problem.columns], such as {' and '.join(mends) or 'drop'}, or leave columns out with drop."
+        f"{where} has {' and '.join(parts)}. Write numbers as 1080.5, without separators, % or currency (for decimal "
+        "commas: problem.decimal); or declare public rules in [problem.columns], such as "
+        f"{' and '.join(mends) or 'drop'}, or leave columns out with drop."
     )
 
 

@@ -147,9 +147,11 @@ def _load_file(
         raise InputError(f"problem.data: {quoted(data)} is a URL, expected a local file. Fix: download it first.")
     if suffix not in FORMATS:
         known = openml.USUAL_NAMES.get(data.lower().replace("-", "_"))
-        fix = f'data = "openml:{known}", which scikit-learn downloads' if known else nearest(data, DATASETS)
+        fix = (
+            f'. Fix: data = "openml:{known}", which scikit-learn downloads' if known else f"; {nearest(data, DATASETS)}"
+        )
         raise InputError(
-            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}. Fix: {fix}."
+            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}{fix}."
         )
     played = trajectories.read_trajectories(path, declared.agent, declared.split) if suffix == ".npz" else None
     if played is not None:

@@ -73,13 +73,9 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
         CsvFormat(separator=';', decimal=',', encoding='latin-1')
     """
     for key, mark in (("separator", separator), ("decimal", decimal)):
-        if mark is not None and (len(mark) != 1 or mark in '"\r\n\0' or mark.isalnum()):
+        if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
             raise InputError(f'problem.{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
     made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
-    if made.separator == made.decimal:
-        raise InputError(
-            f"problem.decimal: {quoted(made.decimal)} is the separator as well. Fix: declare another problem.separator."
-        )
     try:
         io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
     except (LookupError, ValueError):

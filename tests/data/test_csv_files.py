@@ -77,6 +77,14 @@ def test_a_point_is_no_decimal_mark_where_a_comma_is(tmp_path: Path) -> None:
     assert read(numbers, classes=[], csv=csv_format(";", ",", None)).labels.tolist() == [0.5, -1.25]
 
 
+def test_quoted_numbers_may_have_the_separator_for_a_decimal_mark(tmp_path: Path) -> None:
+    path = written(tmp_path, 'a,b,out\n"1,5","2,25",no\n"-0,5","",yes\n')
+    found = read(path, csv=csv_format(None, ",", None), rules=ColumnRules(fill={"b": 7}))
+    assert found.features.tolist() == [[1.5, 2.25], [-0.5, 7]]
+    with pytest.raises(InputError, match="row 1 has 3 cells, but the header has 2"):
+        read(written(tmp_path, "a,out\n1,5,no\n2,5,yes\n"), csv=csv_format(None, ",", None))
+
+
 def test_a_model_reads_new_records_in_the_format_of_the_scenario(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     age = draw.uniform(18, 90, 90).round(1)
@@ -92,7 +100,7 @@ def test_a_model_reads_new_records_in_the_format_of_the_scenario(tmp_path: Path)
     ("keys", "said"),
     [
         ({"separator": ";;"}, r"problem\.separator: got .* expected one character"),
-        ({"separator": "."}, r"problem\.decimal: .* is the separator as well"),
+        ({"separator": ""}, r"problem\.separator: got .* expected one character"),
         ({"decimal": "5"}, r"problem\.decimal: got"),
         ({"encoding": "latin-99"}, r"problem\.encoding: Python has no text encoding"),
         ({"encoding": "hex"}, r"problem\.encoding: Python has no text encoding"),
@@ -320,7 +328,7 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
     for _ in range(300):
         path.write_bytes(_damaged(draw))
         form = csv_format(
-            *(draw.choice(np.array([None, None, None, *marks], dtype=object)) for marks in (";\t", "!", ["latin-1"]))
+            *(draw.choice(np.array([None, None, None, *marks], dtype=object)) for marks in (";\t", ",", ["latin-1"]))
         )
         try:
             found = read(path, rules=ColumnRules(date={"day": "2020-01-01:2020-12-31"}), csv=form)
