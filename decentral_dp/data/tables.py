@@ -115,9 +115,7 @@ class Roles(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def make_table(
-    columns: Columns, raw: Sequence[str], roles: Roles, declared: DeclaredColumns, where: str, noun: str = "column"
-) -> Table:
+def make_table(columns: Columns, raw: Sequence[str], roles: Roles, declared: DeclaredColumns, where: str) -> Table:
     """Make the features, labels, owners and splits of columns of cells. All tables pass through here.
 
     Args:
@@ -126,17 +124,17 @@ def make_table(
         roles: the other columns.
         declared: what the scenario declares about them.
         where: begins a refusal.
-        noun: what a refusal calls a column.
 
     Raises:
         InputError: with the row (records counted from 1) and the column. It quotes no cell.
     """
-    rules, names = declared.rules or ColumnRules(), (declared.rules or ColumnRules()).names(raw)
+    rules = declared.rules or ColumnRules()
+    names = rules.names(raw)
     gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
     known = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
     refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
     features = encode_features(columns, names, rules, where, known)
-    return _table(features, names, columns, roles, f"{where}, {noun}", declared.agents)
+    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
 def _table(
