@@ -379,6 +379,7 @@ def audit(
         scenario = cast(Any, build(scenario, **options).simulation())
     else:
         text, _ = _split(options)
+    runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _progress_shown(progress, "runs") as callback:
         return play_game(request, None if out is None else Path(out), callback, workers=Workers(workers, address))
@@ -411,7 +412,7 @@ def check(what: Any, **options: Any) -> CheckResult:
     if isinstance(what, Job):
         return what.check(**options)
     with _progress_shown(options.pop("progress", None), "pairs") as callback:
-        return tried(what, progress=callback, **options)
+        return tried(what, progress=callback, **loading.python_value(options))
 
 
 def network_view(

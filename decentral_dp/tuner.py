@@ -20,6 +20,7 @@ from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import Reg
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.loading import expected_text
 from decentral_dp.constants.families import family_of
+from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
@@ -321,10 +322,12 @@ def pair(role: Any, name: Split) -> tuple[Array, Array]:
 
 
 def _numbers(values: ArrayLike, what: str) -> Array:
+    refuse_masked(values, f"tune: {what}")
     try:
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"tune: {what} are not an array of numbers; convert them first.") from error
+    except (TypeError, ValueError):
+        # numpy quotes the cell.
+        raise InputError(f"tune: {what} are not an array of numbers; convert them first.") from None
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:

@@ -562,7 +562,10 @@ def new(
     out: Annotated[
         File, Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
     ] = None,
-    csv: Annotated[File, Option(help="Your records, with one header line.")] = None,
+    csv: Annotated[File, Option(help="Your records: a CSV file with one header line, or a Parquet file.")] = None,
+    separator: Annotated[Text, Option(metavar="CHARACTER", help="Between the cells of the CSV file, e.g. ;")] = None,
+    decimal: Annotated[Text, Option(metavar="CHARACTER", help="Decimal mark of the CSV file, e.g. a comma.")] = None,
+    encoding: Annotated[Text, Option(help="Encoding of the CSV file, e.g. latin-1; UTF-8 by default.")] = None,
     label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
     classes: Annotated[str, Option(help="All labels that there may be, e.g. no,yes.")] = "",
     ranges: Annotated[
@@ -631,6 +634,9 @@ def new(
         classes=parse_classes(classes),
         ranges=parse_ranges(ranges or [], ranges_file),
         label_range=None if label_range is None else parse_ends(label_range, "--label-range"),
+        separator=None if separator is None else separator.replace("\\t", "\t"),
+        decimal=decimal,
+        encoding=encoding,
         columns={key: rule for key, rule in of_columns.items() if rule},
         owner=owner,
         agents=number,

@@ -33,9 +33,8 @@ from decentral_dp.config.loading import find, load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.outside import KEYS, ROUND, option_fields, parameters, problem_type
 from decentral_dp.config.schema import Scenario
-from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
+from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
 from decentral_dp.data import load as load_data
-from decentral_dp.data.collections import CATALOGUE, COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.tables import DeclaredKey, type_in_words
@@ -251,8 +250,6 @@ def _records(name: str) -> str:
     if name.startswith("synthetic_"):
         of_classes = ", separation, relevant" if name == "synthetic_classification" else ""
         return f"Sizes: [problem.synthetic] dimension, records (per agent), test_records{of_classes}."
-    if name in COLLECTIONS:
-        return str(CATALOGUE[name]["notes"])
     if name in ENVIRONMENTS:
         which = ENVIRONMENTS[name]
         return (
@@ -263,9 +260,6 @@ def _records(name: str) -> str:
             f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
             "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
         )
-    if name in FILED or name in COLLECTED:
-        reader = f"decentral_dp.data.collections:load_{name if name in FILED else 'collected'}"
-        return _docstring(reader).partition("\n\nArgs:")[0]
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (

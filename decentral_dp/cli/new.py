@@ -22,12 +22,10 @@ from decentral_dp.cli import new_template as template
 from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, shipped_names, toml_value
 from decentral_dp.config.missing_keys import ROUNDS, fill_planned_settings, missing_keys
 from decentral_dp.data import DATASETS, nearest
-from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
-from decentral_dp.data.scaling import PUBLIC_RANGES, read_ranges
-from decentral_dp.data.tables import DeclaredColumns, read_header, select_columns
+from decentral_dp.data.scaling import read_ranges
+from decentral_dp.data.tables import INDEX_NAMES, DeclaredColumns, column_names, csv_format, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
-from decentral_dp.files.regular import regular
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
 from decentral_dp.problems import Facts as ProblemFacts
@@ -71,6 +69,7 @@ class Options:
         classes: the labels that there may be.
         ranges: column → public range.
         label_range: public range of a label that is a number to predict.
+        separator, decimal, encoding: of the CSV file, as in a scenario.
         columns: as in [problem.columns].
         owner: column → names of the agents in it.
         agents, topology, problem, algorithm, rounds, epsilon, delta: as in a scenario.
@@ -84,6 +83,9 @@ class Options:
     classes: Sequence[Any] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     label_range: tuple[float, float] | None = None
+    separator: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
     owner: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     agents: int | None = None
@@ -153,16 +155,27 @@ def placeholders(notes: Mapping[str, str]) -> list[str]:
     return [sentence for key, sentence in sentences.items() if key in empty]
 
 
-def columns_of(path: Path) -> list[str]:
-    """The names of a CSV file's columns. Raises InputError where its first line is a record."""
-    columns = read_header(regular(path, "new"), f"new: {quoted_path(path)}")
-    if not any(isinstance(_label(name), str) for name in columns):
-        # What is said here names no column: it would be a record.
-        raise InputError(
-            f"--csv: the first line of {quoted_path(path)} has nothing but numbers, and the names of the columns are "
-            "wanted there. Put a header line above the records."
-        )
-    return columns
+def columns_of(options: Options) -> list[str]:
+    """Return the names of the columns of the records. Raises InputError where the first line is a record."""
+    path = options.csv or Path()
+    if path.is_file() and path.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"--csv: got {quoted_path(path)}, expected a file that ends in .csv or .parquet.")
+    return column_names(path, f"new: {quoted_path(path)}", csv_format(**_csv_keys(options)))
+
+
+def _csv_keys(options: Options) -> dict[str, str | None]:
+    return {"separator": options.separator, "decimal": options.decimal, "encoding": options.encoding}
+
+
+def _count_records(path: Path) -> int:
+    """Return how many records a file has, which is public. It looks at no cell."""
+    if path.suffix.lower() == ".parquet":
+        # Slow to import.
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as file:
+        return sum(1 for _ in file) - 1
 
 
 def feature_columns(columns: Sequence[str], options: Options) -> list[str]:
@@ -183,12 +196,13 @@ def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, s
     Raises:
         InputError: rules that do not fit together.
     """
-    features = feature_columns(columns_of(options.csv or Path()), options)
+    features = feature_columns(columns_of(options), options)
     table: dict[str, Any] = {key: value.copy() for key, value in options.columns.items() if value}
     named, notes = {c for rule in table.values() for c in rule}, {}
     for key, pattern in _BY_NAME.items():
         for column in features:
-            if column in named or column in options.ranges or not pattern.search(column):
+            is_index = key == "drop" and column in INDEX_NAMES
+            if column in named or column in options.ranges or not (is_index or pattern.search(column)):
                 continue
             if key == "date":
                 table.setdefault(key, {})[column] = ANY_DATE
@@ -281,9 +295,7 @@ def _with_model_that_learns(content: dict[str, Any], csv: Path, notes: dict[str,
     """The content with a linear model, and why, where noise leaves a network little by the number of records."""
     # A number of agents that cannot be is refused with the whole scenario.
     problem, agents, privacy = content["problem"], max(1, int(content["topology"]["agents"])), content["privacy"]
-    with csv.open("rb") as file:
-        # A line is a record, which is all that is looked at: how many there are is public.
-        records = (sum(1 for _ in file) - 1) * (1.0 - problem.get("test", 0.0)) / agents
+    records = _count_records(csv) * (1.0 - problem.get("test", 0.0)) / agents
     rules = ColumnRules.model_validate(problem.get("columns", {}))
     features = len(problem["scale"]) + len(rules.ranges)
     facts = ProblemFacts(features, len(problem.get("classes") or ()), l2=math.sqrt(features))
@@ -330,9 +342,6 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
         scaled = {"scale": "public_ranges", "normalise": "l2"}
     if data.startswith("synthetic_"):
         scaled = {}
-    elif data in COLLECTED and data not in PUBLIC_RANGES:
-        # Of LibSVM's other sets no ranges are known.
-        scaled = {"normalise": "l2"}
     same = data == base.get("data")
     keys_of_base = base if same and options.problem in (None, base.get("kind")) else (*_SHARED, *_OF_RECORDS)
     return {"kind": kind, "data": data} | ({} if same else scaled) | _keep_keys(base, keys_of_base)
@@ -341,7 +350,7 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
 # Keys of a problem that are about its records, and those that any problem may have.
 _OF_RECORDS = (
     *("data", "label", "classes", "label_bound", "label_range", "scale"),
-    *("synthetic", "construction", "limit", "files", "partition", "seed"),
+    *("synthetic", "construction", "limit", "partition", "seed"),
 )
 _SHARED = ("validation", "test", "normalise", "stream")
 
@@ -363,9 +372,10 @@ def _csv_problem(
         if options.classes:
             raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
         kind = template.problem_of_numbers(kind, options.algorithm, options.problem is not None)
-    columns, label = columns_of(csv), options.label
+    columns, label = columns_of(options), options.label
     if label is None:
-        raise InputError(f"--label: missing. Name the label column; {quoted_path(csv)} has {first_names(columns)}.")
+        # Without a header line, the names in the file would be a record.
+        raise InputError(f"--label: missing. Fix: name the label column of {quoted_path(csv)}.")
     if label in (template.AGENT, template.SPLIT):
         meaning = "who holds a record" if label == template.AGENT else "the part that a record belongs to"
         raise InputError(f"--label: a column {quoted(label)} says {meaning}. Name another one, or rename the column.")
@@ -392,7 +402,9 @@ def _csv_problem(
         notes["problem.classes"] = "PLACEHOLDER: put all labels that there may be here"
     notes["problem.scale"] = _RANGES
     notes |= {f"problem.scale.{name}": _PLACEHOLDER for name in needed if name not in options.ranges}
-    table: dict[str, Any] = {"kind": kind, "data": _relative(csv, folder), "label": label, "classes": classes}
+    table: dict[str, Any] = {"kind": kind, "data": _relative(csv, folder)}
+    table |= {key: value for key, value in _csv_keys(options).items() if value is not None}
+    table |= {"label": label, "classes": classes}
     table |= numbers
     if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options:
         # Neither scaled labels nor features that fill part of their ranges are balanced around 0.
@@ -419,11 +431,6 @@ def _relative(path: Path, folder: Path) -> str:
     """A path as the scenario's folder sees it; absolute where it is not below."""
     whole, start = path.absolute(), folder.absolute()
     return os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
-
-
-def first_names(columns: Sequence[str]) -> str:
-    """The first of them."""
-    return ", ".join(map(quoted, columns[:8])) + (" …" if len(columns) > 8 else "")
 
 
 # Ranges of more columns are filled in with an editor, not one by one.
@@ -456,9 +463,9 @@ def complete(options: Options) -> Options:
 
 
 def _complete_columns(options: Options, ask: Any) -> Options:
-    columns = columns_of(options.csv or Path())
+    columns = columns_of(options)
     if options.label is None:
-        options = replace(options, label=ask(f"Label column, of {first_names(columns)}", columns[-1]))
+        options = replace(options, label=ask("Label column"))
     if not options.classes and options.label_range is None:
         options = _complete_labels(options, ask)
     rules = rules_of(options)[0]

@@ -22,6 +22,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parse_change
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable
+from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.baselines import compare_with_baselines
 from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
@@ -283,7 +284,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     try:
         with open(partial_file, "x", encoding="utf-8", newline="") as written:
             for frame in model.predictions(file):
-                frame.to_csv(written, index=False, header=not count)
+                escape_formulas(frame).to_csv(written, index=False, header=not count)
                 count += len(frame)
         partial_file.replace(out)
     except OSError as error:
@@ -308,7 +309,7 @@ def write_sent(scenario: Scenario, out: Path) -> None:
     """
     require_new("--sent", out)
     table = build(scenario).messages("message")
-    write = table.to_parquet if out.suffix == ".parquet" else table.to_csv
+    write = table.to_parquet if out.suffix == ".parquet" else escape_formulas(table).to_csv
     try:
         write(out, index=False)
     except OSError as error:

@@ -28,7 +28,7 @@ from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
-from decentral_dp.data.tables import DeclaredColumns
+from decentral_dp.data.tables import USUAL_CSV, CsvFormat, DeclaredColumns, csv_format
 from decentral_dp.errors import quoted
 from decentral_dp.files.tables import (
     Channel,
@@ -116,44 +116,6 @@ class Synthetic(Table):
     """Steps after which a trajectory is cut off. Read by environments."""
 
 
-class ImageFiles(Table):
-    """Where the files of a collection of images are: a folder, or each by path or URL."""
-
-    folder: str | None = None
-    """Folder with the files under their usual names."""
-
-    images: str | None = None
-    """Train images: a path or URL. Read by mnist and fashion_mnist."""
-
-    labels: str | None = None
-    """Train labels: a path or URL. Read by mnist and fashion_mnist."""
-
-    test_images: str | None = None
-    """Test images: a path or URL. Read by mnist and fashion_mnist."""
-
-    test_labels: str | None = None
-    """Test labels: a path or URL. Read by mnist and fashion_mnist."""
-
-    archive: str | None = None
-    """The binary archive: a path or URL. Read by cifar10."""
-
-    attributes: str | None = None
-    """Path of celeba's list of attributes."""
-
-    features: str | None = None
-    """Path of a file with features of your own for the photographs of celeba."""
-
-    partition: str | None = None
-    """Path of celeba's list of train, validation and test photographs."""
-
-    published: Literal[True] | None = None
-    """true: the files that the publisher of mnist, fashion_mnist or cifar10 offers, fetched once and verified by
-    SHA-256."""
-
-    sha256: dict[str, str] = {}
-    """Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL."""
-
-
 class ConstructionTable(Table):
     """Other records made of the data's own, by their labels, after test records are held out.
 
@@ -233,26 +195,28 @@ class CommonProblemTable(Table):
     them."""
 
     data: str
-    """The records: a data set that comes along, the path of a .csv, .npz, .parquet or .libsvm file, one of an installed
-    package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", "file.py:function", or, beside manifest, where agents
-    have theirs: "shards/agent-{agent}.npz"."""
+    """The records: a bundled data set, the path of a .csv, .npz or .parquet file, one of an installed package,
+    "openml:NAME" or "openml:NUMBER", "file.py:function", or, beside manifest, where agents have theirs:
+    "shards/agent-{agent}.npz"."""
 
     manifest: str | None = None
     """Path of a public manifest of records that are with their agents, each of whom reads its own file. Refused by
     algorithms that hold all records in one place."""
 
-    files: ImageFiles | None = None
-    """Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and digits stand in; for
-    celeba and femnist nothing does."""
-
     limit: Count | None = None
     """Only the first so many records, and at most as many of the data's own test set; all if left out."""
 
-    features: Count | None = None
-    """How many features a .libsvm file has; a certified run must be told."""
+    separator: str | None = None
+    """The character between the cells of a CSV file; a comma if left out. A tab is "\\t"."""
+
+    decimal: str | None = None
+    """The decimal mark of a CSV file; a full stop if left out."""
+
+    encoding: str | None = None
+    """The encoding of a CSV file, such as "latin-1" or "utf-16"; UTF-8 if left out."""
 
     label: str | None = None
-    """Name of the label column of a .csv or .parquet file, or the attribute of celeba that is the label."""
+    """Name of the label column of a .csv or .parquet file."""
 
     classes: list[int | float | str] | None = None
     """The labels that there may be, in order; [] for numbers to predict. A certified run needs them where the data do
@@ -372,7 +336,13 @@ def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation.column if isinstance(table.validation, Column) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return DeclaredColumns(table.label, name, split, table.columns, agents)
+    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV)
+
+
+def csv_of(table: CommonProblemTable) -> CsvFormat | None:
+    """How a scenario declares that its CSV file is written; None where it declares nothing. Raises InputError."""
+    keys = (table.separator, table.decimal, table.encoding)
+    return None if keys == (None, None, None) else csv_format(*keys)
 
 
 class Step(Table):

@@ -24,6 +24,7 @@ from decentral_dp.config.component_tables import (
     OutsideAlgorithmTable,
     Partition,
     ProblemTable,
+    csv_of,
     declared_columns,
     own_fields,
 )
@@ -466,12 +467,10 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
         classes=table.classes,
         root=s.folder,
         certified=certified,
-        files=s.image_files(),
         limit=table.limit,
-        features=table.features,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
-        **declared_columns(table)._asdict(),
+        **declared_columns(table)._asdict() | {"csv": csv_of(table)},
         **synthetic,
     )
 

@@ -36,14 +36,14 @@ from typing import Annotated, Any, Literal, TypeAlias, get_origin, get_type_hint
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
-from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, declared_columns
-from decentral_dp.config.loading import explain
+from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, csv_of, declared_columns
+from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import Files, TopologyTable
 from decentral_dp.data import Dataset
-from decentral_dp.data.columns import ColumnRules, cells_of, encode_features, with_rules
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels, require_two_classes
+from decentral_dp.data.columns import cells_of
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_two_classes
 from decentral_dp.data.partition import NamedPartition
-from decentral_dp.data.tables import select_columns
+from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
@@ -431,8 +431,6 @@ def build_dataset(
         InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
     """
     records, name = data.value, data.name
-    if table.files is not None:
-        raise InputError(f"problem.files: records from {name} take none. Leave it out.")
     if table.synthetic.model_fields_set:
         raise InputError(f"problem.synthetic: records from {name} take none. Leave it out.")
     if callable(records) and not isinstance(records, Dataset):
@@ -446,16 +444,15 @@ def build_dataset(
 
 def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
     """The data set of what a function gave, or of what was handed over. Raises InputError."""
-    from_frame = _is_frame(records)
-    if from_frame:
-        records = _columns_of(records, table, name)
-    elif table.columns is not None:
-        raise InputError(f"problem.columns: records from {name} take none, only a DataFrame does. Leave it out.")
-    elif table.label is not None:
-        raise InputError(f"problem.label: records from {name} take none, only a DataFrame does. Leave it out.")
-    dataset = with_rules(_as_dataset(records, name, table.classes, certified), table.columns)
-    if from_frame and dataset.classes and not certified:
-        require_two_classes(dataset.labels, f"problem.data: {name}")
+    if csv_of(table) is not None:
+        raise InputError(f"problem.separator, decimal, encoding: {name} is no CSV file. Leave them out.")
+    if _is_frame(records):
+        dataset = _of_frame(records, table, name, certified)
+    else:
+        for key in ("columns", "label"):
+            if getattr(table, key) is not None:
+                raise InputError(f"problem.{key}: records from {name} take none, only a DataFrame does. Leave it out.")
+        dataset = _as_dataset(records, name, table.classes, certified)
     return dataset if table.limit is None else dataset.head(table.limit)
 
 
@@ -463,39 +460,40 @@ def _is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "iloc")
 
 
-def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
-    """The columns of a DataFrame: as in a CSV file, features are those that are neither label, owner nor split."""
+def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
+    """The records of a DataFrame: as in a CSV file, features are those that are neither label, owner nor split."""
     known, where = [str(column) for column in frame.columns], f"problem.data: {name!r}"
     if len(set(known)) < len(known):
         raise InputError(f"{where} has two columns of one name. Give every column its own.")
+    # pandas takes the first line of a file for a header, and the first record where there is none.
+    refuse_values([column for column in frame.columns if isinstance(column, str)], where)
     declared = declared_columns(table)
     raw, roles = select_columns(name, known, declared)
-    renamed, rules = frame.set_axis(known, axis=1), declared.rules or ColumnRules()
-    names = rules.names(raw)
-    features = encode_features(cells_of(renamed, rules.raw(names)), names, rules, where)
-    columns = {"features": features, "feature_names": names, "labels": renamed[roles.label]}
-    if roles.agent is not None:
-        cells = cells_of(renamed, [roles.agent])[roles.agent]
-        columns["agent"] = as_agents(cells, where, declared.agents)
-    if roles.split is not None:
-        columns["split"] = renamed[roles.split]
-    return columns
+    columns = cells_of(frame.set_axis(known, axis=1), (*raw, *roles.column_names))
+    dataset = dataset_of(
+        make_table(columns, raw, roles, declared, where), name, table.classes, certified, table.columns
+    )
+    if dataset.classes and not certified:
+        require_two_classes(dataset.labels, where)
+    return dataset
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
     """Features as float64, and the names that their columns have. Raises InputError."""
     names = [str(column) for column in features.columns] if _is_frame(features) else None
+    refuse_masked(features, f"{subject}, features")
     try:
         if np.iscomplexobj(features):
             raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
-    except USER_ERRORS as error:
+    except USER_ERRORS:
         bad = [name for name in names or () if not _is_numbers(features[name])]
         listed = ", ".join(quoted(name) for name in bad)
         wrong = f", for column{'s' if len(bad) > 1 else ''} {listed} hold{'' if len(bad) > 1 else 's'} others" * bool(
             bad
         )
-        raise InputError(f"{subject} has features that are no table of numbers{wrong}. Mend it.") from error
+        # numpy quotes the cell.
+        raise InputError(f"{subject} has features that are no table of numbers{wrong}. Mend it.") from None
 
 
 def _is_numbers(column: Any) -> bool:
@@ -525,10 +523,12 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
     for key in _LISTS:
         if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
             raise InputError(f"{where} gives {key} as {type(columns[key]).__name__}; wanted a list. Mend it.")
+    columns = {**columns, **{key: python_value(columns[key]) for key in _LISTS if key in columns}}
     own = columns.get("classes")
     if classes is not None and own is not None and list(classes) != list(own):
         raise InputError(f"problem.classes: {name} has the classes {list(own)}, got {list(classes)}. Leave it out.")
     features, own_names = _numbers(columns["features"], where)
+    refuse_masked(columns["labels"], f"{where}, labels")
     labels = np.asarray(columns["labels"])
     if features.ndim != 2 or labels.shape != (len(features),):
         raise InputError(
@@ -545,8 +545,8 @@ def _as_dataset(records: Any, name: str, classes: Sequence[Any] | None, certifie
         known,
         tuple(str(n) for n in names),
         name,
-        None if agent is None else as_agents(np.asarray(agent), where),
-        None if split is None else as_split(np.asarray(split), where),
+        None if agent is None else as_agents(agent, where),
+        None if split is None else as_split(split, where),
         None if image is None else tuple(image),
     )
 

@@ -18,7 +18,15 @@ from decentral_dp.algorithms.coordinator_minimax.released_class_prior import che
 from decentral_dp.algorithms.entry import RULES
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
-from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
+from decentral_dp.config.component_tables import (
+    DECLARED_KEYS,
+    AlgorithmTable,
+    Column,
+    DomainTable,
+    ProblemTable,
+    Step,
+    csv_of,
+)
 from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.schema import ClipTable, Scenario, by_channel
@@ -58,8 +66,6 @@ NOT_BESIDE = {
     "test": "the files say which records are for testing",
     "construction": "nobody has all records",
     "limit": "nobody counts the records of all",
-    "files": "every agent has one file",
-    "features": "the manifest says how many",
     "classes": "the manifest lists them",
 }
 
@@ -175,6 +181,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         None if given is None else (given[0], given[1]),
         c.levels,
         table.columns,
+        csv_of(table),
     )
 
 

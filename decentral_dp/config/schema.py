@@ -607,26 +607,13 @@ class Scenario(Table):
         # ".." after a link leads elsewhere than its letters say.
         return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(full) else full)
 
-    def image_files(self) -> dict[str, Any] | None:
-        """The table problem.files, its paths absolute and its URLs as they are."""
-        # Only here: every command imports this module, and few need the data.
-        from decentral_dp.data.fetch import is_url
-
-        if self.problem.files is None:
-            return None
-        table = self.problem.files.model_dump(exclude_none=True)
-        places = {key: place for key, place in table.items() if key not in ("sha256", "published")}
-        return table | {key: place if is_url(place) else str(self.resolve(place)) for key, place in places.items()}
-
     def files(self) -> Files:
         """(table, …, key) → absolute path, for every value that names a file that is there."""
         problem, correlation = self.problem, self.privacy.correlation
         factor = None if correlation is None else correlation.in_time
         named: dict[tuple[str, ...], Any] = {
             ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
-            ("problem", "data"): problem.data
-            if problem.data.lower().endswith((".csv", ".npz", ".parquet", ".libsvm", ".svm", ".svmlight"))
-            else None,
+            ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
             ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("problem", "losses"): problem.losses,

@@ -44,7 +44,7 @@ from decentral_dp.data.loaders import load
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
 from decentral_dp.data.shards import Shards, bound_norms
-from decentral_dp.data.tables import is_libsvm
+from decentral_dp.data.tables import CsvFormat
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular
 
@@ -238,6 +238,7 @@ class AgentShards:
         label_range: as of `make_shards`.
         levels: 2 where every agent has train and validation records, 1 where it has train records alone.
         rules: how the columns that the manifest names become features; None where they are features.
+        csv: how CSV files are written; None for commas, decimal points and UTF-8.
     """
 
     place: str
@@ -249,6 +250,7 @@ class AgentShards:
     label_range: tuple[float, float] | None = None
     levels: int = 2
     rules: ColumnRules | None = None
+    csv: CsvFormat | None = None
 
     def path(self, agent: int) -> Path:
         """The file of one agent."""
@@ -308,8 +310,8 @@ class AgentShards:
             label=self.label,
             classes=manifest.classes,
             split=self.split,
-            features=len(manifest.names) if is_libsvm(path) else None,
             rules=self.rules,
+            csv=self.csv,
         )
         words = _kinds(dataset, manifest.agents[agent])
         self._check(agent, path, dataset, words)

@@ -263,6 +263,7 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
             HAS_GAPS: ("a value", f"declare what stands for a gap, fill.{column} = …, in [problem.columns], "),
             NO_NUMBERS: (
                 "a finite number",
+                "write numbers as 1080.5, without separators, % or currency (for decimal commas: problem.decimal), "
                 f"declare its words in [problem.columns], categories.{column} = […], or its dates, date.{column} = …, ",
             ),
             NO_DATES: (
@@ -285,8 +286,9 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
         parts += [f"{kinds[0]} in {named}"] if faults else []
         mends += [f"{mend}.{place.column}" for place in faults if mend and place.kind == kinds[0]][:1]
     return (
-        f"{where} has {' and '.join(parts)}. Declare public rules for them in [problem.columns], such as "
-        f"{' and '.join(mends) or 'drop'}, or leave them out with drop."
+        f"{where} has {' and '.join(parts)}. Write numbers as 1080.5, without separators, % or currency (for decimal "
+        "commas: problem.decimal); or declare public rules in [problem.columns], such as "
+        f"{' and '.join(mends) or 'drop'}, or leave columns out with drop."
     )
 
 

@@ -140,6 +140,54 @@ def nearest(name: str, options: Iterable[str]) -> str:
     return f"there are {', '.join(repr(name) for name in known[:12])}{', …' if len(known) > 12 else ''}"
 
 
+def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
+    """(n,) whether a cell holds no value: empty text, NaN, NaT, None."""
+    if cells.dtype.kind == "U":
+        return np.asarray(cells == "")
+    if cells.dtype.kind == "O":
+        return np.array(
+            [
+                c is None
+                or type(c).__name__ in ("NAType", "NaTType")
+                or c is np.ma.masked
+                or (isinstance(c, float) and math.isnan(c))
+                for c in cells.ravel()
+            ],
+            dtype=np.bool_,
+        ).reshape(cells.shape)
+    if cells.dtype.kind == "M":
+        return np.asarray(np.isnat(cells))
+    return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=np.bool_)
+
+
+def refuse_masked(values: object, subject: str) -> None:
+    """Refuse a masked array, whose masked entries numpy would read as values. Raises InputError."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{subject}: got a masked array. Fix: remove or fill the masked entries, then pass .data.")
+
+
+def plain_cells(values: Any, where: str) -> NDArray[Any]:
+    """One column as an array of numbers, dates or text; objects of several types become text.
+
+    Args:
+        values: (n,) cells.
+        where: begins a refusal.
+
+    Raises:
+        InputError: a cell holds no value, or the array is masked.
+    """
+    refuse_masked(values, where)
+    cells = np.asarray(values)
+    missing = missing_cells(cells)
+    if missing.any() and cells.dtype.kind != "U":
+        raise InputError(f"{where}, row {int(np.argmax(missing)) + 1} holds no value. Fix: fill the cell.")
+    if cells.dtype.kind == "S":
+        return np.char.decode(cells, "utf-8", "replace")
+    if cells.dtype.kind == "O":
+        return np.array([str(cell) for cell in cells.ravel()], dtype=np.str_).reshape(cells.shape)
+    return cells
+
+
 def label_key(value: object) -> float | str:
     """What two labels are compared by: "1", 1, 1.0 and true are one label."""
     text = str(value).strip()
@@ -170,9 +218,9 @@ def encode_labels(
     Raises:
         InputError: for labels that are not declared, or must not be discovered, and for fewer than two.
     """
-    values, inverse = np.unique(raw, return_inverse=True)
-    keys = [label_key(v) for v in values.tolist()]
     where = f"problem.data: {source!r}"
+    values, inverse = np.unique(plain_cells(raw, f"{where}, label"), return_inverse=True)
+    keys = [label_key(v) for v in values.tolist()]
     if classes is None:
         if certified:
             raise InputError(
@@ -181,7 +229,7 @@ def encode_labels(
             )
         classes = [_plain(k) for k in sorted(set(keys), key=lambda k: (isinstance(k, str), k))]
         if len(classes) < 2:
-            raise InputError(f"{where} has the single label {classes[0]!r}, but at least two classes are wanted.")
+            raise InputError(f"{where}: every record has one label, expected at least two classes.")
     if not classes:
         return _numbers(keys, inverse, where), ()
     code = {label_key(c): k for k, c in enumerate(classes)}
@@ -232,7 +280,7 @@ def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = No
     Raises:
         InputError: with the first record whose agent is none.
     """
-    values, inverse = np.unique(raw, return_inverse=True)
+    values, inverse = np.unique(plain_cells(raw, f"{where}, agent"), return_inverse=True)
     keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}
     if agents is None:
         numbers = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
@@ -250,7 +298,7 @@ def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = No
 
 def as_split(raw: NDArray[Any], where: str) -> TextArray:
     """(n,) split words from text. Raises InputError for other words."""
-    words = np.char.strip(raw.astype(np.str_))
+    words = np.char.strip(plain_cells(raw, f"{where}, split").astype(np.str_))
     wrong = ~np.isin(words, SPLITS)
     if wrong.any():
         row = int(np.argmax(wrong))

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from decentral_dp.data import collections, synthetic, tables, trajectories
+from decentral_dp.data import openml, synthetic, tables, trajectories
 from decentral_dp.data.bundled import BUNDLED_CLASSES, load_bundled
-from decentral_dp.data.collections import COLLECTED, COLLECTIONS
-from decentral_dp.data.columns import ColumnRules, with_rules
-from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
+from decentral_dp.data.columns import ColumnRules
+from decentral_dp.data.dataset import Dataset, Label, nearest, require_two_classes
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.trajectories import ENVIRONMENTS
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import is_url
 
-DATASETS: Mapping[str, str] = {name: table["line"] for name, table in collections.CATALOGUE.items()}
+# Data set with a name → a line about it.
+DATASETS: Mapping[str, str] = {
+    "breast_cancer": "569 fine-needle aspirates, 30 shape features of cell nuclei, malignant or benign",
+    "wine": "178 wines of one region, 13 chemical measurements, three cultivars",
+    "digits": "1797 handwritten digits of 8×8 pixels with values 0..16, ten classes",
+    "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
+    "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
+    "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
+    "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
+    "synthetic_census": "sparse records shaped like a9a: 14 attributes as 123 binary features, one class of a quarter",
+    "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
+    "acrobot": "trajectories: two links that swing up to a height, 6 numbers a step; played by gymnasium",
+    "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
+}
 
 # Data with a name → their classes, which are known without looking at a record; none of trajectories.
 _CLASSES: Mapping[str, tuple[Label, ...]] = {
     **dict.fromkeys(SYNTHETIC, (-1, 1)),
     **dict.fromkeys(ENVIRONMENTS, ()),
-    **dict.fromkeys(COLLECTIONS, collections.DIGITS),
-    **dict.fromkeys(COLLECTED, collections.COLLECTED_CLASSES),
-    "celeba": collections.CELEBA_CLASSES,
-    "femnist": collections.FEMNIST_CLASSES,
     **BUNDLED_CLASSES,
 }
 # Their columns beside features and labels.
-_COLUMNS = {**dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split")), "celeba": ("split",)}
-# Those whose records are files of a layout of their own.
-FILED = ("celeba", "femnist")
-_TAKE_FILES = (*COLLECTIONS, *COLLECTED, *FILED)
-# A file's ending → its reader, which gives what the file holds. A new format is a function and a line here.
+_COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
+# A file's ending → its reader. A new format is a function and a line here.
 FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.Table]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
@@ -49,7 +55,7 @@ _KEYS = {
     "steps": "problem.synthetic.steps",
 }
 
-# Taken by synthetic_classification alone.
+# Taken by synthetic_classification only.
 _OF_CLASSES = ("separation", "relevant")
 
 
@@ -64,37 +70,33 @@ def load(
     split: str | None = None,
     root: Path | None = None,
     certified: bool = True,
-    files: Mapping[str, Any] | None = None,
     limit: int | None = None,
-    features: int | None = None,
     drawn: bool = True,
     rules: ColumnRules | None = None,
     agents: Sequence[Label] | None = None,
+    csv: tables.CsvFormat | None = None,
     **sizes: float | None,
 ) -> Dataset:
     """Load the records that `data` names.
 
     Args:
-        data: a key of DATASETS, the path of a .csv, .npz, .parquet or .libsvm file, "openml:NUMBER", or
-            "huggingface:OWNER/NAME@COMMIT".
-        n_agents: how many agents there are; read for synthetic families, environments and femnist.
+        data: a key of DATASETS, the path of a .csv, .npz or .parquet file, or "openml:NAME".
+        n_agents: how many agents there are; read for synthetic families and environments.
         seed: the public one; read for synthetic families and environments.
-        label: label column of a CSV or Parquet file, or attribute of celeba; ignored elsewhere.
+        label: label column of a CSV or Parquet file; ignored elsewhere.
         classes: declared labels, `[]` for a number to predict; None for bundled data and, unless certified, to discover
             them.
         agent, split: columns that name the owner and the split of each record; None means "agent" and "split" where the
             data have them.
         root: folder that relative paths start from.
         certified: whether classes that nobody declared are refused instead of discovered; default yes.
-        files: where those of mnist, fashion_mnist and cifar10 (see `load_images`), celeba (see
-            `load_celeba`) or femnist (see `load_femnist`) are.
         limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
             record.
-        features: how many a LibSVM file has; nothing else takes it.
-        drawn: False for what is public about records of a synthetic family alone; default True.
+        drawn: False for the public facts of a synthetic family without its records; default True.
         rules: how columns become features, of a CSV or Parquet file or of OpenML; None where they are numbers.
         agents: names of the agents in the owner column, in order; None where they are numbered from 0.
-        sizes: of records that are made up; None is as if left out. d: features, of synthetic families only (200, and
+        csv: how a CSV file is written; None for commas, decimal points and UTF-8.
+        sizes: of synthetic records; None is as if left out. d: features, of synthetic families only (200, and
             a9a's 123 of synthetic_census). records: per agent, train and validation together. test_records: held out.
             separation: distance of the class means in standard deviations, and relevant: features in which they differ
             (all), of synthetic_classification only. steps: where a trajectory is cut off, of environments only.
@@ -106,91 +108,61 @@ def load(
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
     stated = {key: value for key, value in sizes.items() if value is not None}
-    made_up = data in SYNTHETIC or data in ENVIRONMENTS
+    is_synthetic = data in SYNTHETIC or data in ENVIRONMENTS
     _check_sizes(data, stated)
     _check_columns(data, {"partition": agent, "validation": split})
     if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
         _refuse_classes(data, classes, _CLASSES[data])
-    if made_up and rules is not None:
+    path = (root or Path()) / Path(data).expanduser()
+    if rules is not None and (data in DATASETS or path.suffix.lower() == ".npz"):
         tables.refuse_rules(f"problem.data: {data!r}")
-    if made_up and (files is not None or limit is not None):
+    if csv is not None and (data in DATASETS or path.suffix.lower() != ".csv"):
         raise InputError(
-            f"problem.{'limit' if files is None else 'files'}: {data!r} takes none; its size is set by "
-            "problem.synthetic."
+            f"problem.separator, decimal, encoding: {data!r} is no CSV file, and they are keys of one. Leave them out."
         )
+    if is_synthetic and limit is not None:
+        raise InputError(f"problem.limit: {data!r} takes none; its size is set by problem.synthetic.")
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
         return trajectories.simulate(
             data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
-    path = (root or Path()) / Path(data).expanduser()
-    numeric = data in DATASETS or data.startswith(tables.HUGGINGFACE) or tables.is_libsvm(path)
-    if rules is not None and (numeric or path.suffix.lower() == ".npz"):
-        tables.refuse_rules(f"problem.data: {data!r}")
-    if features is not None and not tables.is_libsvm(path):
-        raise InputError(f"problem.features: {data!r} says how many it has, only a LibSVM file does not; leave it out.")
-    if files is not None and data not in _TAKE_FILES:
-        raise InputError(f"problem.files: {data!r} takes none, only {', '.join(_TAKE_FILES)} do; leave it out.")
-    if data in COLLECTIONS and (pictures := collections.load_images(data, files, limit=limit, root=root)) is not None:
-        return pictures
-    if data in COLLECTED:
-        return collections.load_collected(data, files, limit=limit, root=root)
-    if data == "femnist":
-        if limit is not None:
-            raise InputError(
-                "problem.limit: femnist takes none, for the first records are all of one writer; make files of fewer "
-                "records, with --sf of LEAF's preprocess.sh."
-            )
-        return collections.load_femnist(files, n_agents=n_agents, root=root)
-    if data == "celeba":
-        dataset = collections.load_celeba(files, label, root=root)
-    elif data in BUNDLED_CLASSES or data in COLLECTIONS:
-        dataset = load_bundled("digits" if data in COLLECTIONS else data)
-    elif data.startswith(tables.HUGGINGFACE):
-        dataset = tables.load_huggingface(data, label, classes, agent, certified)
+    declared = tables.DeclaredColumns(label, agent, split, rules, agents, csv or tables.USUAL_CSV)
+    if data in BUNDLED_CLASSES:
+        dataset = load_bundled(data)
+    elif data.startswith(openml.PREFIX):
+        dataset = openml.load_openml(data, declared, None if classes is None else tuple(classes), certified)
     else:
-        declared = tables.DeclaredColumns(label, agent, split, rules, agents)
-        dataset = _encode_table(data, path, declared, classes, features, certified)
-    dataset = dataset if limit is None else dataset.head(limit)
-    return collections.substitute_digits(data, dataset) if data in COLLECTIONS else dataset
+        dataset = _load_file(data, path, declared, classes, certified)
+    return dataset if limit is None else dataset.head(limit)
 
 
-def _encode_table(
-    data: str,
-    path: Path,
-    declared: tables.DeclaredColumns,
-    classes: Sequence[Label] | None,
-    features: int | None,
-    certified: bool,
+def _load_file(
+    data: str, path: Path, declared: tables.DeclaredColumns, classes: Sequence[Label] | None, certified: bool
 ) -> Dataset:
-    """Records of a table, whose labels are encoded by the declared classes. Raises InputError."""
+    """Records of a file, whose labels are encoded by the declared classes. Raises InputError."""
     suffix, source = path.suffix.lower(), str(path)
-    if data.startswith(tables.OPENML):
-        table, source = tables.load_openml(data, declared.label, declared.rules), data
-    elif tables.is_libsvm(path):
-        table = tables.read_libsvm(path, features, certified)
-    elif suffix in FORMATS:
-        played = trajectories.read_trajectories(path, declared.agent, declared.split) if suffix == ".npz" else None
-        if played is not None:
-            if classes:
-                _refuse_classes(data, classes, ())
-            return played
-        table = FORMATS[suffix](path, declared)
-    else:
-        hint = nearest(data, DATASETS)
-        if suffix in (".gz", ".bin", ".tar") or "ubyte" in path.name:
-            hint = 'files of images are named in problem.files, beside data = "mnist" or another of the collections'
-        raise InputError(
-            f"problem.data: {data!r} is neither a bundled name nor a path that ends in {', '.join(FORMATS)} or "
-            f".libsvm; {hint}."
+    if is_url(data):
+        raise InputError(f"problem.data: {quoted(data)} is a URL, expected a local file. Fix: download it first.")
+    if suffix not in FORMATS:
+        known = openml.USUAL_NAMES.get(data.lower().replace("-", "_"))
+        fix = (
+            f'. Fix: data = "openml:{known}", which scikit-learn downloads' if known else f"; {nearest(data, DATASETS)}"
         )
-    labels, known = encode_labels(table.labels, classes, certified=certified, source=source)
-    if known and not certified and suffix == ".csv":
+        raise InputError(
+            f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}{fix}."
+        )
+    played = trajectories.read_trajectories(path, declared.agent, declared.split) if suffix == ".npz" else None
+    if played is not None:
+        if classes:
+            _refuse_classes(data, classes, ())
+        return played
+    made = tables.dataset_of(FORMATS[suffix](path, declared), source, classes, certified, declared.rules)
+    if made.classes and not certified and suffix == ".csv":
         # How a certified run ends does not tell whether a class has a record: there the run says it at its end.
-        require_two_classes(labels, f"problem.data: {source!r}")
-    made = Dataset(table.features, labels, known, table.names, source, table.agent, table.split)
-    return with_rules(made, declared.rules)
+        require_two_classes(made.labels, f"problem.data: {source!r}")
+    return made
 
 
 def _check_sizes(data: str, sizes: Mapping[str, float]) -> None:
@@ -205,15 +177,10 @@ def _check_sizes(data: str, sizes: Mapping[str, float]) -> None:
 
 
 def _check_columns(data: str, columns_named: Mapping[str, str | None]) -> None:
-    """Refuse an owner's or a split's column that these data do not have; those of other files their readers refuse."""
-    if data in _CLASSES:
-        columns = _COLUMNS.get(data, ())
-    elif data.startswith(tables.HUGGINGFACE):
-        columns, columns_named = (), {"validation": columns_named["validation"]}
-    elif data.startswith(tables.OPENML) or tables.is_libsvm(Path(data)):
-        columns = ()
-    else:
+    """Refuse an owner's or a split's column that these data do not have; those of files their readers refuse."""
+    if data not in _CLASSES:
         return
+    columns = _COLUMNS.get(data, ())
     for key, name in columns_named.items():
         if name is not None and name not in columns:
             raise InputError(f"problem.{key}: {data!r} has no column {name!r}; {nearest(name, columns)}.")

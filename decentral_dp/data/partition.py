@@ -377,7 +377,14 @@ def _by_function(
 ) -> list[IntArray]:
     """As a function of the user's own says; it sees labels and no feature. Raises InputError."""
     dealt = deal(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
-    owner, name = np.asarray(dealt), getattr(deal, "name", "the function")
+    name = getattr(deal, "name", "the function")
+    try:
+        owner = np.asarray(dealt)
+    except ValueError:
+        raise InputError(
+            f"problem.partition: {name} gives lists of several lengths, expected ({index.size},) whole numbers. Fix: "
+            "return the agent of each record."
+        ) from None
     if owner.shape != index.shape or not np.issubdtype(owner.dtype, np.integer):
         raise InputError(
             f"problem.partition: {name} gives {owner.dtype} of shape {owner.shape} for {index.size} records; "

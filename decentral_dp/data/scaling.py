@@ -25,7 +25,7 @@ Normalisation = Literal["none", "l1", "l2", "box"]
 
 SCALES = ("none", "public_ranges", "standard")
 # Whose public ranges the package has.
-PUBLIC_RANGES = ("breast_cancer", "digits", "wine", "houses")
+PUBLIC_RANGES = ("breast_cancer", "digits", "wine")
 
 
 class Ranges(NamedTuple):
@@ -367,7 +367,9 @@ def _limits(entry: Any, what: str) -> tuple[float, float, bool]:
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} is {low!r} to {high!r}, but two numbers are wanted.") from error
     if not (low < high and math.isfinite(high - low)):
-        raise InputError(f"{what} is {low} to {high}, but finite numbers with low < high are wanted.")
+        raise InputError(
+            f"{what} is {low} to {high}, expected finite numbers with low < high and a difference below 1.8e308."
+        )
     if not isinstance(log, bool):
         raise InputError(f"{what} has log = {log!r}, but true or false is wanted.")
     if log and low <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from decentral_dp.data.dataset import FloatArray, IntArray
 
 StreamKind = Literal["accumulate", "all", "minibatch", "poisson", "turns"]
-STREAMS: tuple[str, ...] = get_args(StreamKind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

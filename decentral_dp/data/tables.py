@@ -1,7 +1,7 @@
-"""Tables of records: files of the user's own (CSV, NPZ, Parquet, LibSVM), and those of OpenML and the Hugging Face hub.
+"""Tables of records in files: CSV, Parquet and NPZ, read by pandas, pyarrow and NumPy.
 
-A reader makes of a file the numbers, names and columns that it holds. What nobody declared it refuses or leaves to
-`encode_labels`; a refusal names places, and quotes no record. `loaders.load` chooses the reader by a file's name.
+A reader returns the numbers, names and columns of a file. `encode_labels` encodes the labels. A refusal names rows and
+columns, and quotes no cell. `loaders.load` chooses the reader by the ending of the file's name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.data.columns import EMPTY, ColumnRules, Place, cells_of, encode_features
+from decentral_dp.data.columns import EMPTY, ColumnRules, Columns, Place, encode_features, with_rules
 from decentral_dp.data.dataset import (
-    SPLITS,
     Dataset,
     FloatArray,
     IntArray,
@@ -30,15 +29,15 @@ from decentral_dp.data.dataset import (
     as_agents,
     as_split,
     encode_labels,
+    missing_cells,
     nearest,
 )
-from decentral_dp.data.fetch import cache_folder
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
 
 
 class Table(NamedTuple):
-    """What a file holds: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
+    """The content of a file: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
 
     features: FloatArray
     labels: NDArray[Any]
@@ -47,12 +46,52 @@ class Table(NamedTuple):
     split: TextArray | None = None
 
 
+class CsvFormat(NamedTuple):
+    """The separator, decimal mark and encoding of a CSV file, as pandas takes them."""
+
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8-sig"
+
+
+USUAL_CSV = CsvFormat()
+
+
+def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
+    """Return the format that the keys problem.separator, problem.decimal and problem.encoding declare.
+
+    Args:
+        separator: one character; None for a comma.
+        decimal: one character; None for a full stop.
+        encoding: a name that Python knows; None for UTF-8, with or without a byte order mark.
+
+    Raises:
+        InputError: a key has a value that no CSV file can have.
+
+    Example:
+        >>> csv_format(";", ",", "latin-1")
+        CsvFormat(separator=';', decimal=',', encoding='latin-1')
+    """
+    for key, mark in (("separator", separator), ("decimal", decimal)):
+        if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
+            raise InputError(f'problem.{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
+    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
+    except (LookupError, ValueError):
+        raise InputError(
+            f'problem.encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
+        ) from None
+    return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
+
+
 class DeclaredColumns(NamedTuple):
-    """What a scenario says of the columns of a table.
+    """What a scenario declares about the columns of a table.
 
     label: name of the label column, which a CSV or Parquet file needs. agent, split: names of the owner and split
     columns; None for the columns called "agent" and "split" where there are some. rules: how columns become features;
     None where they are numbers. agents: the names of the agents, in order; None where they are numbered from 0.
+    csv: how a CSV file is written.
     """
 
     label: str | None = None
@@ -60,25 +99,7 @@ class DeclaredColumns(NamedTuple):
     split: str | None = None
     rules: ColumnRules | None = None
     agents: Sequence[Label] | None = None
-
-
-def _table(
-    features: FloatArray,
-    names: tuple[str, ...],
-    columns: Mapping[str, NDArray[Any]],
-    roles: Roles,
-    where: str,
-    agents: Sequence[Label] | None,
-) -> Table:
-    """A table of features and of the columns with a role. where: begins the messages on one column."""
-    agent, split = roles.agent, roles.split
-    return Table(
-        features,
-        columns[roles.label],
-        names,
-        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}", agents),
-        None if split is None else as_split(columns[split], f"{where} {split!r}"),
-    )
+    csv: CsvFormat = USUAL_CSV
 
 
 class Roles(NamedTuple):
@@ -94,6 +115,54 @@ class Roles(NamedTuple):
         return [name for name in self if name is not None]
 
 
+def make_table(columns: Columns, raw: Sequence[str], roles: Roles, declared: DeclaredColumns, where: str) -> Table:
+    """Make the features, labels, owners and splits of columns of cells. All tables pass through here.
+
+    Args:
+        columns: column → its cells, (n,), as `cells_of` gives them.
+        raw: names of the columns that features are made of.
+        roles: the other columns.
+        declared: what the scenario declares about them.
+        where: begins a refusal.
+
+    Raises:
+        InputError: with the row (records counted from 1) and the column. It quotes no cell.
+    """
+    rules = declared.rules or ColumnRules()
+    names = rules.names(raw)
+    gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
+    known = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
+    refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
+    features = encode_features(columns, names, rules, where, known)
+    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
+
+
+def _table(
+    features: FloatArray,
+    names: tuple[str, ...],
+    columns: Mapping[str, NDArray[Any]],
+    roles: Roles,
+    where: str,
+    agents: Sequence[Label] | None,
+) -> Table:
+    agent, split = roles.agent, roles.split
+    return Table(
+        features,
+        columns[roles.label],
+        names,
+        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}", agents),
+        None if split is None else as_split(columns[split], f"{where} {split!r}"),
+    )
+
+
+def dataset_of(
+    table: Table, source: str, classes: Sequence[Label] | None, certified: bool, rules: ColumnRules | None
+) -> Dataset:
+    """Return the records of a table, with labels encoded by the declared classes. Raises InputError."""
+    labels, known = encode_labels(table.labels, classes, certified=certified, source=source)
+    return with_rules(Dataset(table.features, labels, known, table.names, source, table.agent, table.split), rules)
+
+
 def read_table(path: Path, declared: DeclaredColumns) -> Table:
     """Read a CSV file with one header line, or a Parquet file.
 
@@ -101,36 +170,28 @@ def read_table(path: Path, declared: DeclaredColumns) -> Table:
 
     Args:
         path: of the file.
-        declared: what the scenario says of its columns.
+        declared: what the scenario declares about its columns.
 
     Returns:
-        What the file holds, labels as they stand.
+        The content of the file, labels as they stand.
 
     Raises:
         InputError: with the row (records counted from 1) and column; or a file that is too large or damaged.
     """
-    # Slow to import.
-    import pandas as pd
-
     where = f"problem.data: {str(path)!r}"
+    raw, roles = select_columns(str(path), column_names(path, where, declared.csv), declared)
     rules = declared.rules or ColumnRules()
-    raw, roles = select_columns(str(path), _header(path, where), declared)
-    names, text = rules.names(raw), {*roles.column_names, *(c for c in raw if c in rules.text)}
+    text = {*roles.column_names, *(c for c in raw if c in rules.text)}
     # Of cells that are no numbers there is a last refusal, after the one that names their places.
-    for columns in read_columns(path, (*raw, *roles.column_names), text, None, where):
-        gaps = {
-            c: columns[c] == "" if columns[c].dtype.kind == "U" else pd.isna(columns[c]) for c in roles.column_names
-        }
-        known = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
-        refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
-        features = encode_features(columns, names, rules, where, known)
-    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
+    for columns in read_columns(path, (*raw, *roles.column_names), text, None, where, declared.csv):
+        table = make_table(columns, raw, roles, declared, where)
+    return table
 
 
-def _header(path: Path, where: str) -> list[str]:
-    """The names of the columns. Raises InputError."""
+def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
+    """Return the names of the columns of a CSV or Parquet file. It reads no record. Raises InputError."""
     if path.suffix.lower() != ".parquet":
-        return read_header(regular(path, "problem.data"), where)
+        return read_header(regular(path, where.partition(":")[0]), where, form)
     with _parquet(path, where) as parquet:
         header = list(parquet.schema_arrow.names)
     if len(set(header)) < len(header):
@@ -138,25 +199,29 @@ def _header(path: Path, where: str) -> list[str]:
     return header
 
 
+# The name of the column in which pandas writes the index of a DataFrame to a file.
+INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
+
+
 def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns) -> tuple[tuple[str, ...], Roles]:
-    """The columns that features are made of, and the label, owner and split columns; reads names alone.
+    """Choose the feature columns, and the label, owner and split columns. It reads names only.
 
     Args:
         source: what messages call the table.
         header: names of its columns.
-        declared: what the scenario says of them.
+        declared: what the scenario declares about them.
 
     Raises:
         InputError: a column is missing, or two of them are one.
     """
-    label, agent, split, rules, _ = declared
+    label, agent, split, rules = declared[:4]
     if label is None:
-        raise InputError(f"problem.label: {source!r} needs the name of its label column, {nearest('target', header)}.")
+        raise InputError(f"problem.label: missing. Fix: name the label column of {source!r}.")
     agent = agent or ("agent" if "agent" in header else None)
     split = split or ("split" if "split" in header else None)
     for key, name in (("label", label), ("partition", agent), ("validation", split)):
         if name is not None and name not in header:
-            raise InputError(f"problem.{key}: {source!r} has no column {name!r}; {nearest(name, header)}.")
+            raise InputError(f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}.")
     roles = Roles(label, agent, split)
     if len(set(roles.column_names)) < len(roles.column_names):
         raise InputError(
@@ -165,6 +230,11 @@ def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns
     rules = rules or ColumnRules()
     rules.require_columns(header, roles.column_names, repr(source))
     columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
+    if index := [name for name in INDEX_NAMES if name in columns]:
+        raise InputError(
+            f"problem.data: {source!r} has the column {quoted(index[0])}, in which pandas writes the index, and a row "
+            f"number is no feature. Fix: problem.columns.drop = [{quoted(index[0])}], or write with index=False."
+        )
     if not columns:
         raise InputError(
             f"problem.data: {source!r} has no feature columns beside {[*roles.column_names, *rules.drop]}."
@@ -172,66 +242,109 @@ def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns
     return columns, roles
 
 
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+def near_name(name: str, header: Sequence[str]) -> str:
+    """Return "; the nearest is …" or "". Other names are not listed: without a header line, they are a record.
+
+    Example:
+        >>> near_name("Age", ["age", "sex"]), near_name("outcome", ["red", "no"])
+        ("; the nearest is 'age'", '')
+    """
+    near = [c for c in header if c.lower() == name.lower()] or get_close_matches(name, header, n=1, cutoff=0.75)
+    return f"; the nearest is {near[0]!r}" if near else ""
 
 
-def read_header(path: Path, where: str, index: bool = False) -> list[str]:
-    """The names of the columns of a CSV file; reads no record.
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+# Numbers, dates, times, percentages and prices: a digit, and no letters other than an exponent's or a date's.
+_VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+def refuse_values(names: Sequence[str], where: str) -> None:
+    """Refuse a header that holds values: it is the first record of a table without a header.
+
+    Args:
+        names: of the columns. The first may be empty, as pandas writes it above an index.
+        where: begins the refusal, which quotes no name.
+
+    Raises:
+        InputError: a name is empty, is a number or a date, or is there twice.
+    """
+    problem = ""
+    for k, name in enumerate(names):
+        if _VALUE.fullmatch(name) or (not name and k):
+            problem = f"column {k + 1} has {'a number' if name else 'nothing'} in place of a name"
+        elif name in names[:k]:
+            problem = f"columns {names.index(name) + 1} and {k + 1} have one name"
+        if problem:
+            raise InputError(
+                f"{where}: in the first line {problem}. Fix: put a line with a different name for every column above "
+                "the records."
+            )
+
+
+def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str]:
+    """Return the names of the columns of a CSV file. It reads no record.
 
     Args:
         path: of the file.
         where: begins a refusal.
-        index: whether the first column may be without a name, as pandas writes its index.
+        form: how the file is written.
 
     Raises:
-        InputError: the file cannot be read, its columns are not separated by commas, or a name is empty or there twice.
+        InputError: the file cannot be read in this format, or its first line is no header.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)
+        names = next(_rows(path, form), None)
     except OSError as error:
         near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.csv") if p.is_file()], n=1)
         mend = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
         raise InputError(f"{where} cannot be read: {error.strerror}; {mend}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    except _NOT_TEXT as error:
+        raise _text_error(where, form, error) from None
     if names is None:
         raise InputError(f"{where} is empty, but a header line and records are wanted.")
     names = [name.strip() for name in names]
-    separator = next((word for mark, word in _SEPARATORS.items() if len(names) == 1 and mark in names[0]), None)
-    if separator is not None:
+    mark = next((mark for mark in _SEPARATORS if len(names) == 1 and mark in names[0]), None)
+    if mark is not None:
         raise InputError(
-            f"{where} has a single column, whose name has {separator} in it. Separate columns by commas, and save it "
-            "again."
+            f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. "
+            f"Fix: problem.separator = {quoted(mark)}."
         )
-    if len(set(names)) < len(names) or "" in names[index:]:
-        twice = next(name for name in names if name == "" or names.count(name) > 1)
-        raise InputError(
-            f"{where} has the column name {twice!r} more than once or empty; give every column its own name."
-        )
+    refuse_values(names, where)
     return names
 
 
-def _rows(path: Path) -> Iterator[list[str]]:
-    """The rows of a CSV file that are not empty, the header first. Raises UnicodeDecodeError or csv.Error."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file, skipinitialspace=True)
-        yield next(row for row in rows if any(row))
+# What Python raises for bytes that are no text of the encoding, and for a line that is no row.
+_NOT_TEXT = (UnicodeError, csv.Error)
+
+
+def _text_error(where: str, form: CsvFormat, error: Exception) -> InputError:
+    if isinstance(error, csv.Error):
+        return InputError(
+            f"{where} has a cell of more than {csv.field_size_limit()} characters. Fix: its quotation marks."
+        )
+    name = "UTF-8" if form.encoding == "utf-8-sig" else form.encoding
+    return InputError(
+        f'{where} is not text in {name}. Fix: problem.encoding, such as "latin-1" or "utf-16", or save it in UTF-8.'
+    )
+
+
+def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
+    """The rows of a CSV file that are not empty, the header first. Raises OSError and _NOT_TEXT."""
+    with path.open(newline="", encoding=form.encoding) as file:
+        rows = csv.reader(file, delimiter=form.separator, skipinitialspace=True)
+        yield from itertools.islice((row for row in rows if any(row)), 1)
         yield from (row for row in rows if row)
 
 
-def _is_too_long(path: Path, columns: int) -> bool:
-    """Whether the first record has more cells than there are columns."""
-    try:
-        return len(next(itertools.islice(_rows(path), 1, None), [])) > columns
-    except (UnicodeDecodeError, csv.Error):
-        return False
-
-
 def read_columns(
-    path: Path, wanted: Sequence[str], text: Collection[str], rows: int | None, where: str
+    path: Path,
+    wanted: Sequence[str],
+    text: Collection[str],
+    rows: int | None,
+    where: str,
+    form: CsvFormat = USUAL_CSV,
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Read some columns of a CSV or Parquet file, all records or a part of them at a time; others are left unread.
+    """Read some columns of a CSV or Parquet file, all records or a part of them at a time.
 
     Args:
         path: of the file.
@@ -239,6 +352,7 @@ def read_columns(
         text: those of them that hold words, gaps or dates, which public rules read.
         rows: records of a part; None for all.
         where: begins the messages.
+        form: how a CSV file is written.
 
     Yields:
         Column → its cells, (n,), as `encode_features` takes them. Where a cell holds no number and one is wanted, the
@@ -253,42 +367,61 @@ def read_columns(
         return
     if suffix != ".csv":
         raise InputError(f"{where}: got a file that ends in {quoted(suffix)}; wanted .csv or .parquet.")
-    header = read_header(regular(path, where), where, index=True)
+    header = read_header(regular(path, where), where, form)
     require_columns(wanted, header, where)
-    done, last = 0, header[-1]
+    done, last, is_table = 0, header[-1], True
     try:
-        for frame in _csv_parts(path, header, wanted, text, rows):
+        for frame in _csv_parts(path, header, wanted, text, rows, form):
             if frame.empty:
                 # Of a file with a header alone.
                 continue
             if (frame[last].isna() | (frame[last] == "")).any():
                 # A row that is too short, which pandas fills up, or a gap.
-                _require_lengths(path, header, where)
-            yield {c: frame[c].to_numpy() if c not in text else _strip(frame[c]) for c in wanted}
+                _require_lengths(path, header, where, form)
+            yield {c: frame[c].to_numpy() if c not in text else _text_cells(frame[c], form) for c in wanted}
             done += len(frame)
-    except _NO_NUMBERS as error:
-        if isinstance(error, InputError):
-            raise
-        _require_lengths(path, header, where)
-        # Slower, and only to say where.
-        frame = next(_csv_parts(path, header, wanted, wanted, None))[done:]
-        yield {c: _strip(frame[c]) for c in wanted}
-        raise InputError(f"{where} cannot be read as a table of numbers; save it as CSV anew.") from None
+    except InputError:
+        raise
+    except _NO_NUMBERS:
+        is_table = False
+    if not is_table:
+        # Here, since pandas quotes the cell, and Python prints the errors that are being handled.
+        _require_lengths(path, header, where, form)
+        yield _cells_as_text(path, header, wanted, done, where, form)
+        raise InputError(f"{where} cannot be read as a table of numbers. Fix: save it as CSV anew.")
     if not done:
         raise InputError(f"{where} has a header but no records; wanted at least one.")
 
 
-def _require_lengths(path: Path, header: Sequence[str], where: str) -> None:
+def _cells_as_text(
+    path: Path, header: list[str], wanted: Sequence[str], done: int, where: str, form: CsvFormat
+) -> dict[str, NDArray[Any]]:
+    """The cells after `done` records as text: slower, and only to name the place of one that is no number."""
+    try:
+        frame = next(_csv_parts(path, header, wanted, wanted, None, form))[done:]
+    except UnicodeError as error:
+        raise _text_error(where, form, error) from None
+    except ValueError as error:
+        # pandas raises this for a quotation mark that nothing closes, with the row and no cell.
+        row = re.search(r"inside string starting at row (\d+)", str(error))
+        problem = f"row {row[1]} opens a quotation mark that nothing closes" if row else "pandas cannot parse it"
+        raise InputError(
+            f"{where}: {problem}. Fix: the quotation marks, or problem.separator, decimal and encoding."
+        ) from None
+    return {c: _text_cells(frame[c], form) for c in wanted}
+
+
+def _require_lengths(path: Path, header: Sequence[str], where: str, form: CsvFormat) -> None:
     """Refuse rows that are longer or shorter than the header. Raises InputError."""
     try:
-        for number, row in enumerate(itertools.islice(_rows(path), 1, None), start=1):
+        for number, row in enumerate(itertools.islice(_rows(path, form), 1, None), start=1):
             if len(row) != len(header):
                 raise InputError(
-                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; every row "
-                    "needs one cell per column."
+                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns. Fix: one "
+                    "cell per column, quotation marks in pairs, or problem.separator and problem.decimal."
                 )
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    except _NOT_TEXT as error:
+        raise _text_error(where, form, error) from None
 
 
 def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
@@ -299,8 +432,8 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
     more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
     listed = ", ".join(map(quoted, missing[:5]))
     raise InputError(
-        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{more}, which the model reads; "
-        f"{nearest(missing[0], known)}. Give all columns that features are made of, under the names that they had."
+        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{more}, which the model reads"
+        f"{near_name(missing[0], known)}. Give all columns that features are made of, under the names that they had."
     )
 
 
@@ -308,12 +441,34 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
 _NO_NUMBERS = (ValueError, OverflowError, MemoryError)
 
 
-def _strip(cells: Any) -> NDArray[Any]:
-    return np.char.strip(cells.to_numpy(dtype=np.str_))
+def _text_cells(series: Any, form: CsvFormat) -> NDArray[Any]:
+    """The cells of a column as text, numbers with a decimal point."""
+    cells = np.char.strip(series.to_numpy(dtype=np.str_))
+    if form.decimal == ".":
+        return cells
+    distinct, inverse = np.unique(cells, return_inverse=True)
+    return np.array([_with_point(cell, form.decimal) for cell in distinct.tolist()], dtype=np.str_)[inverse]
+
+
+def _with_point(cell: str, decimal: str) -> str:
+    """A number with a decimal point. One that has a point already, of thousands, becomes no number.
+
+    Example:
+        >>> _with_point("0,5", ","), _with_point("1.080", ","), _with_point("north, east", ",")
+        ('0.5', '1 080', 'north, east')
+    """
+    if not any(mark in cell for mark in (decimal, ".")):
+        return cell
+    point = cell.replace(".", " ").replace(decimal, ".")
+    try:
+        float(point.replace(" ", ""))
+    except ValueError:
+        return cell
+    return point
 
 
 def _csv_parts(
-    path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], rows: int | None
+    path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], rows: int | None, form: CsvFormat
 ) -> Iterator[Any]:
     """DataFrames of some records each, or one of all. Raises ValueError for what is no number, and no table."""
     import pandas as pd
@@ -326,9 +481,15 @@ def _csv_parts(
         "na_filter": False,
         "index_col": False,
         "skipinitialspace": True,
-        "encoding": "utf-8-sig",
+        "sep": form.separator,
+        "decimal": form.decimal,
+        "encoding": form.encoding,
     }
-    if _is_too_long(path, len(header)):
+    try:
+        too_long = len(next(itertools.islice(_rows(path, form), 1, None), [])) > len(header)
+    except csv.Error as error:
+        raise ValueError from error
+    if too_long:
         raise ValueError("rows are longer than the header")
     if rows is None:
         yield pd.read_csv(path, **options)
@@ -386,7 +547,7 @@ def read_npz(path: Path, declared: DeclaredColumns) -> Table:
     Raises InputError: an array is missing, has another shape or type, or is named twice; or it is no such archive.
     """
     where = f"problem.data: {str(path)!r}"
-    _, agent, split, _, agents = declared
+    agent, split = declared.agent, declared.split
     named = [name for name in ("X", "y", agent, split) if name is not None]
     if len(set(named)) < len(named):
         raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
@@ -398,7 +559,7 @@ def read_npz(path: Path, declared: DeclaredColumns) -> Table:
     features = matrix(arrays["X"], where)
     n, d = features.shape
     columns = {c: column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
-    return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array", agents)
+    return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array", declared.agents)
 
 
 def refuse_rules(where: str) -> NoReturn:
@@ -487,6 +648,8 @@ def _arrow_cells(column: Any, where: str) -> NDArray[Any]:
         column = column.cast(column.type.value_type)
     if kinds.is_temporal(column.type) and not kinds.is_time(column.type) and not kinds.is_duration(column.type):
         return np.asarray(column.cast(pa.date32(), safe=False).to_numpy()).astype("datetime64[D]")
+    if kinds.is_decimal(column.type):
+        column = column.cast(pa.float64())
     if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type):
         # A gap in whole numbers or truth values is NaN.
         return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
@@ -497,263 +660,3 @@ def _arrow_cells(column: Any, where: str) -> NDArray[Any]:
     longest = pc.max(pc.utf8_length(column)).as_py() or 0
     refuse_above(4 * longest * len(column), f"{where} takes")
     return np.char.strip(np.array(["" if cell is None else cell for cell in column.to_pylist()], dtype=np.str_))
-
-
-SUFFIXES = (".libsvm", ".svm", ".svmlight")
-# Numbers of a table that is filled up with zeros: 1 GiB.
-_MOST_NUMBERS = 2**27
-
-
-def is_libsvm(path: Path) -> bool:
-    """Whether a file is in this format, by its name.
-
-    Example:
-        >>> is_libsvm(Path("mine.libsvm")), is_libsvm(Path("mine.csv"))
-        (True, False)
-    """
-    return path.suffix.lower() in SUFFIXES
-
-
-def read_libsvm(path: Path, features: int | None, certified: bool) -> Table:
-    """Read a file of one's own in LibSVM's sparse text format: lines `label index:value …`, with indices from 1.
-
-    Args:
-        path: of the file.
-        features: how many there are, at least the largest index.
-        certified: whether features that nobody declared are refused instead of counted.
-
-    Returns:
-        What the file holds, its features named 1, 2, ….
-
-    Raises:
-        InputError: a file that is not sound, or features that are not declared.
-    """
-    if features is None and certified:
-        raise InputError(
-            f"problem.features: {str(path)!r} does not say how many features there are, and a certified run must not "
-            "count them in the records; declare them, as in features = 123."
-        )
-    rows, raw = parse_libsvm(path, features)
-    return Table(rows, raw, libsvm_names(rows.shape[1]))
-
-
-def libsvm_names(features: int) -> tuple[str, ...]:
-    """Names of so many features: numbers from 1."""
-    return tuple(str(k) for k in range(1, features + 1))
-
-
-def parse_libsvm(path: Path, features: int | None) -> tuple[FloatArray, FloatArray]:
-    """Features (n, d) and labels (n,) as numbers. Raises InputError for a file that is not sound, or too large."""
-    # Slow to import.
-    from sklearn.datasets import load_svmlight_file
-
-    where = f"problem.data: {str(path)!r}"
-    try:
-        content = regular(path, "problem.data").read_bytes()
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a LibSVM file.") from error
-    try:
-        rows, labels = load_svmlight_file(io.BytesIO(content), n_features=features, zero_based=False)
-    except (ValueError, OverflowError) as error:
-        # What scikit-learn says may quote a record.
-        most = "" if features is None else f", no index above {features}"
-        raise InputError(
-            f"{where} is no LibSVM file of lines 'label index:value …' with indices from 1{most}; mend it."
-        ) from error
-    if not rows.shape[0]:
-        raise InputError(f"{where} holds no records.")
-    if rows.shape[0] * rows.shape[1] > _MOST_NUMBERS:
-        raise InputError(
-            f"{where} has {rows.shape[0]} records of {rows.shape[1]} features, too many for a full table; give fewer."
-        )
-    return np.ascontiguousarray(rows.toarray(), dtype=np.float64), np.asarray(labels, dtype=np.float64)
-
-
-OPENML = "openml:"
-_OPENML_NUMBER = re.compile(r"openml:([1-9][0-9]{0,8})")
-
-
-def load_openml(data: str, label: str | None, rules: ColumnRules | None = None) -> Table:
-    """Load a data set of OpenML, from the cache or the network, by scikit-learn, which verifies what it fetches.
-
-    Args:
-        data: "openml:NUMBER"; a number is one version of one data set.
-        label: its label column; None for the one that OpenML names.
-        rules: how columns become features; None where they are numbers.
-
-    Returns:
-        The records.
-
-    Raises:
-        InputError: no such data set, no network, or columns that are not numbers.
-    """
-    number = _OPENML_NUMBER.fullmatch(data)
-    if number is None:
-        raise InputError(
-            f'problem.data: got {quoted(data)}, but the number of a data set is wanted, as in "openml:61".'
-        )
-    # Slow to import.
-    from sklearn.datasets import fetch_openml
-
-    try:
-        fetched = fetch_openml(
-            data_id=int(number[1]), as_frame=True, data_home=str(cache_folder()), n_retries=1, delay=0.1
-        )
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
-        raise InputError(
-            f"problem.data: {data} is not in {cache_folder() / 'openml'}, and could not be fetched ({reason}). Run "
-            "once where there is a network, or save the records as CSV and give its path; nothing stands in for them."
-        ) from error
-    if label is None and len(fetched.target_names) != 1:
-        raise InputError(f"problem.label: {data} names {len(fetched.target_names)} label columns; name one.")
-    label, columns = label or str(fetched.target_names[0]), [str(column) for column in fetched.frame.columns]
-    if label not in columns:
-        raise InputError(f"problem.label: {data} has no column {quoted(label)}; {nearest(label, columns)}.")
-    rules = rules or ColumnRules()
-    rules.require_columns(columns, [label], data)
-    names = rules.names(column for column in columns if column != label)
-    features = encode_features(cells_of(fetched.frame, rules.raw(names)), names, rules, f"problem.data: {data}")
-    return Table(features, np.asarray(fetched.frame[label]), names)
-
-
-HUGGINGFACE = "huggingface:"
-_HUB_NAME = re.compile(r"huggingface:([\w.-]+/[\w.-]+)(?:/([\w.-]+))?@([0-9a-f]{40})")
-
-
-def load_huggingface(
-    data: str, label: str | None, classes: Sequence[Label] | None, agent: str | None, certified: bool
-) -> Dataset:
-    """Load a data set of the Hugging Face hub at one commit, from the cache or the network.
-
-    Only tables and pictures are read: `datasets` runs no code that comes with a data set.
-
-    Args:
-        data: "huggingface:OWNER/NAME@COMMIT", or "huggingface:OWNER/NAME/CONFIGURATION@COMMIT"; a commit of 40
-            hexadecimal digits is one version of the records.
-        label: its label column; None for "label".
-        classes: as of `load`; None for those that the data set publishes for its label column.
-        agent: the column with the owner of each record, numbers or words; words are numbered in their order. None for
-            no owners.
-        certified: whether classes that nobody declared are refused instead of discovered.
-
-    Returns:
-        The records of its splits "train", "validation" and "test". A column of lists of one length is as many features;
-        a column of pictures of one size is their pixels, from 0 to 1.
-
-    Raises:
-        InputError: `datasets` is not installed, no such data set, no network, or columns that are not numbers.
-    """
-    name = _HUB_NAME.fullmatch(data)
-    if name is None:
-        raise InputError(
-            f"problem.data: got {quoted(data)}, but one version of a data set is wanted, as in "
-            '"huggingface:owner/name@" and the 40 hexadecimal digits of a commit (on its page: Files, History).'
-        )
-    try:
-        splits = _from_hub(name[1], name[2], name[3])
-    except ImportError:
-        raise InputError(
-            f'problem.data: {data} needs the package datasets. Run: pip install "decentral_dp[huggingface]".'
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"problem.data: {data} is not in {cache_folder() / 'huggingface'}, and could not be fetched "
-            f"({' '.join(str(error).split())[:200]}). Run once where there is a network, or save the records as CSV "
-            "and give its path; nothing stands in for them."
-        ) from error
-    parts = {split: splits[split] for split in SPLITS if split in splits}
-    if not parts:
-        raise InputError(
-            f"problem.data: {data} has the splits {', '.join(map(str, splits))}, but one of {', '.join(SPLITS)} is "
-            "wanted. Save the records as CSV and give its path."
-        )
-    return _of_splits(parts, data, label or "label", classes, agent, certified)
-
-
-def _from_hub(name: str, configuration: str | None, commit: str) -> Mapping[str, Any]:
-    # Slow to import.
-    import datasets
-
-    splits: Mapping[str, Any] = datasets.load_dataset(
-        name, configuration, revision=commit, cache_dir=str(cache_folder() / "huggingface")
-    )
-    return splits
-
-
-def _of_splits(
-    parts: Mapping[str, Any], data: str, label: str, classes: Sequence[Label] | None, agent: str | None, certified: bool
-) -> Dataset:
-    kinds = next(iter(parts.values())).features
-    columns = [str(column) for column in kinds]
-    for key, column in (("label", label), ("partition", agent)):
-        if column is not None and column not in columns:
-            raise InputError(f"problem.{key}: {data} has no column {quoted(column)}; {nearest(column, columns)}.")
-    names: list[str] = []
-    blocks: list[FloatArray] = []
-    picture: tuple[int, int, int] | None = None
-    for column in columns:
-        if column in (label, agent):
-            continue
-        block, shape = _of_column(
-            _column_of_splits(parts, column, data), type(kinds[column]).__name__ == "Image", column, data
-        )
-        picture = shape or picture
-        blocks.append(block)
-        names += [column] if block.shape[1] == 1 else [f"{column}_{k}" for k in range(block.shape[1])]
-    if not blocks:
-        raise InputError(f"problem.data: {data} has no column besides {label!r} and owners, and features are wanted.")
-    if classes is None and hasattr(kinds[label], "names"):
-        # Published with the data set, and read off no record.
-        classes = tuple(range(len(kinds[label].names)))
-    labels, known = encode_labels(_column_of_splits(parts, label, data), classes, certified=certified, source=data)
-    only = len(blocks) == 1 and picture is not None
-    sizes = {split: part.num_rows for split, part in parts.items()}
-    own = "validation" not in parts and "train" in parts
-    return Dataset(
-        np.ascontiguousarray(np.concatenate(blocks, axis=1)),
-        labels,
-        known,
-        tuple(names),
-        data,
-        agent=None if agent is None else _number_agents(_column_of_splits(parts, agent, data)),
-        split=None if own else np.repeat(list(sizes), list(sizes.values())),
-        image=picture if only else None,
-        bounds=(0.0, 1.0) if only else None,
-        own_test=sizes.get("test", 0) if own else 0,
-    )
-
-
-def _column_of_splits(parts: Mapping[str, Any], column: str, data: str) -> NDArray[Any]:
-    """One column, the splits one after the other."""
-    try:
-        return np.concatenate([np.asarray(part.with_format("numpy")[column][:]) for part in parts.values()])
-    except ValueError:
-        raise InputError(
-            f"problem.data: column {quoted(column)} of {data} holds lists or pictures of several sizes, and features "
-            "are numbers, equally many in each record. Save the records as CSV and give its path."
-        ) from None
-
-
-def _of_column(
-    raw: NDArray[Any], is_picture: bool, column: str, data: str
-) -> tuple[FloatArray, tuple[int, int, int] | None]:
-    """(n, d) features of one column, and the shape of its pictures."""
-    if raw.dtype.kind not in "biuf":
-        raise InputError(
-            f"problem.data: column {quoted(column)} of {data} holds words, or lists or pictures of several sizes, and "
-            "features are numbers, equally many in each record. Save the records as CSV and give its path."
-        )
-    if not is_picture:
-        return raw.reshape(len(raw), -1).astype(np.float64), None
-    pixels = raw[..., None] if raw.ndim == 3 else raw
-    height, width, channels = pixels.shape[1:]
-    flat = pixels.transpose(0, 3, 1, 2).reshape(len(raw), -1) / 255.0
-    return flat, (height, width, channels)
-
-
-def _number_agents(raw: NDArray[Any]) -> IntArray:
-    """(n,) agents from 0 on: whole numbers as they are, words in their order."""
-    if raw.dtype.kind in "iu":
-        return raw.astype(np.int64)
-    return np.unique(raw.astype(np.str_), return_inverse=True)[1].astype(np.int64)

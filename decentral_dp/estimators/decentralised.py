@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -63,7 +63,7 @@ class _Decentralised(two_classes.Private):
         seed = two_classes.seed_of(self.random_state)
         graph, drawn = _graph(self.topology, agents)
         stated = (graph or {}).get("agents")
-        if isinstance(stated, int) and n < stated:
+        if isinstance(stated, int | np.integer) and n < stated:
             raise InputError(
                 f"X has n_samples = {n}, and {stated} agents want at least one record each. Take fewer agents."
             )
@@ -193,7 +193,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             ScaleWarning: a column lies outside data_range for the most part.
         """
         two_classes.refuse_others(type(self).__name__, others)
-        features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
+        features, labels = two_classes.checked_records(self, X, y)
         check_classification_targets(labels)
         self.classes_, codes = two_classes.encode_classes(self.classes, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
@@ -207,7 +207,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Probabilities of the classes, (n, c), in the order of classes_."""
         check_is_fitted(self)
         model: Model = self.model_
-        return model.predict_proba(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+        return model.predict_proba(two_classes.checked_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
@@ -275,7 +275,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             ScaleWarning: a column lies outside data_range for the most part.
         """
         two_classes.refuse_others(type(self).__name__, others)
-        features, labels = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
+        features, labels = two_classes.checked_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""
         if limits is None:
@@ -307,7 +307,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         """The number of every record, (n,), in the unit of the labels."""
         check_is_fitted(self)
         model: Model = self.model_
-        return np.asarray(model.predict(validate_data(self, X, dtype=np.float64, order="C", reset=False)))
+        return np.asarray(model.predict(two_classes.checked_features(self, X)))
 
 
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
@@ -336,7 +336,7 @@ def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, An
     table: dict[str, Any] = {"kind": topology} if isinstance(topology, str) else dict(topology)
     if agents is not None or not {"agents", "file"} & table.keys():
         table["agents"] = _AGENTS if agents is None else agents
-    if table.get("kind") == "ring" and isinstance(table.get("agents"), int) and table["agents"] < _RING:
+    if table.get("kind") == "ring" and isinstance(table.get("agents"), int | np.integer) and table["agents"] < _RING:
         table["kind"] = "complete"
     return table, None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
@@ -20,7 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from decentral_dp.bounded import Array
-from decentral_dp.data.dataset import public_generator
+from decentral_dp.data.dataset import missing_cells, public_generator, refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
@@ -131,7 +132,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ScaleWarning: columns are not of comparable sizes.
         """
         refuse_others(type(self).__name__, others)
-        features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
+        features, labels = checked_records(self, X, y)
         check_classification_targets(labels)
         if self.classes is None and (kind := type_of_target(labels, input_name="y")) != "binary":
             raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
@@ -161,7 +162,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: ArrayLike) -> Array:
         """Score records, (n,): above 0 where the second class is likelier."""
         check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        features = checked_features(self, X)
         scores: Array = self._score_rows(features) @ self.coef_[0] + self.intercept_[0]
         return scores
 
@@ -179,6 +180,93 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def checked_records(estimator: Any, X: ArrayLike, y: ArrayLike, numbers: bool = False) -> tuple[Array, NDArray[Any]]:
+    """Return features (n, d) and labels (n,) as scikit-learn checks them, with refusals that quote no record.
+
+    Args:
+        estimator: that is fitted.
+        X: (n, d) numbers.
+        y: (n,) labels.
+        numbers: whether labels have to be numbers; default no.
+
+    Raises:
+        InputError: a column is not numeric, a value is missing, or an array is masked.
+        TypeError, ValueError: as of scikit-learn, for other shapes and types.
+    """
+    _refuse_columns(X)
+    _refuse_labels(y, numbers)
+    with _quoting_no_record():
+        features, labels = validate_data(estimator, X, y, dtype=np.float64, order="C", y_numeric=numbers)
+    return features, labels
+
+
+def checked_features(estimator: Any, X: ArrayLike) -> Array:
+    """Return the features (n, d) to predict, as `checked_records` does."""
+    _refuse_columns(X)
+    with _quoting_no_record():
+        features: Array = validate_data(estimator, X, dtype=np.float64, order="C", reset=False)
+    return features
+
+
+@contextmanager
+def _quoting_no_record() -> Iterator[None]:
+    """Keep the first line of an error of scikit-learn. The others may print rows of X."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind, text = TypeError if isinstance(error, TypeError) else ValueError, str(error)
+    else:
+        return
+    if text.startswith("The feature names"):
+        raise kind(text) from None
+    line = text.partition("\n")[0]
+    if "could not convert" in line or "literal" in line:
+        raise InputError("X holds text, expected numbers. Fix: encode words by public categories.") from None
+    advice = ". Reshape your data to (records, features)" if "Reshape your data" in text else ""
+    raise kind(f"{line.rstrip(':')}{advice}") from None
+
+
+def _refuse_columns(X: Any) -> None:
+    """Refuse a masked array, and a DataFrame with columns that hold no numbers, or gaps. Raises InputError."""
+    refuse_masked(X, "X")
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        return
+    for k, name in enumerate(X.columns):
+        column = X.iloc[:, k]
+        try:
+            values = np.asarray(
+                column.astype("float64") if not column.isna().any() else column.dropna(), dtype=np.float64
+            )
+        except (TypeError, ValueError):
+            values = None
+        if values is None or getattr(column.dtype, "kind", "O") in "Mm":
+            fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories, or drop it"
+            problem = f"got {column.dtype}, expected numbers"
+        elif len(values) < len(column):
+            fix = 'SimpleImputer(strategy="constant", fill_value=…) with a public constant'
+            problem = f"row {int(np.argmax(column.isna())) + 1} holds no value (NaN)"
+        else:
+            continue
+        raise InputError(f"X: column {str(name)!r}: {problem}. Fix: {fix}.")
+
+
+def _refuse_labels(y: Any, numbers: bool) -> None:
+    """Refuse masked labels, gaps, and a mix of text and numbers. Raises InputError."""
+    refuse_masked(y, "y")
+    labels = np.asarray(y)
+    if labels.dtype.kind == "O" and labels.ndim == 1 and len(labels):
+        missing = missing_cells(labels)
+        if missing.any():
+            raise InputError(f"y: row {int(np.argmax(missing)) + 1} holds no label (NaN). Fix: remove the record.")
+        if len({isinstance(label, str) for label in labels.tolist()}) > 1:
+            raise InputError("y mixes text and numbers, expected labels of one type. Fix: y.astype(str).")
+    if numbers and labels.dtype.kind in "USO":
+        try:
+            labels.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError("y holds text, expected numbers. Fix: use a classifier, or numbers.") from None
 
 
 def encode_classes(
@@ -200,7 +288,7 @@ def encode_classes(
     """
     classes = np.unique(labels) if declared is None else np.asarray(declared)
     if declared is None and len(classes) < 2:
-        raise InputError(f"y has one class, {classes[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
+        raise InputError("y has one class, expected two. Fix: declare them, as classes=(0, 1).")
     many = len(np.unique(classes)) if classes.ndim == 1 else 0
     if many < max(2, classes.size) or (binary and many > 2):
         wanted = "two" if binary else "two or more"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import tokenize
 import zipfile
@@ -110,6 +111,7 @@ def refuse_above(size: int, begins: str, counts: bool = True) -> None:
         )
 
 
+_BYTES_OF_NUMBER = 8
 # What a damaged or hostile archive makes zipfile and numpy raise, beside OSError. They say ValueError for arrays of
 # Python objects, too, which only unpickling could read, and RuntimeError for an archive with a password.
 DAMAGED = (
@@ -155,10 +157,12 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
     """
     with regular(path, subject).open("rb") as file:
         members = _members(file)
-        chosen = [members[name] for name in names]
-        refuse_above(sum(info.file_size for info in chosen), f"{subject} unpacks to")
         with zipfile.ZipFile(file) as archive:
-            return {name: _member(archive, info) for name, info in zip(names, chosen, strict=True)}
+            chosen = [(name, members[name], _header(archive, members[name])) for name in names]
+            # Numbers become float64, whatever their type in the file.
+            taken = (math.prod(shape) * max(_BYTES_OF_NUMBER, dtype.itemsize) for _, _, (shape, dtype) in chosen)
+            refuse_above(sum(taken), f"{subject} unpacks to")
+            return {name: _member(archive, info) for name, info, _ in chosen}
 
 
 def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
@@ -172,26 +176,44 @@ def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
     return {info.filename.removesuffix(".npy"): info for info in infos}
 
 
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], Any]:
+    with archive.open(info) as member:
+        return _read_header(member, info.file_size, info.filename)
+
+
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as file:
-        return _array(file, info.file_size, info.filename)
+    with archive.open(info) as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+    return array
 
 
 def read_array(path: Path, subject: str) -> NDArray[Any]:
     """Read the single array of a `.npy` file; nothing is unpickled. Raises as `read_arrays` does."""
     with regular(path, subject).open("rb") as file:
-        array = _array(file, path.stat().st_size, path.name)
+        _read_header(file, path.stat().st_size, path.name)
+        file.seek(0)
+        array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
         if file.read(1):
             raise ValueError(f"{path.name} has more than one array")
     return array
 
 
-def _array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
+def _read_header(file: IO[bytes], size: int, name: str) -> tuple[tuple[int, ...], Any]:
+    """The shape and type of an array. Raises ValueError where they do not fit into the file."""
     # numpy makes room for what the header states before it reads a number.
     version = npy.read_magic(file)
     shape, _, dtype = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version](file)
     if math.prod(shape) * dtype.itemsize > size or min(shape, default=0) < 0:
         raise ValueError(f"the header of {name} states more numbers than it holds")
-    file.seek(0)
-    array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-    return array
+    return shape, dtype
+
+
+def is_url(place: str) -> bool:
+    """Say whether a place is a URL instead of a path.
+
+    Example:
+        >>> is_url("https://example.org/a.csv"), is_url("C:/data.csv")
+        (True, False)
+    """
+    # A drive such as C: has one letter.
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://|file:", place, re.IGNORECASE) is not None

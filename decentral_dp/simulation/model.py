@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.component_tables import Partition
+from decentral_dp.config.component_tables import Partition, csv_of
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
-from decentral_dp.data.dataset import Label
+from decentral_dp.data.dataset import Label, refuse_masked
 from decentral_dp.data.shards import features_for_model
-from decentral_dp.data.tables import read_columns, require_columns
+from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
@@ -51,12 +51,13 @@ class Reading(NamedTuple):
     """How a model reads a table: the declared rules of its scenario.
 
     names: of the features. rules: how columns become features. prepare: makes (n, d) features of columns, as
-    `shards.features_for_model` with what the scenario declares.
+    `shards.features_for_model` with what the scenario declares. csv: how CSV files are written.
     """
 
     names: tuple[str, ...]
     rules: ColumnRules | None
     prepare: Callable[..., Array]
+    csv: CsvFormat = USUAL_CSV
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -251,7 +252,7 @@ class Model:
         rules = self.reading.rules
         where, text = f"predict: {str(path)!r}", set() if rules is None else rules.text
         before = 0
-        for columns in read_columns(path, self.columns, text, chunk, where):
+        for columns in read_columns(path, self.columns, text, chunk, where, self.reading.csv):
             features = self.reading.features(columns, repr(str(path)), before)
             before += len(features)
             yield features
@@ -264,6 +265,7 @@ class Model:
             table = pd.DataFrame(table)
         if hasattr(table, "columns") and hasattr(table, "iloc"):
             return self._of_frame(table)
+        refuse_masked(table, "predict")
         try:
             rows = np.asarray(table, dtype=np.float64)
         except (TypeError, ValueError):
@@ -349,7 +351,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )
-    reading = Reading(names, scenario.problem.columns, prepare)
+    reading = Reading(names, scenario.problem.columns, prepare, csv_of(scenario.problem) or USUAL_CSV)
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()

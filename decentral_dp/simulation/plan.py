@@ -27,7 +27,6 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
 from decentral_dp.config.schema import Scenario
-from decentral_dp.data.collections import STANDING_IN
 from decentral_dp.errors import printable
 from decentral_dp.formatting import (
     agent_names,
@@ -518,10 +517,8 @@ def baselines(job: Job) -> dict[str, float]:
 
 
 def title_of(job: Job) -> str:
-    """The scenario's title, with what stands in for the records that it names, and the graph where it is another."""
-    source = job.shards.source
-    title = title_here(job.scenario, job.topology, served=job.central)
-    return f"{title} ({source})".strip() if STANDING_IN in source else title
+    """The scenario's title, with the graph where it is another."""
+    return title_here(job.scenario, job.topology, served=job.central)
 
 
 def title_here(s: Scenario, topology: Topology, served: bool) -> str:

@@ -18,6 +18,7 @@ from decentral_dp.config.loading import (
     load,
     nearest_of,
     parse_change,
+    python_value,
     read_toml,
     tables_in,
 )
@@ -295,7 +296,7 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         ([1, 2, 3], {'algorithm': {'rounds': 7}})
     """
     if isinstance(study, Mapping):
-        folder, content = Path.cwd(), dict(study)
+        folder, content = Path.cwd(), python_value(dict(study))
     else:
         path = find(str(study), "study")
         folder, content = path.resolve().parent, read_toml(path, "study")

@@ -23,6 +23,7 @@ import pandas as pd
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
+from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
@@ -343,10 +344,10 @@ def _write(
     stated = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    texts = {"summary.csv": findings.summary.to_csv(index=False), "table.md": findings.to_markdown()}
+    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False), "table.md": findings.to_markdown()}
     texts["table.tex"] = findings.to_latex()
     if study.gains:
-        texts["gains.csv"] = gains.to_csv(index=False)
+        texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
     moving = interactive_figures(measured) if study.interactive else ()
     texts["report.html"] = study_page(
         findings,

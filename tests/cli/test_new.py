@@ -409,7 +409,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
-    terminal += [str(RECORDS), "", "no, yes", "18:98", "", "80:200.5", "40:120", "", "star", "7", "2.5"]
+    terminal += [str(RECORDS), "outcome", "no, yes", "18:98", "", "80:200.5", "40:120", "", "star", "7", "2.5"]
     found = complete(Options())
     assert (found.csv, found.label, found.classes) == (RECORDS, "outcome", ["no", "yes"])
     assert found.ranges == {"age": (18, 98), "pressure": (80, 200.5), "pulse": (40, 120)}
@@ -438,7 +438,7 @@ MINIMAX = ["--algorithm", "dp_sgda"]
     ("arguments", "sentence"),
     [
         (["taken.toml", *COMMON], '"taken.toml" exists already, and nothing is written over'),
-        (["--csv", str(RECORDS)], '--label: missing. Name the label column; "'),
+        (["--csv", str(RECORDS)], '--label: missing. Fix: name the label column of "'),
         (["--csv", "nowhere.csv", "--label", "x"], "cannot be read: No such file"),
         (["--csv", str(RECORDS), "--label", "outcom"], "the nearest is 'outcome'"),
         ([*COMMON, "--range", "agee=1:2"], 'no feature column; did you mean "age"'),
@@ -505,17 +505,17 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("text", "label", "sentence"),
     [
-        ("a;b;target\n1;2;0\n", "target", "has semicolons in it. Separate columns by commas"),
-        ("a;b;target\n1;2;0\n", "a;b;target", "has semicolons in it"),
-        ("a\tb\n1\t0\n", "b", "has tabs in it"),
-        ("a|b\n1|0\n", "b", "has vertical bars in it"),
+        ("a;b;target\n1;2;0\n", "target", "has semicolons in its first line"),
+        ("a;b;target\n1;2;0\n", "a;b;target", "has semicolons in its first line"),
+        ("a\tb\n1\t0\n", "b", "has tabs in its first line"),
+        ("a|b\n1|0\n", "b", "has vertical bars in its first line"),
         ("target\n1\n0\n", "target", "has no feature columns beside"),
         ("agent,split,target\n1,train,0\n", "target", "has no feature columns beside"),
         ("agent,a,target\n1,2,0\n", "agent", "says who holds a record"),
         ("split,a,target\n1,2,0\n", "split", "says the part"),
-        ("17,2.5,1\n18,3.5,0\n", "1", "nothing but numbers"),
+        ("17,2.5,1\n18,3.5,0\n", "1", "column 1 has a number in place of a name"),
         ("", "target", "is empty"),
-        ("a,a,target\n", "target", "more than once or empty"),
+        ("a,a,target\n", "target", "columns 1 and 2 have one name"),
     ],
 )
 def test_columns_that_cannot_be_meant_are_refused_and_no_record_is_said(

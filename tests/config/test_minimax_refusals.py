@@ -277,5 +277,5 @@ def test_what_is_minimised_and_not_finite_is_no_ok_run(monkeypatch: pytest.Monke
 
 
 def test_prices_of_a_scenario_for_another_machine_are_planned_here() -> None:
-    said = CliRunner().invoke(app, ["plan", "auc_mnist_imbalanced_full"])
+    said = CliRunner().invoke(app, ["plan", "auc_mnist_imbalanced_full", "--set", "problem.data=digits"])
     assert said.exit_code == 0, said.output

@@ -186,11 +186,11 @@ def test_every_shipped_scenario_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_names("scenario") if is_planned_only(name)])
-def test_every_scenario_of_full_size_runs_on_what_stands_in_for_its_files(name: str) -> None:
+def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
     # Two rounds of a deep network take minutes on a processor, and say no more than those of a shallow one.
     deep = load(name).problem.model.kind == "resnet"
     small = ("problem.model={kind='resnet', width=4, depth=1}",) if deep else ()
-    finish(name, 'run.engine="local"', 'run.device="cpu"', *small)
+    finish(name, 'problem.data="digits"', 'run.engine="local"', 'run.device="cpu"', *small)
 
 
 def test_a_wrong_algorithm_is_noticed(scenario: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_a_binary_column_holds_0_and_1_alone(tmp_path: Path, cell: str) -> None:
         ({"fill": {"admitted": "2020-06-30"}}, r"'bmi' does not hold a value; declare .* fill\.bmi = …"),
         (
             {"categories": {"ward": ["icu"]}},
-            r"'sex' does not hold a finite number; declare .*categories\.sex",
+            r"'sex' does not hold a finite number; .*declare .*categories\.sex",
         ),
         ({"drop": ["patient"]}, r"problem\.columns\.drop: .* no column \"patient\"; the nearest is 'patient_id'"),
         ({"binary": ["smokr"]}, r"problem\.columns\.binary: .*the nearest is 'smoker'"),
@@ -321,7 +321,7 @@ def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_pa
         )
 
 
-@pytest.mark.parametrize("data", ["breast_cancer", "synthetic_normal", "mine.npz", "mine.libsvm"])
+@pytest.mark.parametrize("data", ["breast_cancer", "synthetic_normal", "mine.npz"])
 def test_rules_are_for_tables_with_columns(data: str) -> None:
     with pytest.raises(
         InputError, match=r"problem\.columns is for the columns of CSV files, Parquet files and DataFrames"

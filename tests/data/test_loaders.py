@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load
-from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError
@@ -68,8 +68,6 @@ def test_breast_cancer_labels_name_the_right_class() -> None:
 
 def test_every_registered_name_loads_and_has_a_line_of_description() -> None:
     for name, line in DATASETS.items():
-        if name in ("celeba", "femnist", *COLLECTED):  # Nothing stands in for their files.
-            continue
         small = {"d": 3, "records": 4, "test_records": 5} if name.startswith("synthetic") else {}
         assert load(name, n_agents=2, seed=1, **small).n > 0
         assert line
@@ -141,7 +139,7 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
             "a,b,c,y\n1,u,,0\n,v,3,\n2,,4,1\n",
             {},
             r"has no numbers in 'b' \(first in row 1\) and gaps in 'c' \(first in row 1\), 'a' \(first in row 2\), "
-            r"'y' \(first in row 2\), 'b' \(first in row 3\)\. Declare public rules",
+            r"'y' \(first in row 2\), 'b' \(first in row 3\)\. Write numbers .* public rules",
         ),
         ("a,b,y\n1,2,1\n3,4,1\n", {"certified": False}, r"every record has the same label"),
         ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' does not hold a value; declare .*fill\.b"),
@@ -166,18 +164,18 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         (
             "a,b,target\n1,2,0\n",
             {"label": None},
-            r"problem\.label: .* needs the name of its label column, the nearest is 'target'",
+            r"problem\.label: missing",
         ),
-        ("a;b;y\n1;2;0\n", {}, "whose name has semicolons in it. Separate columns by commas"),
+        ("a;b;y\n1;2;0\n", {}, r'has semicolons in its first line.* problem\.separator = ";"'),
         ("y\n0\n", {}, r"has no feature columns beside \['y'\]"),
-        ("a,a,y\n1,2,0\n", {}, r"the column name 'a' more than once"),
-        ("a,,y\n1,2,0\n", {}, r"the column name '' more than once or empty"),
+        ("a,a,y\n1,2,0\n", {}, r"columns 1 and 2 have one name"),
+        ("a,,y\n1,2,0\n", {}, r"column 2 has nothing in place of a name"),
         (GOOD, {"classes": [1, 2]}, r"row 1 has a label that is not one of the declared classes \[1, 2\]"),
         (GOOD, {"classes": [0]}, r"problem\.classes: got \[0\], but at least two different labels"),
         (GOOD, {"classes": [1, "1.0"]}, r"at least two different labels"),
         ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has a label that is no finite number, but classes = \[\]"),
         ("a,y\n1,0.5\n2,nan\n", {"classes": []}, r"row 2 has a label that is no finite number, but classes = \[\]"),
-        ("a,y\n1,x\n2,x\n", {"classes": None, "certified": False}, r"single label 'x', but at least two"),
+        ("a,y\n1,x\n2,x\n", {"classes": None, "certified": False}, r"every record has one label"),
         ("a,agent,y\n1,-1,0\n", {}, r"row 1 has an agent that is no whole number from 0"),
         ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has an agent that is no whole number"),
         (
@@ -220,8 +218,8 @@ def test_paths_start_from_the_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        ("brest_cancer", {}, r"'brest_cancer' is neither a bundled name nor a path.*the nearest is 'breast_cancer'"),
-        ("records.orc", {}, r"neither a bundled name nor a path that ends in \.csv, \.npz, \.parquet or \.libsvm"),
+        ("brest_cancer", {}, r"'brest_cancer' is no bundled data set, and no path.*the nearest is 'breast_cancer'"),
+        ("records.orc", {}, r"no bundled data set, and no path that ends in \.csv, \.npz, \.parquet"),
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
         ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),
@@ -434,5 +432,14 @@ def test_a_file_that_is_not_there_is_refused_with_one_of_a_name_like_it(tmp_path
 
 
 def test_a_file_of_another_format_is_named_so_whatever_its_columns_are_to_be() -> None:
-    with pytest.raises(InputError, match=r"'ward\.xlsx' is neither a bundled name nor a path that ends in \.csv"):
+    with pytest.raises(InputError, match=r"'ward\.xlsx' is no bundled data set, and no path that ends in \.csv"):
         load("ward.xlsx", n_agents=2, seed=0, rules=ColumnRules(log=["age"]))
+
+
+def test_pictures_and_test_sets_by_hand_are_checked() -> None:
+    digits = load("digits", n_agents=1, seed=0)
+    with pytest.raises(InputError, match=r"has 64 features, but pictures of \(8, 8, 3\)"):
+        replace(digits, image=(8, 8, 3))
+    for own_test in (-1, 1797):
+        with pytest.raises(InputError, match=r"for testing leave nothing"):
+            replace(digits, own_test=own_test)

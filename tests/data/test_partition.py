@@ -374,3 +374,10 @@ def test_empty_parts_of_a_deal_by_label_are_refused() -> None:
         make_shards(data, 7, seed=0, partition_spec=spec, test=0.0)
     with pytest.raises(InputError, match="agent 1 has no records"):
         make_shards(records(np.zeros(6, int)), 3, seed=0, partition_spec=spec, test=0.0, levels=1)
+
+
+@pytest.mark.parametrize("dealt", [[[0], [1, 2]], [0, [1]], None, "abc", [0.5] * 120, [object()] * 120])
+def test_what_a_function_gives_that_is_no_agent_of_each_record_is_refused(dealt: Any) -> None:
+    data = records(np.arange(120) % 3)
+    with pytest.raises(InputError, match=r"^problem\.partition: "):
+        make_shards(data, 3, seed=0, partition_spec=lambda **_: dealt)

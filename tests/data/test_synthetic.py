@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,9 @@ from decentral_dp.data import load as load_data
 from decentral_dp.data.synthetic import construct
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.plan import problem_summary
+from tests.support.fake_openml import offer_images
 
 TEN = tuple(range(10))
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DECENTRAL_DP_DATA", raising=False)
 
 
 def dataset(labels: Any, classes: tuple[Any, ...] = TEN, **more: Any) -> Dataset:
@@ -263,7 +257,7 @@ def content(**problem: Any) -> dict[str, Any]:
     return {
         "problem": {
             "kind": "auc_maximisation",
-            "data": "mnist",
+            "data": "digits",
             "positive_share": 0.1,
             "normalise": "l2",
             "construction": {"positive": [5, 6, 7, 8, 9], "share": 0.1},
@@ -275,22 +269,9 @@ def content(**problem: Any) -> dict[str, Any]:
     }
 
 
-def idx(values: np.ndarray) -> bytes:
-    return bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
-
-
-def mnist(folder: Path, n: int, n_test: int) -> dict[str, str]:
-    folder.mkdir()
-    rng = np.random.default_rng(7)
-    for part, size in (("train", n), ("t10k", n_test)):
-        images, labels = rng.integers(0, 256, (size, 28, 28), dtype=np.uint8), (np.arange(size) % 10).astype(np.uint8)
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
-    return {"folder": str(folder)}
-
-
-def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
-    built = build.build(load(content(files=mnist(tmp_path / "mnist", 200, 50))))
+def test_imbalanced_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer_images(monkeypatch, "mnist_784", np.arange(250) % 10, own_test=50)
+    built = build.build(load(content(data="openml:mnist_784")))
     assert int(built.shards.train_counts.sum()) == 100 + 11
     assert sum(int(built.shards.labels[index].sum()) for index in built.shards.train) == 11
     assert built.shards.test.size == 50
@@ -304,19 +285,10 @@ def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
     assert "the guarantee is for the records that it kept" in note
 
 
-def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -> None:
-    built = build.build(load(content()))
-    kept = np.concatenate(built.shards.train)
-    assert built.shards.labels[kept].mean() == pytest.approx(0.1, abs=1 / kept.size)
-    assert "thins" in built.shards.why_not_exchangeable
-    for k in range(1, 6):
-        batch = np.zeros((40, 3073), dtype=np.uint8)
-        batch[:, 0] = np.arange(40) % 10
-        batch[:, 1] = 40 * (k - 1) + np.arange(40)
-        (tmp_path / f"data_batch_{k}.bin").write_bytes(batch.tobytes())
-        (tmp_path / "test_batch.bin").write_bytes(batch.tobytes())
+def test_the_last_of_a_class_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer_images(monkeypatch, "CIFAR_10", np.arange(240) % 10, own_test=40)
     st_rule = {"positive": [5, 6, 7, 8, 9], "keep": {str(k): 3 for k in range(5)}}
-    made = build.build(load(content(data="cifar10", files={"folder": str(tmp_path)}, construction=st_rule)))
+    made = build.build(load(content(data="openml:CIFAR_10", construction=st_rule)))
     kept = np.concatenate(made.shards.train)
     assert kept.size == 5 * 3 + 5 * 20
     few = np.sort(kept[made.shards.labels[kept] == 0])

@@ -69,8 +69,7 @@ def _plan(path: Path, is_graph: bool) -> None:
         content["topology"] = {"file": str(path)}
     else:
         labelled = {"label": "label"} if path.suffix in (".csv", ".parquet") else {}
-        features = {"features": 3} if path.suffix == ".libsvm" else {}
-        content["problem"] |= {"data": str(path), "classes": [0, 1], **labelled, **features}
+        content["problem"] |= {"data": str(path), "classes": [0, 1], **labelled}
     plan = decentral_dp.plan(content)
     epsilon = np.asarray(plan.epsilon)
     if np.isnan(epsilon).any() or (epsilon < 0.0).any():
@@ -81,15 +80,10 @@ def _data(place: Path) -> list[Path]:
     draw = np.random.default_rng(1)
     features, labels = draw.normal(size=(60, 3)), draw.integers(0, 2, 60)
     frame = pd.DataFrame(features, columns=["a", "b", "c"]).assign(label=labels)
-    paths = [place / f"data.{suffix}" for suffix in ("csv", "npz", "parquet", "libsvm")]
+    paths = [place / f"data.{suffix}" for suffix in ("csv", "npz", "parquet")]
     frame.to_csv(paths[0], index=False)
     np.savez(paths[1], X=features, y=labels)
     frame.to_parquet(paths[2], index=False)
-    rows = (
-        " ".join([str(y), *(f"{j + 1}:{v}" for j, v in enumerate(row))])
-        for row, y in zip(features, labels, strict=True)
-    )
-    paths[3].write_text("\n".join(rows) + "\n")
     return paths
 
 

@@ -66,7 +66,6 @@ SHOWN = (
     "laplace",
     "by_class",
     "wine",
-    "mnist",
     "cartpole",
     "synthetic_classification",
     "warm_start",
@@ -109,7 +108,7 @@ def plan(name: str) -> dict[str, Any]:
 def planned(name: str) -> decentral_dp.Job:
     """The job as shipped, on the processor."""
     with threadpool_limits(limits=1):
-        return build(load(name, plan_overrides()))
+        return build(load(name, plan_overrides(name)))
 
 
 def seeded(name: str) -> dict[str, Any]:
@@ -269,7 +268,7 @@ def texts() -> dict[str, str]:
 
 
 def _printed(*arguments: str, width: int = _WIDTH) -> str:
-    environment = {"COLUMNS": str(width), "TERM": "dumb", "NO_COLOR": "1", "DECENTRAL_DP_DATA": None}
+    environment = {"COLUMNS": str(width), "TERM": "dumb", "NO_COLOR": "1"}
     done = CliRunner(env=environment).invoke(app, list(arguments), prog_name="decentral-dp")
     if done.exit_code != 0:
         raise RuntimeError(f"{' '.join(arguments)}: exit code {done.exit_code}") from done.exception

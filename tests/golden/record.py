@@ -7,7 +7,6 @@ scenarios that are no longer shipped is deleted.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -64,7 +63,6 @@ def main(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in (*shipped, *OTHERS)]
     if unknown:
         sys.exit(f"{', '.join(unknown)}: no shipped scenario; give such a name, or one of {', '.join(OTHERS)}.")
-    os.environ.pop("DECENTRAL_DP_DATA", None)
     chosen = list(names) or [*shipped, *OTHERS]
     scenarios = [name for name in chosen if name not in OTHERS]
     if any(not is_planned_only(name) for name in scenarios):

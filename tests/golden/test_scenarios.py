@@ -19,12 +19,6 @@ ELSEWHERE_REASON = (
 )
 
 
-@pytest.fixture(autouse=True)
-def bundled_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what is shipped is read, whatever this machine has besides."""
-    monkeypatch.delenv("DECENTRAL_DP_DATA", raising=False)
-
-
 def _recorded(name: str) -> dict[str, Any]:
     found: dict[str, Any] = record.load(record.DATA, name)
     return found
@@ -42,7 +36,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def _is_run(name: str) -> None:
     if is_planned_only(name):
-        pytest.skip("its records are files that are not shipped: it is planned, and not run")
+        pytest.skip("its records are OpenML's: it is planned, and not run")
 
 
 def test_plan(name: str) -> None:

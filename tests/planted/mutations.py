@@ -1900,6 +1900,38 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if False:",
         ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
     ),
+    Mutation(
+        "a first record taken for the names of columns",
+        "data/tables.py",
+        "if _VALUE.fullmatch(name) or (not name and k):",
+        "if not name and k:",
+        ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
+    ),
+    Mutation(
+        "a refusal that lists the names of columns",
+        "data/tables.py",
+        """    return f"; the nearest is {near[0]!r}" if near else ""
+""",
+        """    return f"; there are {', '.join(map(repr, header))}"
+""",
+        ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
+    ),
+    Mutation(
+        "an error of scikit-learn with rows of X",
+        "estimators/two_classes.py",
+        """    line = text.partition("\\n")[0]
+""",
+        """    line = text
+""",
+        ("tests/estimators/test_unsuited_records.py::test_unsuited_features_are_refused_and_no_cell_is_quoted",),
+    ),
+    Mutation(
+        "the label of a record in a refusal",
+        "data/dataset.py",
+        'raise InputError(f"{where}: every record has one label, expected at least two classes.")',
+        'raise InputError(f"{where}: every record has the label {classes[0]!r}.")',
+        ("tests/data/test_csv_files.py::test_a_label_that_is_alone_is_not_quoted",),
+    ),
     # Noise that neighbours share ------------------------------------------------------------------------------------
     Mutation(
         "pair noise that is used again in the next round",

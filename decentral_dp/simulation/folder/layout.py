@@ -29,7 +29,6 @@ from scipy.sparse import triu
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import set_file
-from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
@@ -139,9 +138,6 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
         set_file(content, place, copies.get(path) or name(path))
     if scenario.problem.manifest is not None:
         content["problem"]["data"] = name(Path(place_of_shards(scenario)))
-    if (files := scenario.image_files()) is not None:
-        paths = {k: Path(place) for k, place in files.items() if k not in ("sha256", "published") and not is_url(place)}
-        content["problem"]["files"] = files | {key: name(path) for key, path in paths.items()}
 
 
 def copy_inputs(c: Components, folder: Path) -> None:

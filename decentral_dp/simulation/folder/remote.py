@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError, option_error
+from decentral_dp.files.regular import is_url
 
 # The last file that is copied: who finds it finds the others.
 _LAST_FILE = "result.json"

@@ -23,7 +23,7 @@ from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import refusal_of_missing_keys
 from decentral_dp.config.scenario_components import check_device, check_sizes, make_problem, problem_of
 from decentral_dp.config.schema import set_file
-from decentral_dp.data import COLLECTIONS, FILED, Shards
+from decentral_dp.data import Shards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.fingerprint import digest_of_file
@@ -77,21 +77,19 @@ def noise_root(c: Components, shards: Shards, mechanism: Mechanism) -> Root:
     if s.problem.manifest is not None:
         # All that it says is in the digest of the records, wherever it and the files of agents are.
         content["problem"].update(data="", manifest="")
-    # Images are told by their contents and by which of them are for testing, wherever their files are.
-    content["problem"].pop("files", None)
     given = c.digests
     if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:
         # The graph of a run that had it as an object: the noise of that run is drawn again.
         content["topology"] = json.loads(s.run_graph.table)
         given["topology"] = s.run_graph.given
-    filed = s.problem.data in (*COLLECTIONS, *FILED)
     content["root"] = {
         "version": VERSION,
         "given": given,
         "algorithm": c.algorithm.source,
         "mechanism": f"{mechanism.options} {mechanism.source}" if isinstance(mechanism, OutsideMechanism) else "",
         "records": shards.digest.hex(),
-        "test": blake2b(shards.test.tobytes()).hexdigest() if filed else "",
+        # Kept as it is: without it every seeded run would draw other noise.
+        "test": "",
     }
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())
 

@@ -1,0 +1,37 @@
+"""OpenML without a network: a stand-in for scikit-learn's fetch_openml."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from decentral_dp.data import openml
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tuple[str, ...]) -> dict[str, Any]:
+    """Let every download give this table. In the result: the arguments of the last one, and changes that tests make."""
+    asked: dict[str, Any] = {}
+
+    def fetch_openml(**given: Any) -> Any:
+        asked["given"] = given
+        if "error" in asked:
+            raise asked["error"]
+        return SimpleNamespace(frame=asked.get("frame", frame), target_names=asked.get("target_names", target_names))
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch_openml)
+    return asked
+
+
+def offer_images(monkeypatch: pytest.MonkeyPatch, name: str, labels: np.ndarray, own_test: int) -> np.ndarray:
+    """Let a download give pictures with these labels, the last `own_test` for testing. Returns their pixels, (n, d)."""
+    facts = openml.IMAGES[name]
+    monkeypatch.setitem(openml.IMAGES, name, facts._replace(own_test=own_test))
+    pixels = np.random.default_rng(7).integers(0, 256, (labels.size, int(np.prod(facts.image))))
+    frame = pd.DataFrame(pixels, columns=[f"pixel{k + 1}" for k in range(pixels.shape[1])])
+    frame["class"] = pd.Categorical(labels.astype(str))
+    offer(monkeypatch, frame, ("class",))
+    return pixels
