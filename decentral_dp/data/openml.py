@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -55,7 +56,10 @@ def load_openml(data: str, declared: DeclaredColumns, classes: tuple[Label, ...]
     from sklearn.datasets import fetch_openml
 
     try:
-        fetched = fetch_openml(**chosen, as_frame=True, n_retries=0)
+        with warnings.catch_warnings():
+            # What it warns of while it tries again is in the refusal.
+            warnings.simplefilter("ignore", UserWarning)
+            fetched = fetch_openml(**chosen, as_frame=True, n_retries=1)
     except (OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
         raise InputError(

@@ -104,7 +104,7 @@ def test_no_record_moves_a_plan_or_a_setting(name: str, monkeypatch: pytest.Monk
     def job(number: int) -> Job:
         with pytest.MonkeyPatch.context() as patch:
             world = World(number, patch)
-            made: Job = build(load(name, plan_overrides()))
+            made: Job = build(load(name, plan_overrides(name)))
         assert world.was_loaded
         return made
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import fetch_openml as fetch_openml_of_sklearn
+from sklearn.utils._param_validation import validate_parameter_constraints
 
 from decentral_dp.data import openml
 
@@ -15,8 +17,11 @@ from decentral_dp.data import openml
 def offer(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame, target_names: tuple[str, ...]) -> dict[str, Any]:
     """Let every download give this table. In the result: the arguments of the last one, and changes that tests make."""
     asked: dict[str, Any] = {}
+    constraints = fetch_openml_of_sklearn._skl_parameter_constraints
 
     def fetch_openml(**given: Any) -> Any:
+        # As scikit-learn checks its arguments: a stand-in that takes anything hid one that it refuses.
+        validate_parameter_constraints({k: constraints[k] for k in given}, given, caller_name="fetch_openml")
         asked["given"] = given
         if "error" in asked:
             raise asked["error"]
