@@ -23,14 +23,16 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.host import Host, coordinate
-from decentral_dp.engines.local import snapshot
+from decentral_dp.engines.local import drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
+    BlockLostError,
     Boundary,
     CoordinatorNode,
     Outcome,
     Recovery,
+    ReleasedValues,
     RunControl,
     SavedState,
     Snapshot,
@@ -153,7 +155,8 @@ class RayEngine:
                 try:
                     with _actors(Actor, arguments, places, self.gpus) as actors:
                         return _drive(actors, nodes, rounds, control, driver)
-                except _LOSS_ERRORS as error:
+                except BlockLostError as loss:
+                    error = _ray_error(loss)
                     driver.retry_after_loss(error, _lost_agents(error, actors, nodes))
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
@@ -176,7 +179,8 @@ class RayEngine:
                 while True:
                     try:
                         return _call_all(actors, method, *values)
-                    except _LOSS_ERRORS as error:
+                    except BlockLostError as loss:
+                        error = _ray_error(loss)
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
                         driver.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
@@ -187,13 +191,22 @@ class RayEngine:
 
 
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
-    """What the actors answer to a call of this method, in their order."""
+    """What the actors answer to a call of this method, in their order. Raises BlockLostError where one is lost."""
     # Once into the object store, not once for every actor.
     shared = [ray.put(a) for a in values]
     try:
         return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+    except _LOSS_ERRORS as error:
+        raise BlockLostError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
         raise _cause(error) from None
+
+
+def _ray_error(loss: BlockLostError) -> ray.exceptions.RayError:
+    """Ray's own error of a loss."""
+    if not isinstance(loss.__cause__, ray.exceptions.RayError):
+        raise loss
+    return loss.__cause__
 
 
 def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
@@ -217,7 +230,8 @@ def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: 
 class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
 
-    is_joined: whether the Ray is somebody else's.
+    is_joined: whether the Ray is somebody else's. undrained: values that were released before the state, which actors
+    do not release again.
     """
 
     state: SavedState | None
@@ -226,9 +240,12 @@ class _Driver:
     restarts: int = 0
     saved_at: float = field(default_factory=time.monotonic)
     is_joined: bool = False
+    undrained: list[ReleasedValues] = field(default_factory=list)
 
-    def set_state(self, saved: SavedState) -> None:
+    def set_state(self, saved: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
+        """Move the state that actors would go on from. released: what the actors have released before it."""
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
+        self.undrained += released
 
     def retry_after_loss(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
@@ -264,7 +281,7 @@ def _actors(
 def _drive(
     actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, driver: _Driver
 ) -> Outcome:
-    call_blocks = partial(_call_all, actors)
+    call_blocks, agents = partial(_call_all, actors), [n.agents for n in nodes]
 
     def take_snapshot(t: int) -> Snapshot:
         def save() -> SavedState:
@@ -274,11 +291,18 @@ def _drive(
                 driver.set_state(saved)
             return saved
 
-        return snapshot(t, call_blocks, [n.agents for n in nodes])._replace(save=save)
+        def drain(ending: bool) -> list[ReleasedValues]:
+            # Where an actor is lost here, nothing was drained: those before the state are still with the driver.
+            fresh = drain_blocks(call_blocks, agents, ending)
+            released, driver.undrained = [*driver.undrained, *fresh], []
+            return released
+
+        return snapshot(t, call_blocks, agents)._replace(save=save, drain=drain)
 
     def observe(last: Snapshot) -> bool | None:
+        done = control.observe(last)
         driver.observed_round = last.round
-        return control.observe(last)
+        return done
 
     observed = control.observes(rounds)
     own_records = any(n.read_dataset is not None for n in nodes)
@@ -316,9 +340,11 @@ def _drive(
         if time.monotonic() - driver.saved_at > driver.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
             call_blocks("saved_rounds")
-            driver.set_state(SavedState(t, tuple(call_blocks("save"))))
+            saved = SavedState(t, tuple(call_blocks("save")))
+            # In one step: what was released before the state is not released again.
+            driver.set_state(saved, drain_blocks(call_blocks, agents, False))
     recorders = call_blocks("recorder")
-    with contextlib.suppress(*_LOSS_ERRORS):
+    with contextlib.suppress(BlockLostError):
         # All is released, and a loss now is none.
         call_blocks("forget")
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]

@@ -32,7 +32,7 @@ from decentral_dp.config.components import Objects
 from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
-from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
+from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.package import versions
@@ -404,7 +404,7 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            releases.join(folder / IN_PROGRESS, parts, partial / releases.NAME)
+            releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
         for name in [*names, "result.json"]:
             (partial / name).replace(folder / name)
@@ -540,8 +540,10 @@ def _perform(
             if journal is not None:
                 journal.write_due(s, rows)
             return True
+        nonlocal measured
         if s.round in listed and s.round > measured:
             evaluate(s)
+            measured = s.round
         if journal is not None:
             journal.write_due(s, rows)
         return False
@@ -566,6 +568,9 @@ def _perform(
                         report(s.round, job.rounds, note=announced)
                 taken = evaluator.rows(s, averaged)
                 rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
+            except BlockLostError:
+                # The engine starts the block again and asks once more.
+                raise
             except USER_ERRORS as error:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
                 if not certified or isinstance(error, MemoryError):

@@ -45,7 +45,7 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     """
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = _ROUNDS
-    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50}
+    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50, "keep_releases": True}
     (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
     decentral_dp.run(given, out=place / "here")
     draw, kills, runs = random.Random(seed), 0, 0

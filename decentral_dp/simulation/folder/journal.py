@@ -438,15 +438,14 @@ class RunInProgress:
         """Write what is due. rows: all that was measured so far."""
         self._reached = max(self._reached, s.round)
         ending = s.round == self._job.rounds or s.divergence is not None
-        if self._releases is not None and (
-            ending or self._releases.due(s.round) or time.monotonic() >= self._next_save
-        ):
-            # Before the state that goes on behind them.
+        # Asked once: a state is never kept without what was released before it.
+        saves = time.monotonic() >= self._next_save
+        if self._releases is not None and (ending or saves or self._releases.due(s.round)):
             for part, digest in self._releases.collect(s.round, s.drain(ending)):
                 self._write(part=part, digest=digest)
         if s.divergence is not None:
             return
-        if time.monotonic() >= self._next_save:
+        if saves:
             self._save(s, rows)
         if s.round >= self._leased and s.round < self._job.rounds:
             self._lease(s.round)
