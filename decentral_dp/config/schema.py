@@ -94,10 +94,8 @@ class RunTable(Table):
     """Where it runs and what is evaluated."""
 
     engine: Literal["local", "ray"] = "local"
-    """ "local": one process; "ray": agents in actors of a Ray cluster. Both release the same values."""
-
-    address: str | None = None
-    """A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray."""
+    """ "local": one process; "ray": agents in actors of the Ray cluster at RAY_ADDRESS, or of one that is started here.
+    Both release the same values."""
 
     place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Resource of the machine that an agent's actor is to be on, such as "site-{agent}". Read by ray."""

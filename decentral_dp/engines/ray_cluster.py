@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,27 @@ from decentral_dp.errors import InputError
 
 # Of a resource that says where agents are, as little as Ray counts: it is no capacity.
 _TRACE = 1e-4
+# The address of the cluster that runs on this machine, as "ray start" leaves it behind; and the number of root.
+_NOTE, _ROOT = Path("/tmp/ray/ray_current_cluster"), 0
+
+
+def user_address() -> str | None:
+    """Return the address of the Ray cluster that the user's environment names (RAY_ADDRESS); None to start a Ray.
+
+    No file names one: whoever is joined gets the token that is kept here, records and keys of noise.
+
+    Example:
+        >>> import os
+        >>> os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"
+        >>> user_address()
+        '10.0.0.1:6379'
+        >>> del os.environ["RAY_ADDRESS"]
+        >>> user_address() is None
+        True
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    # As Ray itself reads it.
+    return None if address in (None, "", "local") else address
 
 
 @contextmanager
@@ -25,7 +48,7 @@ def cluster(address: str | None) -> Iterator[None]:
     """Join the Ray at an address, or start one for the length of the block.
 
     Args:
-        address: "auto" or "host:port"; None starts a Ray.
+        address: "auto" or "host:port", which the user has named; None starts a Ray. It gets the token that is kept here.
 
     Raises:
         InputError: no Ray is reachable there, or none starts.
@@ -43,11 +66,12 @@ def cluster(address: str | None) -> Iterator[None]:
         options |= {"address": "local", "include_dashboard": False}
         _ask_for_token()
     else:
-        answers = _check_reachable(address)
+        options["address"] = _check_reachable(address)
+        answers = options["address"] != "auto"
         _offer_token()
-        options["address"] = address
     try:
-        ray.init(**options)
+        with _kept_handlers():
+            ray.init(**options)
     except Exception as error:  # Ray says so of a node that does not start in time.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if address is None:
@@ -57,6 +81,22 @@ def cluster(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Have SIGINT and SIGTERM do after the block what they did before: Ray installs its own, which end the process."""
+    if threading.current_thread() is not threading.main_thread():
+        # Neither Ray nor this function can set one here.
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def cores(address: str | None) -> int:
@@ -113,15 +153,21 @@ def _offer_token() -> None:
     offer(warn_if_disabled=False)
 
 
-def _check_reachable(address: str) -> bool:
-    """Whether the head's port takes connections: ray.init would wait for an absent one for minutes."""
+def _check_reachable(address: str) -> str:
+    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes.
+
+    "auto" stays where nothing says which cluster runs here: ray.init says so.
+    """
     where = address
     if address == "auto":
-        # What `ray start` leaves behind for "auto"; without it ray.init says itself that there is nothing.
-        note = Path("/tmp/ray/ray_current_cluster")
-        where = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.is_file() else "")
-        if not where:
-            return False
+        where = user_address() or "auto"
+    if where == "auto":
+        # Other users can write there, and name a host that is to get the token.
+        if not _NOTE.is_file():
+            return address
+        if _NOTE.stat().st_uid not in (os.geteuid(), _ROOT):
+            raise _unreachable(address, f"{_NOTE} is another user's; give host:port")
+        where = _NOTE.read_text().strip()
     host, _, port = where.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise _unreachable(address, 'wanted "auto" or "host:port"')
@@ -129,13 +175,13 @@ def _check_reachable(address: str) -> bool:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         raise _unreachable(address, str(error)) from error
-    return True
+    return where
 
 
 def _unreachable(address: str | None, reason: str) -> InputError:
     return InputError(
-        f"run.address: no Ray cluster answers at {address!r} ({reason}). "
-        'Start one with "ray start --head", or leave the address out to start one for this run.'
+        f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({reason}). "
+        'Fix: start one with "ray start --head", or leave the address out.'
     )
 
 
@@ -144,7 +190,7 @@ def _access_error(address: str, reason: str) -> InputError:
     here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in files)
     shown = "shows a token, which is not that of the cluster if it asks for one" if here else "has no token to show"
     return InputError(
-        f"run.address: something answers at {address!r}, and does not let this process in, which {shown} "
+        f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in, which {shown} "
         f"({reason.partition('. ')[0].rstrip('.')}). Set RAY_AUTH_TOKEN to the token of the cluster's head, which "
         "~/.ray/auth_token there holds; where it asks for none, give both the same versions of Ray and Python."
     )
@@ -153,7 +199,7 @@ def _access_error(address: str, reason: str) -> InputError:
 def _start_error(reason: str) -> InputError:
     return InputError(
         f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, join a "
-        "Ray that runs with run.address, or use --engine local, which releases the same values."
+        "Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
     )
 
 

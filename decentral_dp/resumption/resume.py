@@ -121,7 +121,7 @@ def resume(
     and the budget have both passes.
 
     Of a study finished cells are kept, and the others are computed; of an audit and an attack the runs so far are kept,
-    and the others are made. Processes and Ray cluster are those that were asked for at the beginning.
+    and the others are made. As many processes of this machine do so as were asked for at the beginning.
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file

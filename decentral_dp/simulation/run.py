@@ -587,7 +587,7 @@ def _perform(
             report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
 
     table = job.scenario.run
-    engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()), table.gpus_per_actor)
+    engine = ENGINES[table.engine](table.place, dict(table.recovery or ()), table.gpus_per_actor)
     control = RunControl(evaluation_rounds, observe, saved_state=saved)
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)

@@ -54,13 +54,11 @@ class StudyManifest(NamedTuple):
         study: as it was loaded.
         cells: digest of its cells.
         jobs: processes that were asked for; None for one per core.
-        address: of the Ray cluster that was asked for, or None.
     """
 
     study: Study
     cells: str
     jobs: int | None
-    address: str | None
 
 
 def digest_of_cells(keys: Sequence[str]) -> str:
@@ -113,7 +111,7 @@ def read_manifest(out: Path) -> StudyManifest:
         request = read_request(path)
         study = Study.model_validate(request["study"])
         study._folder = Path(request["folder"])
-        return StudyManifest(study, request["cells"], request["jobs"], request["address"])
+        return StudyManifest(study, request["cells"], request["jobs"])
 
 
 def conduct(
@@ -219,7 +217,7 @@ def _compute_cells(
             f"changed since the study in {out} was begun, and some of its cells would be of the one and some of the "
             f"other. Put it back; or give the study with --out {out} again, which computes anew what has changed."
         )
-    write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs, address))
+    write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs))
     # Cells that come to the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
@@ -393,4 +391,4 @@ def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Find
         Stopped: interrupted again.
     """
     manifest = read_manifest(folder)
-    return conduct(manifest.study, folder, manifest.jobs, manifest.address, progress, manifest)
+    return conduct(manifest.study, folder, manifest.jobs, progress=progress, manifest=manifest)

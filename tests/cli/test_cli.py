@@ -539,7 +539,6 @@ def test_report_refuses_a_folder_that_lost_a_part(
         [MAIN, "--out", "/proc/below"],
         [MAIN, "--out", "y" * 300],
         [MAIN, "--engine", "ray", "--set", "run.address='127.0.0.1:1'"],
-        [MAIN, "--engine", "ray", "--set", "run.address=somewhere"],
     ],
 )
 def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path: Path, arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -177,36 +178,37 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 
 
 def test_an_unreachable_cluster_is_one_sentence(scenario: Make, tmp_path: Path) -> None:
-    free = _free_port()
-    done = _cli(
-        "run", "ring_breast_cancer", "--engine", "ray", "--set", f'run.address="127.0.0.1:{free}"', cwd=tmp_path
-    )
+    """A port that nothing listens at is not taken for leave to start a Ray here."""
+    done = _cli("run", "ring_breast_cancer", "--engine", "ray", cwd=tmp_path, address=f"127.0.0.1:{_free_port()}")
     assert done.returncode == 2
     assert "no Ray cluster answers" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
 
 
-def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_a_run_leaves_no_process(number: signal.Signals, scenario: Make, tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(
         tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
     )
-    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
-    started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet", "--out", "run"]
+    with (tmp_path / "said").open("w") as said:
+        started = subprocess.Popen(command, cwd=tmp_path, stderr=said, start_new_session=True)
 
     def ours() -> dict[int, str]:
         # Others test on this machine, too.
         mine = descendants([started.pid])
         return {pid: line for pid, line in ray_processes().items() if pid in mine}
 
-    _until(lambda: any("Actor" in line for line in ours().values()), 300)
+    journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
+    _until(lambda: journal.is_file() and b"leased" in journal.read_bytes(), 300)
     begun = ours().keys()
-    started.send_signal(signal.SIGINT)
+    assert any("Actor" in line for line in ours().values())
+    started.send_signal(number)
     assert started.wait(timeout=60) == 130
     _until(lambda: not begun & ray_processes().keys(), 30)
-    # Either nothing was released yet, or what was is on record.
-    left = {p.name for p in tmp_path.rglob("*") if p.is_file()}
-    assert left == {"long.toml"} or "journal.jsonl" in left
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
+    assert (tmp_path / "said").read_text().count("\n") == 1
 
 
 def test_compose_file_is_valid() -> None:
@@ -303,7 +305,7 @@ JOINING = """
 import os, ray
 from decentral_dp.engines import ray_cluster as engine
 ray.init = lambda **options: print("mode", os.environ.get("RAY_AUTH_MODE"))
-engine._check_reachable = lambda address: None
+engine._check_reachable = lambda address: address
 with engine.cluster("127.0.0.1:1"):
     pass
 """
@@ -363,12 +365,8 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path) -> None:
-    import json
-
     (tmp_path / "small.toml").write_text(tomli_w.dumps(scenario()))
-    done = _cli(
-        "run", "small.toml", "--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", "r", cwd=tmp_path
-    )
+    done = _cli("run", "small.toml", "--engine", "ray", "--out", "r", cwd=tmp_path, address=two_nodes)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "r" / "result.json").read_text())
     assert (result["status"], result["engine"]) == ("ok", "ray")
@@ -392,8 +390,7 @@ def test_two_nodes_run_networks_that_change(two_nodes: str, tmp_path: Path) -> N
             "run": {"agents_per_actor": 2},
         }
         (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(given))
-        words = ["--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", name]
-        done = _cli("run", f"{name}.toml", *words, cwd=tmp_path)
+        done = _cli("run", f"{name}.toml", "--engine", "ray", "--out", name, cwd=tmp_path, address=two_nodes)
         assert done.returncode == 0, done.stderr
         here = decentral_dp.run(given)
         with np.load(tmp_path / name / "state.npz", allow_pickle=False) as there:
@@ -504,9 +501,11 @@ def _until(holds: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.2)
 
 
-def _cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "decentral_dp.cli.main", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+def _cli(*arguments: str, cwd: Path, address: str) -> subprocess.CompletedProcess[str]:
+    command, environment = [sys.executable, "-m", "decentral_dp.cli.main", *arguments], {"RAY_ADDRESS": address}
+    return subprocess.run(
+        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 def _free_port() -> int:

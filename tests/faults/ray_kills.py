@@ -64,9 +64,11 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
             thread = threading.Thread(target=disturb)
             thread.start()
-            decentral_dp.run(given, out=place / f"run-{runs}")
-            over.set()
-            thread.join()
+            try:
+                decentral_dp.run(given, out=place / f"run-{runs}")
+            finally:
+                over.set()
+                thread.join()
             wrong += [f"run {runs}: {what}" for what in unequal(place / f"run-{runs}", place / "whole")]
             runs += 1
         deadline = time.monotonic() + 20
