@@ -40,7 +40,6 @@ from decentral_dp.engines.protocol import (
     last_common,
 )
 from decentral_dp.engines.ray_cluster import cluster, resources_of, shows_token, start_actors
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
@@ -48,27 +47,29 @@ _AHEAD = 32
 
 
 class Actor:
-    """A `Host` in a process of its own, which keeps its own message and sends others what they read."""
+    """A `Host` in a process of its own, which keeps its own message and sends others what they read.
 
-    def __init__(
+    `begin` comes first. Ray's head keeps the arguments with which an actor is made in its memory, after the run, too:
+    keys of noise and records are none of them. Those of a call go from process to process.
+    """
+
+    def __init__(self) -> None:
+        # As in the local engine: one agent's products are too small to share among threads.
+        threadpool_limits(limits=1)
+        self._failed: Exception | None = None
+        self._message: Array | None = None
+
+    def begin(
         self,
         node: AgentNode,
         boundary: Boundary,
         rounds: int,
         saved: Mapping[str, Any] | None,
-        keeps_releases: bool = False,
-        states: str | None = None,
+        keeps_releases: bool,
+        states: str | None,
     ) -> None:
-        # As in the local engine: one agent's products are too small to share among threads.
-        threadpool_limits(limits=1)
-        self._failed: Exception | None = None
         self._boundary = boundary
-        self._message: Array | None = None
-        try:
-            self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
-        except InputError as error:
-            # An actor that fails to start would be taken for a lost one, and started again.
-            self._failed = error
+        self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
 
     def advance(self, *messages: Any) -> Any:
         own, host = self._boundary.own_place, self._sound()
@@ -95,10 +96,12 @@ class Actor:
 
 
 class ClientActor:
-    """A block of agents that answers a trusted coordinator, in a process of its own."""
+    """A block of agents that answers a trusted coordinator, in a process of its own. `begin` as of `Actor`."""
 
-    def __init__(self, client_block: Any) -> None:
+    def __init__(self) -> None:
         threadpool_limits(limits=1)
+
+    def begin(self, client_block: Any) -> None:
         self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -153,13 +156,12 @@ class RayEngine:
                 ]
                 actors: list[Any] = []
                 try:
-                    with _actors(Actor, arguments, places, self.gpus) as actors:
+                    with _actors(Actor, places, self.gpus) as actors:
+                        _begin(actors, arguments)
                         return _drive(actors, nodes, rounds, control, driver)
                 except BlockLostError as loss:
                     error = _ray_error(loss)
                     driver.retry_after_loss(error, _lost_agents(error, actors, nodes))
-                except ray.exceptions.RayTaskError as error:
-                    raise _cause(error) from None
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -172,30 +174,44 @@ class RayEngine:
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
-        with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
+        with cluster(self.address), _actors(ClientActor, places, self.gpus) as actors:
+            begun: list[Any] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
                 driver = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
                 while True:
                     try:
+                        if not begun:
+                            begun.extend(_begin(actors, arguments))
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
                         error = _ray_error(loss)
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
                         driver.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
+                        begun.clear()
                         for actor in actors:
                             ray.kill(actor)
-                        actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
+                        actors[:] = start_actors(ClientActor, places, self.gpus)
 
             return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
+def _begin(actors: Sequence[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Hand each actor what it hosts. Raises as `_fetch`."""
+    return _fetch([actor.begin.remote(*own) for actor, own in zip(actors, arguments, strict=True)])
+
+
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
-    """What the actors answer to a call of this method, in their order. Raises BlockLostError where one is lost."""
+    """What the actors answer to a call of this method, in their order. Raises as `_fetch`."""
     # Once into the object store, not once for every actor.
     shared = [ray.put(a) for a in values]
+    return _fetch([actor.call.remote(method, *shared) for actor in actors])
+
+
+def _fetch(answers: Sequence[Any]) -> list[Any]:
+    """What actors answered. Raises BlockLostError where one is lost, and what an agent raised."""
     try:
-        return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+        return list(ray.get(answers))
     except _LOSS_ERRORS as error:
         raise BlockLostError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
@@ -267,10 +283,10 @@ class _Driver:
 
 @contextlib.contextmanager
 def _actors(
-    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float
+    kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float
 ) -> Iterator[list[Any]]:
     """One actor for each, for the length of the block."""
-    actors = start_actors(kind, arguments, places, gpus)
+    actors = start_actors(kind, places, gpus)
     try:
         yield actors
     finally:

@@ -225,14 +225,11 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
 
 
-def start_actors(
-    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float = 0.0
-) -> list[Any]:
+def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float = 0.0) -> list[Any]:
     """Start one actor for each, on a machine that has what it wants.
 
     Args:
-        kind: of actor.
-        arguments: of each.
+        kind: of actor, made without arguments: Ray's head would keep them in memory.
         places: resources that each wants; where it wants some, no share of a core is set aside for it.
         gpus: that are set aside for each; default 0.
 
@@ -248,23 +245,20 @@ def start_actors(
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
     # How many actors fit on each machine, by its GPUs.
-    most = [int(node.get("GPU", 0.0) / gpus + 1e-9) if gpus else len(arguments) for node in nodes]
-    if gpus and sum(most) < len(arguments):
+    most = [int(node.get("GPU", 0.0) / gpus + 1e-9) if gpus else len(places) for node in nodes]
+    if gpus and sum(most) < len(places):
         there = sum(node.get("GPU", 0.0) for node in nodes)
         raise InputError(
-            f"run.gpus_per_actor: got {gpus:g} for each of {len(arguments)} actors, but Ray knows of {there:g} GPUs, "
+            f"run.gpus_per_actor: got {gpus:g} for each of {len(places)} actors, but Ray knows of {there:g} GPUs, "
             f"on which {sum(most)} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute "
             "on processors."
         )
-    share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments), most)
+    share = core_share([node.get("CPU", 0.0) for node in nodes], len(places), most)
     # The head would keep kilobytes of every one of the last 100 000 calls.
     common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False, "num_gpus": gpus}
     spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", **common)(kind)
     placed = ray.remote(num_cpus=0, **common)(kind)
-    return [
-        placed.options(resources=dict(place)).remote(*given) if place else spread.remote(*given)
-        for given, place in zip(arguments, places, strict=True)
-    ]
+    return [placed.options(resources=dict(place)).remote() if place else spread.remote() for place in places]
 
 
 def core_share(cores: Sequence[float], actors: int, most: Sequence[int] | None = None) -> float:

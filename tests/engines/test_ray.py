@@ -73,9 +73,9 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
     base = load(name, ["algorithm.rounds=4"])
     begun: list[int] = []
 
-    def counted(kind: type[Any], arguments: Any, *more: Any) -> list[Any]:
-        begun.append(len(arguments))
-        return start_actors(kind, arguments, *more)
+    def counted(kind: type[Any], places: Any, *more: Any) -> list[Any]:
+        begun.append(len(places))
+        return start_actors(kind, places, *more)
 
     monkeypatch.setattr("decentral_dp.engines.ray.start_actors", counted)
     there = {"engine": "ray", "agents_per_actor": "auto"}

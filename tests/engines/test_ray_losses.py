@@ -37,8 +37,8 @@ class InProcessRay:
     def __init__(self) -> None:
         self.calls, self.lost_at = 0, 0
 
-    def start_actors(self, kind: type[Any], arguments: Sequence[Any], *_: Any) -> list[Any]:
-        return [self._actor(kind(*own), number) for number, own in enumerate(arguments)]
+    def start_actors(self, kind: type[Any], places: Sequence[Any], *_: Any) -> list[Any]:
+        return [self._actor(kind(), number) for number in range(len(places))]
 
     def _actor(self, actor: Any, number: int) -> Any:
         lost: list[bool] = []
@@ -56,7 +56,7 @@ class InProcessRay:
             return SimpleNamespace(remote=lambda *values: remote(method, *values))
 
         identity = SimpleNamespace(hex=lambda: str(number))
-        methods = {name: bind(getattr(actor, name)) for name in ("advance", "call") if hasattr(actor, name)}
+        methods = {name: bind(getattr(actor, name)) for name in ("begin", "advance", "call") if hasattr(actor, name)}
         return SimpleNamespace(_actor_id=identity, **methods)
 
     def put(self, value: Any) -> Any:
