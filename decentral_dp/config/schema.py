@@ -137,10 +137,6 @@ class RunTable(Table):
     """Whether agents send scores of their own records, which nothing protects; else such scores are left out. Read
     beside problem.manifest."""
 
-    log: Annotated[list[Literal["tensorboard", "mlflow", "prometheus"]], Field(max_length=3)] | None = None
-    """Where progress is written besides: "tensorboard" or "mlflow", each an extra, or "prometheus", as metrics of a Ray
-    cluster. Read where a run has a folder."""
-
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of bilevel
     problems and all noise stay on the processor."""

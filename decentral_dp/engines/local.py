@@ -118,9 +118,7 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
     return Snapshot(index, released, published, state, divergence, save, drain, score)
 
 
-def drain_blocks(
-    call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], ending: bool
-) -> list[ReleasedValues]:
+def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], ending: bool) -> list[ReleasedValues]:
     """Drain the released values of all blocks, and join them in the order of the agents.
 
     Args:

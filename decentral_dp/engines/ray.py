@@ -18,7 +18,6 @@ from typing import Any
 
 import ray
 import ray.exceptions
-from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
@@ -266,7 +265,6 @@ class _Driver:
     def retry_after_loss(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
         self.restarts += 1
-        Counter("decentral_dp_actors_lost", "Actors that were lost, with their machine or alone").inc()
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             if self.is_joined and self.state is None and shows_token():
@@ -282,9 +280,7 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def _actors(
-    kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float
-) -> Iterator[list[Any]]:
+def _actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float) -> Iterator[list[Any]]:
     """One actor for each, for the length of the block."""
     actors = start_actors(kind, places, gpus)
     try:

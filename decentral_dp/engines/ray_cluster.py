@@ -48,7 +48,8 @@ def cluster(address: str | None) -> Iterator[None]:
     """Join the Ray at an address, or start one for the length of the block.
 
     Args:
-        address: "auto" or "host:port", which the user has named; None starts a Ray. It gets the token that is kept here.
+        address: "auto" or "host:port", which the user has named, and which gets the token that is kept here; None
+            starts a Ray.
 
     Raises:
         InputError: no Ray is reachable there, or none starts.

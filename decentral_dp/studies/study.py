@@ -24,12 +24,12 @@ import pandas as pd
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
 from decentral_dp.reporting.plots.style import write_figure
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
 from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
-from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
+from decentral_dp.studies.page import Findings, narrow_pictures, study_page
 from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
@@ -119,7 +119,7 @@ def conduct(
     out: Path,
     jobs: int | None = None,
     address: str | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Callback | None = None,
     manifest: StudyManifest | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
@@ -164,8 +164,6 @@ def _check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
         check_plot(plot, varied)
     check_names(study, varied)
     check_gains(study, varied, listed)
-    if study.interactive:
-        require_plotly()
     return varied, listed
 
 
@@ -196,7 +194,7 @@ def _compute_cells(
     folder: Path,
     jobs: int | None,
     address: str | None,
-    progress: ProgressCallback | None,
+    progress: Callback | None,
     manifest: StudyManifest | None,
 ) -> tuple[list[str], list[Record], int]:
     """The key and the record of every cell, and how many of them were not in the folder."""
@@ -345,11 +343,9 @@ def _write(
     texts["table.tex"] = findings.to_latex()
     if study.gains:
         texts["gains.csv"] = gains.to_csv(index=False)
-    moving = interactive_figures(measured) if study.interactive else ()
     texts["report.html"] = study_page(
         findings,
         out / "plots",
-        moving,
         [note for record in records for note in record["notes"]],
         {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, measured))},
         narrow_pictures(measured, gains),
@@ -376,7 +372,7 @@ def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
 
 
-def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Findings:
+def resume_study(folder: Path, progress: Callback | None = None) -> Findings:
     """Go on with a study that was interrupted: finished cells are kept, the others are computed.
 
     Args:

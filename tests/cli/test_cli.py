@@ -757,7 +757,9 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
     seen: list[tuple[int, float]] = []
     changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
-    run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda at: seen.append((at.done, at.epsilon)))
+    run = decentral_dp.run(
+        load("ring_breast_cancer", changes), callbacks=[lambda at: seen.append((at.done, at.epsilon))]
+    )
     for t, shown in seen[1::7]:
         assert shown >= price(run.simulation().ledger.truncate(t), 1e-5).epsilon.max() * (1 - 1e-9)
 

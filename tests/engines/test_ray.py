@@ -246,6 +246,9 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
     needed = {"pyproject.toml", "hatch_build.py", project["project"]["readme"], *project["project"]["license-files"]}
     assert copied == needed | set(wheel["packages"]) | set(wheel["force-include"])
     assert all((ROOT / source).exists() for source in copied)
+    # Bases of one version each, and a user that is not root.
+    assert all(re.search(r":\d+\.\d+\.\d+-", base) for base in re.findall(r"^FROM (\S+)", text, re.M))
+    assert re.search(r"^USER [1-9]\d*$", text, re.M)
     arguments = set(re.findall(r"^ARG (\w+)", text, re.M))
     assert set(build["args"]) == arguments
 
@@ -423,7 +426,7 @@ def test_agents_are_where_their_machines_are(
         # While it runs, an actor holds a trace of each of them; Ray tells so a little later.
         _until(lambda: all(0.0 < ray.available_resources()[f"site-{agent}"] < 1.0 for agent in range(4)), 20)
 
-    done = decentral_dp.run(there, progress=look)
+    done = decentral_dp.run(there, callbacks=[look])
     here = decentral_dp.run(load(given, more))
     for channel, value in here.released.items():
         np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)
@@ -446,7 +449,7 @@ def test_every_actor_has_its_gpus(scenario: Make, own_resources: None, name: str
     def look(at: Progress) -> None:
         _until(lambda: ray.available_resources().get("GPU", 0.0) == 1.0, 20)
 
-    done = decentral_dp.run(asking(0.5), progress=look)
+    done = decentral_dp.run(asking(0.5), callbacks=[look])
     here = decentral_dp.run(load(given, more))
     for channel, value in here.released.items():
         np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)

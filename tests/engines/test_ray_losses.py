@@ -1,4 +1,4 @@
-"""Actors that are lost at every call: nothing of what was released is missing. Ray is replaced by calls in this process."""
+"""Actors that are lost at every call: no released value is missing. Calls in this process take the place of Ray."""
 
 from __future__ import annotations
 
@@ -102,9 +102,7 @@ def _job(driver_saves: bool, path: Path | str = "quadratic") -> Job:
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_values_released_before_the_state_of_the_driver_are_drained_later(
-    every: int, in_process: InProcessRay
-) -> None:
+def test_values_released_before_the_state_of_the_driver_are_drained_later(every: int, in_process: InProcessRay) -> None:
     """Drained after every, or every third, round; an actor is lost at each call in turn."""
     job = _job(driver_saves=True)
     ray_engine = engine.RayEngine(recovery=Recovery(save_every=0.0, restarts=2, pause=0.0))
@@ -150,7 +148,7 @@ def test_no_released_value_is_missing_where_states_lie_with_agents(
 
 
 def _compare_losses(job: Job, in_process: InProcessRay, tmp_path: Path, step: int = 1) -> None:
-    """Lose an actor at each call in turn, or one in so many, and compare the folder with that of a run that lost none."""
+    """Lose an actor at each call in turn, or one in so many, and compare with a run that lost none."""
     run_job(job, tmp_path / "whole")
     assert len(pd.read_parquet(tmp_path / "whole" / "releases.parquet")["release"].unique()) == ROUNDS + 1
     calls = in_process.calls

@@ -19,9 +19,7 @@ import ray
 
 import decentral_dp
 from decentral_dp.config.loading import load
-from decentral_dp.engines import ray as engine
 from decentral_dp.engines import ray_cluster
-from decentral_dp.engines.protocol import Recovery
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies.schema import load_study

@@ -51,8 +51,7 @@ from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
-from decentral_dp.simulation.events import TENSORBOARD
-from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
+from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root

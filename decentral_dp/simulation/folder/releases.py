@@ -175,9 +175,7 @@ def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) ->
             writer.write_table(table, row_group_size=rows)
 
 
-def _check_counts(
-    counts: Mapping[str, NDArray[np.int64]], job: Job, ledger: Ledger, end: int, place: Path
-) -> None:
+def _check_counts(counts: Mapping[str, NDArray[np.int64]], job: Job, ledger: Ledger, end: int, place: Path) -> None:
     """Refuse rows that are not one for each agent of every release, or lack a release of the ledger.
 
     Values that cost nothing are released besides, and are no lines of the ledger.

@@ -51,7 +51,7 @@ def _cut_off(given: Any, folder: Path, t: int, start: Callable[..., Any] = decen
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        start(given, out=folder, progress=progress)
+        start(given, out=folder, callbacks=[progress])
 
 
 def test_the_file_has_what_left_and_nothing_else(
@@ -250,7 +250,7 @@ def test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result(tmp_path
             part.write_bytes(part.read_bytes()[:-1] + b"\0")
 
     with pytest.raises(RuntimeError, match=r"is damaged \(another digest .* resume"):
-        decentral_dp.run(given, out=folder, progress=damage)
+        decentral_dp.run(given, out=folder, callbacks=[damage])
     decentral_dp.resume(folder)
     assert _bytes(folder) == _bytes(tmp_path / "whole")
 
