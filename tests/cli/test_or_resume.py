@@ -100,7 +100,7 @@ def test_the_job_of_kuberay_gives_this_command() -> None:
     name, command, *words = shlex.split(job["spec"]["entrypoint"])
     given = typer.main.get_command(app).commands[command].make_context(command, words).params  # type: ignore[attr-defined]
     assert (name, given["or_resume"], given["engine"]) == ("decentral-dp", True, "ray")
-    assert load(given["scenario"], given["override"] or ()).topology.agents == 8
+    assert load(given["scenario"], given["override"] or ()).topology.agents == 10
     # No node starts without a token, and none has an image that a push may replace.
     cluster = job["spec"]["rayClusterSpec"]
     assert cluster["authOptions"] == {"mode": "token"}

@@ -1242,6 +1242,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_LOSSES}::test_values_released_before_the_state_of_the_driver_are_drained_later",),
     ),
     Mutation(
+        "a note of a cluster that is followed whoever wrote it",
+        "engines/ray_cluster.py",
+        "if _NOTE.stat().st_uid not in (os.geteuid(), _ROOT):",
+        "if False:",
+        ("tests/engines/test_ray_start.py::test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed",),
+    ),
+    Mutation(
+        "an observer's error of any kind that hides a lost actor",
+        "simulation/run.py",
+        "            except BlockLostError:\n                # The engine starts the block again and asks once more.\n                raise\n",
+        "",
+        (f"{_LOSSES}::test_no_released_value_is_missing_where_states_lie_with_agents",),
+    ),
+    Mutation(
         "parts of released values that are joined over a gap",
         "simulation/folder/releases.py",
         "        if first != following:\n",
