@@ -1251,8 +1251,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an observer's error of any kind that hides a lost actor",
         "simulation/run.py",
-        "            except BlockLostError:\n                # The engine starts the block again and asks once more.\n                raise\n",
-        "",
+        "            except BlockLostError:\n",
+        "            except GeneratorExit:\n",
         (f"{_LOSSES}::test_no_released_value_is_missing_where_states_lie_with_agents",),
     ),
     Mutation(
