@@ -101,7 +101,7 @@ def run(
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation.folder import layout
+    from decentral_dp.simulation.folder import layout, remote
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides, unset=unset or ())
@@ -112,7 +112,10 @@ def run(
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more),
+            log,
+            quiet,
+            remote.journal_folder(folder),
         )
     _print_and_exit(finished, quiet, out)
 

@@ -20,8 +20,8 @@ from decentral_dp.errors import InputError
 
 # Of a resource that says where agents are, as little as Ray counts: it is no capacity.
 _TRACE = 1e-4
-# The address of the cluster that runs on this machine, as "ray start" leaves it behind; and the number of root.
-_NOTE, _ROOT = Path("/tmp/ray/ray_current_cluster"), 0
+# The user number of root.
+_ROOT = 0
 
 
 def user_address() -> str | None:
@@ -61,14 +61,12 @@ def cluster(address: str | None) -> Iterator[None]:
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    answers = False
     if address is None:
         # "local": never the cluster of somebody else that happens to run on this machine.
         options |= {"address": "local", "include_dashboard": False}
         _ask_for_token()
     else:
         options["address"] = _check_reachable(address)
-        answers = options["address"] != "auto"
         _offer_token()
     try:
         with _kept_handlers():
@@ -77,7 +75,7 @@ def cluster(address: str | None) -> Iterator[None]:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if address is None:
             raise _start_error(reason) from error
-        raise (_access_error(address, reason) if answers else _unreachable(address, reason)) from error
+        raise _access_error(address, reason) from error
     try:
         yield
     finally:
@@ -155,20 +153,10 @@ def _offer_token() -> None:
 
 
 def _check_reachable(address: str) -> str:
-    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes.
-
-    "auto" stays where nothing says which cluster runs here: ray.init says so.
-    """
-    where = address
-    if address == "auto":
-        where = user_address() or "auto"
+    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes."""
+    where = (user_address() or "auto") if address == "auto" else address
     if where == "auto":
-        # Other users can write there, and name a host that is to get the token.
-        if not _NOTE.is_file():
-            return address
-        if _NOTE.stat().st_uid not in (os.geteuid(), _ROOT):
-            raise _unreachable(address, f"{_NOTE} is another user's; give host:port")
-        where = _NOTE.read_text().strip()
+        where = _current_cluster()
     host, _, port = where.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise _unreachable(address, 'wanted "auto" or "host:port"')
@@ -177,6 +165,20 @@ def _check_reachable(address: str) -> str:
     except (OSError, OverflowError) as error:
         raise _unreachable(address, str(error)) from error
     return where
+
+
+def _current_cluster() -> str:
+    """Return the address of the cluster that "ray start" has left a note of.
+
+    Ray itself would also look at the command lines of all processes. Other users can write either, and so name a host
+    that is to get the token.
+    """
+    note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
+    if not note.is_file():
+        raise _unreachable("auto", f"there is no {note}; give host:port if one runs elsewhere")
+    if note.stat().st_uid not in (os.geteuid(), _ROOT):
+        raise _unreachable("auto", f"{note} is another user's; give host:port")
+    return note.read_text().strip()
 
 
 def _unreachable(address: str | None, reason: str) -> InputError:

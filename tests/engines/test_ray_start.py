@@ -82,9 +82,14 @@ def test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("a Ray was joined"))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    note = tmp_path / "ray_current_cluster"
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(InputError, match=r"there is no .*ray_current_cluster"), ray_cluster.cluster("auto"):
+        pass
+    note = tmp_path / "ray" / "ray_current_cluster"
+    note.parent.mkdir()
     note.write_text("127.0.0.1:1")
-    monkeypatch.setattr(ray_cluster, "_NOTE", note)
+    with pytest.raises(InputError, match="Connection refused"), ray_cluster.cluster("auto"):
+        pass
     monkeypatch.setattr(os, "geteuid", lambda: note.stat().st_uid + 1)
     monkeypatch.setattr(ray_cluster, "_ROOT", note.stat().st_uid + 2)
     with pytest.raises(InputError, match="another user's"), ray_cluster.cluster("auto"):

@@ -1244,7 +1244,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a note of a cluster that is followed whoever wrote it",
         "engines/ray_cluster.py",
-        "if _NOTE.stat().st_uid not in (os.geteuid(), _ROOT):",
+        "if note.stat().st_uid not in (os.geteuid(), _ROOT):",
         "if False:",
         ("tests/engines/test_ray_start.py::test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed",),
     ),
