@@ -411,7 +411,10 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
+            job = done.simulation()
+            # Of rounds that were released twice the file has the second pass.
+            course = job.uninterrupted_ledger.truncate(done.records.rounds)
+            releases.join(folder / IN_PROGRESS, job, course, parts, partial / releases.NAME)
             names.append(releases.NAME)
         for name in [*names, "result.json"]:
             (partial / name).replace(folder / name)

@@ -147,7 +147,7 @@ def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) ->
     Args:
         place: the folder `in_progress`.
         job: what was run.
-        ledger: of what was released.
+        ledger: of what was released, every round once.
         digests: of the parts, as they were written.
         path: of the file to write.
 
