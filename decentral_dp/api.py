@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.adversaries.check.check import CheckResult
     from decentral_dp.adversaries.network.view import NetworkView
-    from decentral_dp.simulation.events import ProgressCallback
+    from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
     from decentral_dp.studies.page import Findings
@@ -71,7 +71,7 @@ class AuditOptions(TypedDict, total=False):
     confidence: float
     seed: int
     out: str | Path | None
-    progress: ProgressCallback | None
+    callbacks: Sequence[Callback]
     canaries: int | None
     curve: bool
     workers: int
@@ -165,17 +165,17 @@ class Job:
         self,
         out: str | Path | None = None,
         *,
-        progress: ProgressCallback | None = None,
+        callbacks: Sequence[Callback] = (),
         keep_secret: bool = True,
         baselines: bool = False,
     ) -> Run:
         """Run it; as `run`."""
         if remote.is_remote(out):
             with remote.run_folder(str(out)) as folder:
-                return self.run(folder, progress=progress, keep_secret=keep_secret, baselines=baselines)
+                return self.run(folder, callbacks=callbacks, keep_secret=keep_secret, baselines=baselines)
         # What cannot be compared is refused before anything is released.
         planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
-        with _progress_shown(progress, "rounds") as callback:
+        with _progress_shown(callbacks, "rounds") as callback:
             done = runner.run_job(self.simulation(), out, callback, keep_secret)
             places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
             ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in planned.items()}
@@ -197,7 +197,7 @@ class Job:
         *,
         pairs: int | None = None,
         seed: int = 0,
-        progress: ProgressCallback | None = None,
+        callbacks: Sequence[Callback] = (),
         rounds: int | None = None,
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
@@ -208,16 +208,16 @@ class Job:
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
             )
-        with _progress_shown(progress, "pairs") as callback:
+        with _progress_shown(callbacks, "pairs") as callback:
             return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
 
     def network(
-        self, coalitions: Sequence[Sequence[int | str]] | None = None, *, progress: ProgressCallback | None = None
+        self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
         from decentral_dp.adversaries.network.view import prepare
 
-        with _progress_shown(progress, "observers") as callback:
+        with _progress_shown(callbacks, "observers") as callback:
             return prepare(self.simulation(), coalitions).view(callback)
 
 
@@ -286,7 +286,7 @@ def run(
     scenario: Source | Job,
     *,
     out: str | Path | None = None,
-    progress: ProgressCallback | None = None,
+    callbacks: Sequence[Callback] = (),
     keep_secret: bool = True,
     baselines: bool = False,
     **options: Unpack[Changes],
@@ -297,8 +297,8 @@ def run(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         out: the folder to write, new or empty, or a URL of an object store (docs/cluster.md); by default nothing is
             written.
-        progress: called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by default notebooks
-            show a bar.
+        callbacks: functions that are called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by
+            default notebooks show a bar. One that raises is a warning, which the result repeats; the run continues.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
         baselines: whether three more runs are made to judge it by, which read the records again: each agent alone and
             a trusted server, both at the same ε, and the network without noise. They are in `run.baselines`, and in
@@ -320,7 +320,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, progress=progress, keep_secret=keep_secret, baselines=baselines)
+    return job.run(out, callbacks=callbacks, keep_secret=keep_secret, baselines=baselines)
 
 
 def audit(
@@ -331,7 +331,7 @@ def audit(
     confidence: float = 0.95,
     seed: int = 0,
     out: str | Path | None = None,
-    progress: ProgressCallback | None = None,
+    callbacks: Sequence[Callback] = (),
     canaries: int | None = None,
     curve: bool = False,
     workers: int = 1,
@@ -347,7 +347,7 @@ def audit(
         confidence: of the lower bound.
         seed: public seed of the audit.
         out: JSON file; one that holds this audit, interrupted, is continued.
-        progress: called with a `Progress` of runs; by default notebooks show a bar.
+        callbacks: functions that are called with a `Progress` of runs; by default notebooks show a bar.
         canaries: records that are put in or left out by coins in one single run, in place of many runs.
         curve: whether the trade-off curve is measured as well.
         workers: processes on this machine.
@@ -381,7 +381,7 @@ def audit(
         text, _ = _split(options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
     request = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
-    with _progress_shown(progress, "runs") as callback:
+    with _progress_shown(callbacks, "runs") as callback:
         return play_game(request, None if out is None else Path(out), callback, workers=Workers(workers, address))
 
 
@@ -392,7 +392,7 @@ def check(what: Any, **options: Any) -> CheckResult:
         what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
             then all that it names is checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
-            many are tried, from the first on, by default as many as fit in a few seconds; progress: called with a
+            many are tried, from the first on, by default as many as fit in a few seconds; callbacks: called with a
             `Progress` of pairs; by default notebooks show a bar.
 
     Returns:
@@ -411,7 +411,7 @@ def check(what: Any, **options: Any) -> CheckResult:
 
     if isinstance(what, Job):
         return what.check(**options)
-    with _progress_shown(options.pop("progress", None), "pairs") as callback:
+    with _progress_shown(options.pop("callbacks", ()), "pairs") as callback:
         return tried(what, progress=callback, **loading.python_value(options))
 
 
@@ -419,7 +419,7 @@ def network_view(
     scenario: Source | Job,
     *,
     coalitions: Sequence[Sequence[int | str]] | None = None,
-    progress: ProgressCallback | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Unpack[Changes],
 ) -> NetworkView:
     """Price what curious agents learn of the others' records from their neighbours' messages.
@@ -428,7 +428,7 @@ def network_view(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
             observes alone.
-        progress: called with a `Progress` of observers; by default notebooks show a bar.
+        callbacks: functions that are called with a `Progress` of observers; by default notebooks show a bar.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -444,7 +444,7 @@ def network_view(
         >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
         ((1, 5), True)
     """
-    return _job("network_view", scenario, options).network(coalitions, progress=progress)
+    return _job("network_view", scenario, options).network(coalitions, callbacks=callbacks)
 
 
 def study(
@@ -454,7 +454,7 @@ def study(
     set: Mapping[str, Any] | None = None,
     workers: int | None = None,
     address: str | None = None,
-    progress: ProgressCallback | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Findings:
     """Run a grid of scenarios × seeds, and judge the claims about it.
 
@@ -464,7 +464,8 @@ def study(
         set: key → value of the study, or else of the scenario in every cell. A loaded study takes none.
         workers: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with a `Progress` of cells, with those that failed; by default notebooks show a bar.
+        callbacks: functions that are called with a `Progress` of cells, with those that failed; by default notebooks
+            show a bar.
 
     Returns:
         Tables, claims with their verdicts, and pictures.
@@ -487,7 +488,7 @@ def study(
     if isinstance(study, Study) and text:
         raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, text)
-    with _progress_shown(progress, "cells") as callback:
+    with _progress_shown(callbacks, "cells") as callback:
         if out is not None:
             return conduct(loaded, Path(out), workers, address, callback)
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
@@ -592,11 +593,11 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def _progress_shown(progress: ProgressCallback | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
+def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
     from decentral_dp.reporting.notebook_progress import show_progress
 
-    return show_progress(progress, unit)
+    return show_progress(callbacks, unit)
 
 
 def load(

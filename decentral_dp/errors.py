@@ -14,7 +14,7 @@ _LONGEST, _WORD, _PATH = 2000, 160, 400
 # Letters of a path that is quoted.
 _TAIL = 300
 # Packages that are installed on request, each by an extra of its own name.
-_EXTRAS = ("plotly", "ray", "torch")
+_EXTRAS = ("ray", "torch")
 # Characters that turn the direction of writing.
 _DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 

@@ -6,7 +6,7 @@ Nothing here fails on a value of a record, or reads two records together: only s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -37,7 +37,7 @@ from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
 from decentral_dp.reporting.notebook_progress import show_progress
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.coordinator_plan import planned_line, target_plan
 
 LossName: TypeAlias = Literal["logistic", "squared"]
@@ -113,7 +113,7 @@ def tune(
     steps: int = 15,
     lam: float = 10.0,
     seed: int | None = None,
-    progress: ProgressCallback | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Tuned:
     """Choose w in `weight_range` to make the validation loss of the w-regularised model small, and train that model.
 
@@ -135,7 +135,7 @@ def tune(
             releases the model with Laplace noise: pure ε, whatever δ; `steps` is not used.
         lam: λ of "penalty"; it multiplies the noise, so large is not better.
         seed: makes the noise reproducible, and the result a simulation.
-        progress: called with a `Progress` of "steps"; by default notebooks show a bar.
+        callbacks: functions that are called with a `Progress` of "steps"; by default notebooks show a bar.
 
     Returns:
         `Tuned`. (ε, δ)-differential privacy of everything in it, for replacing one record of either role, which keeps
@@ -176,7 +176,7 @@ def tune(
     client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
     node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
     states: list[Snapshot] = []
-    with show_progress(progress, "steps") as callback:
+    with show_progress(callbacks, "steps") as callback:
         report = Reporter(callback, "steps")
 
         def observe(state: Snapshot) -> None:

@@ -59,11 +59,11 @@ def test_values_are_written_as_a_scenario_has_them() -> None:
         "algorithm.rounds": np.int32(2),
         "privacy.epsilon": np.float64(0.5),
         "topology": {"kind": "ring", "agents": 4},
-        "run.log": ["tensorboard"],
+        "run.measures": ["lower_loss"],
     }
     plan = decentral_dp.build("quadratic", set=changed).scenario
     assert (plan.title, plan.seed, plan.algorithm.rounds) == (changed["title"], 3, 2)
-    assert (plan.privacy.epsilon, plan.topology.agents, plan.run.log) == (0.5, 4, ["tensorboard"])
+    assert (plan.privacy.epsilon, plan.topology.agents, plan.run.measures) == (0.5, 4, ["lower_loss"])
     assert decentral_dp.build("quadratic", set={"run.average": None, "algorithm.rounds": 2}).scenario.run.average == 1
 
 

@@ -39,7 +39,11 @@ class PictureFormat(StrEnum):
 
 
 Log = Annotated[
-    Text, Option(metavar="jsonl|FILE.jsonl", help="A JSON object a line of progress, on stderr or added to a file.")
+    Text,
+    Option(
+        metavar="jsonl|FILE.jsonl|tensorboard|mlflow",
+        help="Progress as JSON lines, on stderr or added to a file; or for TensorBoard or MLflow.",
+    ),
 ]
 Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, beside png; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
@@ -97,7 +101,7 @@ def run(
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation.folder import layout
+    from decentral_dp.simulation.folder import layout, remote
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides, unset=unset or ())
@@ -107,7 +111,12 @@ def run(
         return
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
-        finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
+        finished = run_with_progress(
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more),
+            log,
+            quiet,
+            remote.journal_folder(folder),
+        )
     _print_and_exit(finished, quiet, out)
 
 
@@ -126,7 +135,7 @@ def _resume_in(out: str | None, log: str | None, quiet: bool) -> bool:
     finished = None
     if progress == "under way":
         typer.echo(f"{out} holds a run that was cut off; it goes on as it was begun.", err=True)
-        finished = run_with_progress(lambda bar: Run.resume(folder, progress=bar), log, quiet)
+        finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
     elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
@@ -204,7 +213,9 @@ def resume(
     from decentral_dp.simulation.plan import print_plan
 
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = run_with_progress(lambda bar: Run.resume(task.place, progress=bar, **more), log, quiet)
+    finished = run_with_progress(
+        lambda callbacks: Run.resume(task.place, callbacks=callbacks, **more), log, quiet, task.place
+    )
     remote.upload(task.place, folder)
     _print_and_exit(finished, quiet, folder)
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Columns
 
+from decentral_dp.callbacks import MLflow, TensorBoard
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import duration_text
-from decentral_dp.simulation.events import Progress, ProgressCallback, combine_callbacks
+from decentral_dp.simulation.events import Callback, Progress
+from decentral_dp.simulation.folder.layout import TENSORBOARD
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import Run
 
@@ -137,7 +139,10 @@ def open_log(log: str | None) -> Iterator[list[RunLog]]:
         yield []
         return
     if log != ON_STDERR and not log.endswith(_SUFFIX):
-        raise InputError(f'--log: got {quoted(log)}, wanted "jsonl" for stderr, or a file that ends in .jsonl.')
+        raise InputError(
+            f'--log: got {quoted(log)}, wanted "jsonl" for stderr, a file that ends in .jsonl, "tensorboard" or '
+            '"mlflow".'
+        )
     with contextlib.ExitStack() as stack:
         if log == ON_STDERR:
             written = RunLog(sys.stderr)
@@ -156,10 +161,37 @@ def open_log(log: str | None) -> Iterator[list[RunLog]]:
             raise
 
 
-def run_with_progress(make: Callable[[ProgressCallback], Run], log: str | None, quiet: bool) -> Run:
-    """Make a run beside its bar and its log. make: takes what is called with the progress of the run."""
-    with open_log(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
-        finished = make(combine_callbacks(bar, *logs))
+def run_with_progress(
+    make: Callable[[Sequence[Callback]], Run], log: str | None, quiet: bool, folder: str | Path
+) -> Run:
+    """Make a run beside its bar and its log.
+
+    Args:
+        make: makes the run, with callbacks.
+        log: where progress is written, or None: as `open_log`, "tensorboard" or "mlflow".
+        quiet: whether no bar is shown.
+        folder: of the run.
+    """
+    bar = ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR)
+    if log == "tensorboard":
+        board = TensorBoard(Path(folder) / TENSORBOARD)
+        with bar:
+            return make([bar, board])
+    if log == "mlflow":
+        return _run_with_mlflow(make, bar, Path(folder))
+    with open_log(log) as logs, bar:
+        finished = make([bar, *logs])
         for one in logs:
             one.write_end(finished)
     return finished
+
+
+def _run_with_mlflow(make: Callable[[Sequence[Callback]], Run], bar: ProgressBar, folder: Path) -> Run:
+    try:
+        flow = MLflow(folder.name, {"folder": str(folder)})
+    except (InputError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # of any kind, and nothing is released yet
+        raise InputError(f"--log: mlflow cannot be reached ({error}). Fix: leave it out.") from error
+    with bar, flow:
+        return make([bar, flow])

@@ -94,10 +94,8 @@ class RunTable(Table):
     """Where it runs and what is evaluated."""
 
     engine: Literal["local", "ray"] = "local"
-    """ "local": one process; "ray": agents in actors of a Ray cluster. Both release the same values."""
-
-    address: str | None = None
-    """A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray."""
+    """ "local": one process; "ray": agents in actors of the Ray cluster at RAY_ADDRESS, or of one that is started here.
+    Both release the same values."""
 
     place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Resource of the machine that an agent's actor is to be on, such as "site-{agent}". Read by ray."""
@@ -138,10 +136,6 @@ class RunTable(Table):
     agent_scores: bool = False
     """Whether agents send scores of their own records, which nothing protects; else such scores are left out. Read
     beside problem.manifest."""
-
-    log: Annotated[list[Literal["tensorboard", "mlflow", "prometheus"]], Field(max_length=3)] | None = None
-    """Where progress is written besides: "tensorboard" or "mlflow", each an extra, or "prometheus", as metrics of a Ray
-    cluster. Read where a run has a folder."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of bilevel

@@ -9,24 +9,22 @@ from decentral_dp.engines.protocol import Engine, Recovery
 from decentral_dp.errors import needing
 
 
-def _local(address: str | None, place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
+def _local(place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
     from decentral_dp.engines.local import LocalEngine
 
     return LocalEngine()
 
 
-def _ray(address: str | None, place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
+def _ray(place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
     with needing('run.engine = "ray"'):
         from decentral_dp.engines.ray import RayEngine
+        from decentral_dp.engines.ray_cluster import user_address
 
-    return RayEngine(address, place, Recovery(**recovery), gpus)
+    return RayEngine(user_address(), place, Recovery(**recovery), gpus)
 
 
-def cores(address: str | None) -> int:
-    """Count the cores of the Ray cluster at an address, or of the one that would be started here.
-
-    Args:
-        address: "auto" or "host:port"; None for a Ray on this machine.
+def cores() -> int:
+    """Count the cores of the Ray cluster at RAY_ADDRESS, or of the one that would be started here.
 
     Raises:
         InputError: no Ray is reachable there, or Ray is not installed.
@@ -34,10 +32,10 @@ def cores(address: str | None) -> int:
     with needing('run.engine = "ray"'):
         from decentral_dp.engines import ray_cluster
 
-    return ray_cluster.cores(address)
+    return ray_cluster.cores(ray_cluster.user_address())
 
 
-ENGINES: dict[str, Callable[[str | None, str | None, Mapping[str, Any], float], Engine]] = {
+ENGINES: dict[str, Callable[[str | None, Mapping[str, Any], float], Engine]] = {
     "local": _local,
     "ray": _ray,
 }

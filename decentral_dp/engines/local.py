@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,17 +97,7 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
     """
-    every = np.concatenate(agents)
-    place = None if (np.diff(every) > 0).all() else np.argsort(every)
-
-    def join(parts: Sequence[Array]) -> Array:
-        rows = np.concatenate(parts)
-        return rows if place is None else rows[place]
-
-    def join_released(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
-        first = blocks[0]
-        return ReleasedValues(first.release_index, {c: join([b.values[c] for b in blocks]) for c in first.values})
-
+    join = _join_of(agents)
     views: list[View] = call_blocks("view")
     troubles = [v.divergence for v in views if v.divergence is not None]
     released, published, state = (
@@ -117,7 +107,7 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
     divergence = min(troubles, default=None)
 
     def drain(ending: bool) -> list[ReleasedValues]:
-        return [join_released(blocks) for blocks in zip(*call_blocks("drain", ending), strict=True)]
+        return drain_blocks(call_blocks, agents, ending)
 
     def save() -> SavedState:
         return SavedState(index, tuple(call_blocks("save")))
@@ -126,3 +116,30 @@ def snapshot(index: int, call_blocks: CallBlocks, agents: Sequence[NDArray[np.in
         return call_blocks("score", dict(values))
 
     return Snapshot(index, released, published, state, divergence, save, drain, score)
+
+
+def drain_blocks(call_blocks: CallBlocks, agents: Sequence[NDArray[np.int64]], ending: bool) -> list[ReleasedValues]:
+    """Drain the released values of all blocks, and join them in the order of the agents.
+
+    Args:
+        call_blocks: as of `snapshot`.
+        agents: of each block.
+        ending: as of `Snapshot.drain`.
+    """
+    join = _join_of(agents)
+    return [
+        ReleasedValues(blocks[0].release_index, {c: join([b.values[c] for b in blocks]) for c in blocks[0].values})
+        for blocks in zip(*call_blocks("drain", ending), strict=True)
+    ]
+
+
+def _join_of(agents: Sequence[NDArray[np.int64]]) -> Callable[[Sequence[Array]], Array]:
+    """The function that joins rows of all blocks in the order of the agents."""
+    every = np.concatenate(agents)
+    place = None if (np.diff(every) > 0).all() else np.argsort(every)
+
+    def join(parts: Sequence[Array]) -> Array:
+        rows = np.concatenate(parts)
+        return rows if place is None else rows[place]
+
+    return join

@@ -219,6 +219,13 @@ class Snapshot(NamedTuple):
     score: Callable[[Mapping[str, Array]], list[Any]] = lambda values: []
 
 
+class BlockLostError(RuntimeError):
+    """A block of agents was lost while it was asked.
+
+    The engine starts it again and repeats the observation: whoever observes lets this error pass.
+    """
+
+
 class Outcome(NamedTuple):
     """What a run comes to.
 
@@ -237,6 +244,7 @@ class RunControl(NamedTuple):
     Args:
         rounds: the rounds to observe; the last of a run is always observed. By default no other.
         observe: gets a snapshot before anything of the next round is released; True ends the run. By default nothing.
+            It is called again for a round at which it raised `BlockLostError`.
         due: whether to observe after a round that is not listed; by default never.
         saved_state: where the run goes on from; by default it starts anew.
         keeps_releases: whether released values are kept for `Snapshot.drain`; default False.

@@ -18,19 +18,20 @@ from typing import Any
 
 import ray
 import ray.exceptions
-from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.host import Host, coordinate
-from decentral_dp.engines.local import snapshot
+from decentral_dp.engines.local import drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
+    BlockLostError,
     Boundary,
     CoordinatorNode,
     Outcome,
     Recovery,
+    ReleasedValues,
     RunControl,
     SavedState,
     Snapshot,
@@ -38,7 +39,6 @@ from decentral_dp.engines.protocol import (
     last_common,
 )
 from decentral_dp.engines.ray_cluster import cluster, resources_of, shows_token, start_actors
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
@@ -46,27 +46,29 @@ _AHEAD = 32
 
 
 class Actor:
-    """A `Host` in a process of its own, which keeps its own message and sends others what they read."""
+    """A `Host` in a process of its own, which keeps its own message and sends others what they read.
 
-    def __init__(
+    `begin` comes first. Ray's head keeps the arguments with which an actor is made in its memory, after the run, too:
+    keys of noise and records are none of them. Those of a call go from process to process.
+    """
+
+    def __init__(self) -> None:
+        # As in the local engine: one agent's products are too small to share among threads.
+        threadpool_limits(limits=1)
+        self._failed: Exception | None = None
+        self._message: Array | None = None
+
+    def begin(
         self,
         node: AgentNode,
         boundary: Boundary,
         rounds: int,
         saved: Mapping[str, Any] | None,
-        keeps_releases: bool = False,
-        states: str | None = None,
+        keeps_releases: bool,
+        states: str | None,
     ) -> None:
-        # As in the local engine: one agent's products are too small to share among threads.
-        threadpool_limits(limits=1)
-        self._failed: Exception | None = None
         self._boundary = boundary
-        self._message: Array | None = None
-        try:
-            self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
-        except InputError as error:
-            # An actor that fails to start would be taken for a lost one, and started again.
-            self._failed = error
+        self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
 
     def advance(self, *messages: Any) -> Any:
         own, host = self._boundary.own_place, self._sound()
@@ -93,10 +95,12 @@ class Actor:
 
 
 class ClientActor:
-    """A block of agents that answers a trusted coordinator, in a process of its own."""
+    """A block of agents that answers a trusted coordinator, in a process of its own. `begin` as of `Actor`."""
 
-    def __init__(self, client_block: Any) -> None:
+    def __init__(self) -> None:
         threadpool_limits(limits=1)
+
+    def begin(self, client_block: Any) -> None:
         self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -151,12 +155,12 @@ class RayEngine:
                 ]
                 actors: list[Any] = []
                 try:
-                    with _actors(Actor, arguments, places, self.gpus) as actors:
+                    with _actors(Actor, places, self.gpus) as actors:
+                        _begin(actors, arguments)
                         return _drive(actors, nodes, rounds, control, driver)
-                except _LOSS_ERRORS as error:
+                except BlockLostError as loss:
+                    error = _ray_error(loss)
                     driver.retry_after_loss(error, _lost_agents(error, actors, nodes))
-                except ray.exceptions.RayTaskError as error:
-                    raise _cause(error) from None
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -169,31 +173,55 @@ class RayEngine:
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
-        with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
+        with cluster(self.address), _actors(ClientActor, places, self.gpus) as actors:
+            begun: list[Any] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
                 driver = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
                 while True:
                     try:
+                        if not begun:
+                            begun.extend(_begin(actors, arguments))
                         return _call_all(actors, method, *values)
-                    except _LOSS_ERRORS as error:
+                    except BlockLostError as loss:
+                        error = _ray_error(loss)
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
                         driver.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
+                        begun.clear()
                         for actor in actors:
                             ray.kill(actor)
-                        actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
+                        actors[:] = start_actors(ClientActor, places, self.gpus)
 
             return coordinate(coordinator_node, rounds, call_blocks, control)
 
 
+def _begin(actors: Sequence[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Hand each actor what it hosts. Raises as `_fetch`."""
+    return _fetch([actor.begin.remote(*own) for actor, own in zip(actors, arguments, strict=True)])
+
+
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
-    """What the actors answer to a call of this method, in their order."""
+    """What the actors answer to a call of this method, in their order. Raises as `_fetch`."""
     # Once into the object store, not once for every actor.
     shared = [ray.put(a) for a in values]
+    return _fetch([actor.call.remote(method, *shared) for actor in actors])
+
+
+def _fetch(answers: Sequence[Any]) -> list[Any]:
+    """What actors answered. Raises BlockLostError where one is lost, and what an agent raised."""
     try:
-        return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+        return list(ray.get(answers))
+    except _LOSS_ERRORS as error:
+        raise BlockLostError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
         raise _cause(error) from None
+
+
+def _ray_error(loss: BlockLostError) -> ray.exceptions.RayError:
+    """Ray's own error of a loss."""
+    if not isinstance(loss.__cause__, ray.exceptions.RayError):
+        raise loss
+    return loss.__cause__
 
 
 def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
@@ -217,7 +245,8 @@ def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: 
 class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
 
-    is_joined: whether the Ray is somebody else's.
+    is_joined: whether the Ray is somebody else's. undrained: values that were released before the state, which actors
+    do not release again.
     """
 
     state: SavedState | None
@@ -226,14 +255,16 @@ class _Driver:
     restarts: int = 0
     saved_at: float = field(default_factory=time.monotonic)
     is_joined: bool = False
+    undrained: list[ReleasedValues] = field(default_factory=list)
 
-    def set_state(self, saved: SavedState) -> None:
+    def set_state(self, saved: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
+        """Move the state that actors would go on from. released: what the actors have released before it."""
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
+        self.undrained += released
 
     def retry_after_loss(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
         self.restarts += 1
-        Counter("decentral_dp_actors_lost", "Actors that were lost, with their machine or alone").inc()
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             if self.is_joined and self.state is None and shows_token():
@@ -249,11 +280,9 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def _actors(
-    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float
-) -> Iterator[list[Any]]:
+def _actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float) -> Iterator[list[Any]]:
     """One actor for each, for the length of the block."""
-    actors = start_actors(kind, arguments, places, gpus)
+    actors = start_actors(kind, places, gpus)
     try:
         yield actors
     finally:
@@ -264,7 +293,7 @@ def _actors(
 def _drive(
     actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, driver: _Driver
 ) -> Outcome:
-    call_blocks = partial(_call_all, actors)
+    call_blocks, agents = partial(_call_all, actors), [n.agents for n in nodes]
 
     def take_snapshot(t: int) -> Snapshot:
         def save() -> SavedState:
@@ -274,11 +303,18 @@ def _drive(
                 driver.set_state(saved)
             return saved
 
-        return snapshot(t, call_blocks, [n.agents for n in nodes])._replace(save=save)
+        def drain(ending: bool) -> list[ReleasedValues]:
+            # Where an actor is lost here, nothing was drained: those before the state are still with the driver.
+            fresh = drain_blocks(call_blocks, agents, ending)
+            released, driver.undrained = [*driver.undrained, *fresh], []
+            return released
+
+        return snapshot(t, call_blocks, agents)._replace(save=save, drain=drain)
 
     def observe(last: Snapshot) -> bool | None:
+        done = control.observe(last)
         driver.observed_round = last.round
-        return control.observe(last)
+        return done
 
     observed = control.observes(rounds)
     own_records = any(n.read_dataset is not None for n in nodes)
@@ -316,9 +352,11 @@ def _drive(
         if time.monotonic() - driver.saved_at > driver.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
             call_blocks("saved_rounds")
-            driver.set_state(SavedState(t, tuple(call_blocks("save"))))
+            saved = SavedState(t, tuple(call_blocks("save")))
+            # In one step: what was released before the state is not released again.
+            driver.set_state(saved, drain_blocks(call_blocks, agents, False))
     recorders = call_blocks("recorder")
-    with contextlib.suppress(*_LOSS_ERRORS):
+    with contextlib.suppress(BlockLostError):
         # All is released, and a loss now is none.
         call_blocks("forget")
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,27 @@ from decentral_dp.errors import InputError
 
 # Of a resource that says where agents are, as little as Ray counts: it is no capacity.
 _TRACE = 1e-4
+# The user number of root.
+_ROOT = 0
+
+
+def user_address() -> str | None:
+    """Return the address of the Ray cluster that the user's environment names (RAY_ADDRESS); None to start a Ray.
+
+    No file names one: whoever is joined gets the token that is kept here, records and keys of noise.
+
+    Example:
+        >>> import os
+        >>> os.environ["RAY_ADDRESS"] = "10.0.0.1:6379"
+        >>> user_address()
+        '10.0.0.1:6379'
+        >>> del os.environ["RAY_ADDRESS"]
+        >>> user_address() is None
+        True
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    # As Ray itself reads it.
+    return None if address in (None, "", "local") else address
 
 
 @contextmanager
@@ -25,7 +48,8 @@ def cluster(address: str | None) -> Iterator[None]:
     """Join the Ray at an address, or start one for the length of the block.
 
     Args:
-        address: "auto" or "host:port"; None starts a Ray.
+        address: "auto" or "host:port", which the user has named, and which gets the token that is kept here; None
+            starts a Ray.
 
     Raises:
         InputError: no Ray is reachable there, or none starts.
@@ -37,26 +61,41 @@ def cluster(address: str | None) -> Iterator[None]:
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    answers = False
     if address is None:
         # "local": never the cluster of somebody else that happens to run on this machine.
         options |= {"address": "local", "include_dashboard": False}
         _ask_for_token()
     else:
-        answers = _check_reachable(address)
+        options["address"] = _check_reachable(address)
         _offer_token()
-        options["address"] = address
     try:
-        ray.init(**options)
+        with _kept_handlers():
+            ray.init(**options)
     except Exception as error:  # Ray says so of a node that does not start in time.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if address is None:
             raise _start_error(reason) from error
-        raise (_access_error(address, reason) if answers else _unreachable(address, reason)) from error
+        raise _access_error(address, reason) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Have SIGINT and SIGTERM do after the block what they did before: Ray installs its own, which end the process."""
+    if threading.current_thread() is not threading.main_thread():
+        # Neither Ray nor this function can set one here.
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def cores(address: str | None) -> int:
@@ -113,15 +152,11 @@ def _offer_token() -> None:
     offer(warn_if_disabled=False)
 
 
-def _check_reachable(address: str) -> bool:
-    """Whether the head's port takes connections: ray.init would wait for an absent one for minutes."""
-    where = address
-    if address == "auto":
-        # What `ray start` leaves behind for "auto"; without it ray.init says itself that there is nothing.
-        note = Path("/tmp/ray/ray_current_cluster")
-        where = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.is_file() else "")
-        if not where:
-            return False
+def _check_reachable(address: str) -> str:
+    """Return the address of a head whose port takes connections; ray.init would wait for an absent one for minutes."""
+    where = (user_address() or "auto") if address == "auto" else address
+    if where == "auto":
+        where = _current_cluster()
     host, _, port = where.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise _unreachable(address, 'wanted "auto" or "host:port"')
@@ -129,13 +164,27 @@ def _check_reachable(address: str) -> bool:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         raise _unreachable(address, str(error)) from error
-    return True
+    return where
+
+
+def _current_cluster() -> str:
+    """Return the address of the cluster that "ray start" has left a note of.
+
+    Ray itself would also look at the command lines of all processes. Other users can write either, and so name a host
+    that is to get the token.
+    """
+    note = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
+    if not note.is_file():
+        raise _unreachable("auto", f"there is no {note}; give host:port if one runs elsewhere")
+    if note.stat().st_uid not in (os.geteuid(), _ROOT):
+        raise _unreachable("auto", f"{note} is another user's; give host:port")
+    return note.read_text().strip()
 
 
 def _unreachable(address: str | None, reason: str) -> InputError:
     return InputError(
-        f"run.address: no Ray cluster answers at {address!r} ({reason}). "
-        'Start one with "ray start --head", or leave the address out to start one for this run.'
+        f"RAY_ADDRESS or --address: no Ray cluster answers at {address!r} ({reason}). "
+        'Fix: start one with "ray start --head", or leave the address out.'
     )
 
 
@@ -144,7 +193,7 @@ def _access_error(address: str, reason: str) -> InputError:
     here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in files)
     shown = "shows a token, which is not that of the cluster if it asks for one" if here else "has no token to show"
     return InputError(
-        f"run.address: something answers at {address!r}, and does not let this process in, which {shown} "
+        f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in, which {shown} "
         f"({reason.partition('. ')[0].rstrip('.')}). Set RAY_AUTH_TOKEN to the token of the cluster's head, which "
         "~/.ray/auth_token there holds; where it asks for none, give both the same versions of Ray and Python."
     )
@@ -153,7 +202,7 @@ def _access_error(address: str, reason: str) -> InputError:
 def _start_error(reason: str) -> InputError:
     return InputError(
         f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, join a "
-        "Ray that runs with run.address, or use --engine local, which releases the same values."
+        "Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
     )
 
 
@@ -179,14 +228,11 @@ def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
 
 
-def start_actors(
-    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float = 0.0
-) -> list[Any]:
+def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: float = 0.0) -> list[Any]:
     """Start one actor for each, on a machine that has what it wants.
 
     Args:
-        kind: of actor.
-        arguments: of each.
+        kind: of actor, made without arguments: Ray's head would keep them in memory.
         places: resources that each wants; where it wants some, no share of a core is set aside for it.
         gpus: that are set aside for each; default 0.
 
@@ -202,23 +248,20 @@ def start_actors(
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
     # How many actors fit on each machine, by its GPUs.
-    most = [int(node.get("GPU", 0.0) / gpus + 1e-9) if gpus else len(arguments) for node in nodes]
-    if gpus and sum(most) < len(arguments):
+    most = [int(node.get("GPU", 0.0) / gpus + 1e-9) if gpus else len(places) for node in nodes]
+    if gpus and sum(most) < len(places):
         there = sum(node.get("GPU", 0.0) for node in nodes)
         raise InputError(
-            f"run.gpus_per_actor: got {gpus:g} for each of {len(arguments)} actors, but Ray knows of {there:g} GPUs, "
+            f"run.gpus_per_actor: got {gpus:g} for each of {len(places)} actors, but Ray knows of {there:g} GPUs, "
             f"on which {sum(most)} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute "
             "on processors."
         )
-    share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments), most)
+    share = core_share([node.get("CPU", 0.0) for node in nodes], len(places), most)
     # The head would keep kilobytes of every one of the last 100 000 calls.
     common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False, "num_gpus": gpus}
     spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", **common)(kind)
     placed = ray.remote(num_cpus=0, **common)(kind)
-    return [
-        placed.options(resources=dict(place)).remote(*given) if place else spread.remote(*given)
-        for given, place in zip(arguments, places, strict=True)
-    ]
+    return [placed.options(resources=dict(place)).remote() if place else spread.remote() for place in places]
 
 
 def core_share(cores: Sequence[float], actors: int, most: Sequence[int] | None = None) -> float:

@@ -115,7 +115,7 @@ def _score_facts(result: RunResult) -> list[Fact]:
     if result.clipped:
         shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
         texts.append(f"Records that a clip cuts at these values: {shares}.")
-    texts += [cut_text(result.features_cut), *result.clip_advice, result.unmeasured]
+    texts += [cut_text(result.features_cut), *result.clip_advice, result.unmeasured, *result.failed_callbacks]
     facts = [Fact("scores", "", text) for text in texts if text]
     return facts + [Fact("scores", "What to change", advice) for advice in result.learning]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Columns
 
-from decentral_dp.simulation.events import Progress, ProgressCallback
+from decentral_dp.simulation.events import Callback, Callbacks, Progress, join_callbacks
 
 # Whether a bar is shown already: the runs of a study have none of their own.
 _bar_is_shown: ContextVar[bool] = ContextVar("inside", default=False)
@@ -41,23 +41,23 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def show_progress(callback: ProgressCallback | None, unit: str) -> Iterator[ProgressCallback | None]:
+def show_progress(callbacks: Sequence[Callback], unit: str) -> Iterator[Callback | None]:
     """Show a bar inside `with`, in a notebook, where nobody else is told of progress and no other bar is shown.
 
     Args:
-        callback: that somebody gave, or None.
+        callbacks: that somebody gave.
         unit: of what is counted.
 
     Yields:
         What is to be called.
     """
-    if callback is not None or _bar_is_shown.get() or not in_notebook():
-        yield callback
+    if callbacks or _bar_is_shown.get() or not in_notebook():
+        yield join_callbacks(callbacks)
         return
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
     outer = _bar_is_shown.set(True)
     try:
         with Columns(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bars:
-            yield Bar(bars)
+            yield Callbacks([Bar(bars)])
     finally:
         _bar_is_shown.reset(outer)

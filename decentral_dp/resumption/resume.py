@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from decentral_dp.adversaries.attack.attack import Inference
     from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.config.components import Objects
-    from decentral_dp.simulation.events import ProgressCallback
+    from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.studies.page import Findings
 
@@ -106,7 +106,7 @@ def _cell(path: Path) -> InputError:
 def resume(
     folder: str | Path,
     *,
-    progress: ProgressCallback | None = None,
+    callbacks: Sequence[Callback] = (),
     rounds: int | None = None,
     priced: Callable[[Plan], None] | None = None,
     charge_again: bool = False,
@@ -121,12 +121,12 @@ def resume(
     and the budget have both passes.
 
     Of a study finished cells are kept, and the others are computed; of an audit and an attack the runs so far are kept,
-    and the others are made. Processes and Ray cluster are those that were asked for at the beginning.
+    and the others are made. As many processes of this machine do so as were asked for at the beginning.
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
             of an audit or an attack; or the URL that a run was begun for, whose journal is on this machine.
-        progress: called with a `Progress`; by default notebooks show a bar.
+        callbacks: functions that are called with a `Progress`; by default notebooks show a bar.
         rounds: of a run, in all, more than planned; by default as planned.
         priced: of a run, told of the plan of what is run, where it costs more than planned first, before any of it is
             run.
@@ -157,23 +157,23 @@ def resume(
     """
     if remote.is_remote(folder):
         place = remote.journal_folder(folder)
-        done = resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
+        done = resume(place, callbacks=callbacks, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
         remote.upload(place, folder)
         return done
     task = kind, place = find_resumable(Path(folder))
     if kind is Kind.RUN:
-        return Run.resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
+        return Run.resume(
+            place, callbacks=callbacks, rounds=rounds, priced=priced, charge_again=charge_again, **objects
+        )
     options = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
     refuse_for_others(kind, place, [name for name, value in options.items() if value is not None])
     from decentral_dp.reporting.notebook_progress import show_progress
 
-    with show_progress(progress, task.unit) as callback:
+    with show_progress(callbacks, task.unit) as callback:
         return resume_other(task, callback)
 
 
-def resume_other(
-    task: Resumable, progress: ProgressCallback | None
-) -> Findings | AuditResult | Inference | pd.DataFrame:
+def resume_other(task: Resumable, progress: Callback | None) -> Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
     if task.kind is Kind.STUDY:
@@ -187,7 +187,7 @@ def resume_other(
     return resume_file(task.place, progress)
 
 
-def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditResult | Inference:
+def resume_file(out: Path, progress: Callback | None = None) -> AuditResult | Inference:
     """Go on with an audit or an attack that was cut off. All that it writes is written.
 
     Args:

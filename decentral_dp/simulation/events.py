@@ -1,27 +1,19 @@
-"""How far something long is: one form of progress, for a callback, a bar, lines of text, or a log.
-
-`run.log`: the progress of a run for TensorBoard, MLflow and Prometheus, by round: loss, ε spent so far, rounds a
-second. TensorBoard's files are in the folder `tensorboard` of the run; MLflow gets a run of its own, wherever
-MLFLOW_TRACKING_URI says; Prometheus reads the metrics of the Ray cluster that the run is on. The loss reads records,
-and no budget covers it: such a log is to be kept as the records are.
-"""
+"""How far something long is: one form of progress, for bars, lines of text and any other callback."""
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
-from decentral_dp.errors import InputError, Stopped
 from decentral_dp.formatting import epsilon_text
 
 
 class Progress(NamedTuple):
-    """How far something long is, as `progress=` of every function is told.
+    """How far something long is, as the `callbacks` of every function are told.
 
     done: so many, of the unit. total: in all. unit: "rounds" of a run, "cells" of a study, "runs" of an audit or an
     attack, "audits" of a table of them, "pairs" of a check, "observers" of a network's view, "steps" of a tuner.
@@ -33,7 +25,7 @@ class Progress(NamedTuple):
     Example:
         >>> import decentral_dp
         >>> seen = []
-        >>> done = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, progress=seen.append)
+        >>> done = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, callbacks=[seen.append])
         >>> isinstance(seen[-1], decentral_dp.Progress), seen[-1].done, seen[-1].total, seen[-1].unit
         (True, 2, 2, 'rounds')
     """
@@ -56,8 +48,8 @@ class Progress(NamedTuple):
         return ", ".join([*words, *([f"{self.failed} failed"] if self.failed else [])])
 
 
-class ProgressCallback(Protocol):
-    """Called with every progress."""
+class Callback(Protocol):
+    """Called with every progress. What it raises is a warning (`Callbacks`); only an interrupt ends the work."""
 
     def __call__(self, progress: Progress, /) -> None: ...
 
@@ -78,9 +70,7 @@ class Reporter:
         (5.0, 4.0)
     """
 
-    def __init__(
-        self, callback: ProgressCallback | None, unit: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, callback: Callback | None, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._callback, self._unit, self._clock = callback, unit, clock
         self._first: tuple[int, float] | None = None
         self._spent = math.nan
@@ -108,138 +98,49 @@ class Reporter:
         self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left, note))
 
 
-def combine_callbacks(*callbacks: ProgressCallback) -> ProgressCallback:
-    """One callback that calls all of these, in their order."""
-
-    def call_all(progress: Progress) -> None:
-        for callback in callbacks:
-            callback(progress)
-
-    return call_all
-
-
-# What TensorBoard reads, in the folder of the run.
-TENSORBOARD = "tensorboard"
-_EXPERIMENT = "decentral_dp"
-
-
-@contextmanager
-def _tensorboard(folder: Path, title: str) -> Iterator[ProgressCallback]:
-    """Scalars in a folder that TensorBoard reads."""
-    writer: Any = importlib.import_module("tensorboardX").SummaryWriter(str(folder / TENSORBOARD))
-
-    def write(progress: Progress) -> None:
-        for name, value in _scalars(progress).items():
-            writer.add_scalar(name, value, progress.done)
-        writer.flush()
-
-    try:
-        yield write
-    finally:
-        writer.close()
-
-
-@contextmanager
-def _mlflow(folder: Path, title: str) -> Iterator[ProgressCallback]:
-    """Metrics of a run of the experiment `decentral_dp`."""
-    client: Any = importlib.import_module("mlflow").MlflowClient()
-    known = client.get_experiment_by_name(_EXPERIMENT)
-    number = client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
-    tags = {"folder": str(folder), "title": title}
-    run, status = client.create_run(number, run_name=folder.name, tags=tags).info.run_id, "FAILED"
-
-    def write(progress: Progress) -> None:
-        for name, value in _scalars(progress).items():
-            client.log_metric(run, name, value, step=progress.done)
-
-    try:
-        yield write
-        status = "FINISHED"
-    except (KeyboardInterrupt, Stopped):
-        status = "KILLED"
-        raise
-    finally:
-        client.set_terminated(run, status)
-
-
-@contextmanager
-def _prometheus(folder: Path, title: str) -> Iterator[ProgressCallback]:
-    """Gauges `decentral_dp_…` of the Ray cluster that the driver has joined, with the run's folder as the tag `run`."""
-    gauges: dict[str, Any] = {}
-
-    def write(progress: Progress) -> None:
-        metrics = importlib.import_module("ray.util.metrics")
-        for name, value in {"rounds": float(progress.done), **_scalars(progress)}.items():
-            if name not in gauges:
-                gauges[name] = metrics.Gauge(f"decentral_dp_{name}", tag_keys=("run",))
-            gauges[name].set(value, {"run": folder.name})
-
-    yield write
-
-
-class Writer(NamedTuple):
-    """What writes the progress of a run to where somebody looks at it.
-
-    open: of the run's folder and title. module, package: that it needs, and what installs that.
-    """
-
-    open: Callable[[Path, str], AbstractContextManager[ProgressCallback]]
-    module: str
-    package: str
-
-
-WRITERS = {
-    "tensorboard": Writer(_tensorboard, "tensorboardX", "decentral_dp[tensorboard]"),
-    "mlflow": Writer(_mlflow, "mlflow", "decentral_dp[mlflow]"),
-    # Without it Ray takes metrics and serves none.
-    "prometheus": Writer(_prometheus, "prometheus_client", "ray[default]"),
-}
-
-
-def check_log(names: Sequence[str], engine: str) -> None:
-    """Refuse before a run what could not be written during it. Raises InputError."""
-    if "prometheus" in names and engine != "ray":
-        raise InputError(
-            f'run.log: "prometheus" writes metrics of a Ray cluster, and the engine is {engine}. Take run.engine = '
-            '"ray", or leave it out.'
-        )
-    for name in names:
-        _, module, package = WRITERS[name]
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            raise InputError(
-                f'run.log: "{name}" needs {module}, which is not installed; pip install "{package}" brings it. '
-                "Or leave it out."
-            ) from None
-
-
-@contextmanager
-def log_progress(
-    names: Sequence[str], folder: Path, title: str, callback: ProgressCallback | None
-) -> Iterator[ProgressCallback | None]:
-    """Write the progress of a run inside `with`, besides whoever is told of it.
+class Callbacks:
+    """One callback that calls several. One that raises is not called again: it must not end what it is told of.
 
     Args:
-        names: of writers.
-        folder: of the run.
-        title: of the run.
-        callback: that is called, or None.
+        callbacks: in their order.
 
-    Yields:
-        What is to be called.
+    Attributes:
+        failures: a sentence for each that raised.
+
+    Example:
+        >>> seen = []
+        >>> together = Callbacks([seen.append, seen.append])
+        >>> together(Progress(1, 2, "runs"))
+        >>> len(seen), together.failures
+        (2, [])
     """
-    if not names:
-        yield callback
-        return
-    with ExitStack() as opened:
-        writers = [opened.enter_context(WRITERS[name].open(folder, title)) for name in names]
-        yield combine_callbacks(*writers, *([] if callback is None else [callback]))
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+        self.failures: list[str] = []
+
+    def __call__(self, progress: Progress) -> None:
+        for callback in tuple(self._callbacks):
+            try:
+                callback(progress)
+            except Exception as error:  # noqa: BLE001 # whatever it is, noise may have been paid for
+                self._callbacks.remove(callback)
+                self.warn(callback, f"at {progress.unit} {progress.done} of {progress.total}", error)
+
+    def warn(self, callback: Callback, at: str, error: Exception) -> None:
+        """Say once that a callback failed. at: when, in words."""
+        name = getattr(callback, "__qualname__", type(callback).__name__)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        text = f"callbacks: {name} failed {at} ({reason}) and is not called again. Everything else is as without it."
+        self.failures.append(text)
+        # Where warnings are errors, this one is in the result only.
+        with suppress(Warning):
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _scalars(progress: Progress) -> dict[str, float]:
-    """What is finite of a progress."""
-    named = {"loss": progress.loss, "epsilon": progress.epsilon, "rounds_per_second": progress.per_second}
-    return {name: value for name, value in named.items() if value is not None and math.isfinite(value)}
+def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
+    """Join callbacks to one; None where there is none. A single `Callbacks` stays as it is."""
+    listed = list(callbacks)
+    if len(listed) == 1 and isinstance(listed[0], Callbacks):
+        return listed[0]
+    return Callbacks(listed) if listed else None

@@ -83,6 +83,7 @@ class RunResult(Mapping[str, Any]):
             share of its values that lie outside problem.scale; those with none are left out.
         clipped: channel → share of the records that its clip cuts at the last values; empty where it was not tried.
             clip_advice: what to do where a clip cuts nearly all records.
+        failed_callbacks: a sentence for each callback that failed; empty where none did.
         learning: what says that the run learned little, and what to change; empty where nothing does.
         algorithm: the hyper-parameters as they ran, of a coordinator's program; else empty.
         theorem: the conditions of a convergence theorem; empty where none is known.
@@ -117,6 +118,7 @@ class RunResult(Mapping[str, Any]):
     features_cut: Table = field(default_factory=dict)
     clipped: Table = field(default_factory=dict)
     clip_advice: Texts = ()
+    failed_callbacks: Texts = ()
     learning: Texts = ()
     algorithm: Table = field(default_factory=dict)
     theorem: Table = field(default_factory=dict)

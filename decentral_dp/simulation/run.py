@@ -32,7 +32,7 @@ from decentral_dp.config.components import Objects
 from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
-from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
+from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.package import versions
@@ -45,7 +45,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.communication import By, communication, tabulate_sent
-from decentral_dp.simulation.events import ProgressCallback, Reporter, check_log, log_progress
+from decentral_dp.simulation.events import Callback, Callbacks, Reporter
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
@@ -124,7 +124,7 @@ class Run:
         cls,
         folder: str | Path,
         *,
-        progress: ProgressCallback | None = None,
+        callbacks: Sequence[Callback] = (),
         rounds: int | None = None,
         priced: Callable[[Plan], None] | None = None,
         charge_again: bool = False,
@@ -134,7 +134,7 @@ class Run:
 
         Args:
             folder: of the run, whose status is "running", "interrupted" or "failed".
-            progress: called with a `Progress` of "rounds".
+            callbacks: functions that are called with a `Progress` of "rounds".
             rounds: in all, more than planned; by default as many as planned.
             priced: called with the plan of a longer run before it goes on.
             charge_again: whether to pay once more for what was in flight.
@@ -159,7 +159,6 @@ class Run:
 
             # Wherever the text lies, it names files from the folder of the run.
             first = rebuild(load(read_toml(first_scenario(folder)), folder=folder.resolve()))
-            check_log(first.scenario.run.log or (), first.scenario.run.engine)
             root, interruption = root_of_run(interruption, first, folder), before_damage(interruption, first, folder)
             job, window = longer_job(first, interruption, folder, rounds, rebuild), None
             if root is None:
@@ -178,7 +177,7 @@ class Run:
         except BaseException:
             lock.close()
             raise
-        with show_progress(progress, "rounds") as callback:
+        with show_progress(callbacks, "rounds") as callback:
             done = _run_in_folder(job, journal, callback, interruption)
         page.draw_run(folder)
         return done
@@ -326,7 +325,13 @@ def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
     return " ".join(filter(None, (job.unmeasured, none)))
 
 
-def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], seconds: float) -> RunResult:
+def result_of(
+    job: Job,
+    outcome: Outcome,
+    metrics: Mapping[str, NDArray[Any]],
+    seconds: float,
+    failed_callbacks: Sequence[str] = (),
+) -> RunResult:
     """Collect the numbers of a finished run.
 
     Args:
@@ -334,6 +339,7 @@ def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], s
         outcome: its last values.
         metrics: columns round, agent, name, value of all evaluations.
         seconds: it took.
+        failed_callbacks: a sentence for each callback that failed; default none.
     """
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
@@ -367,6 +373,7 @@ def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], s
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
             **({"unmeasured": text} if (text := _unmeasured_text(job, ends)) else {}),
+            **({"failed_callbacks": list(failed_callbacks)} if failed_callbacks else {}),
             **({"learning": sentences} if (sentences := learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
@@ -404,7 +411,10 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            releases.join(folder / IN_PROGRESS, parts, partial / releases.NAME)
+            job = done.simulation()
+            # Of rounds that were released twice the file has the second pass.
+            course = job.uninterrupted_ledger.truncate(done.records.rounds)
+            releases.join(folder / IN_PROGRESS, job, course, parts, partial / releases.NAME)
             names.append(releases.NAME)
         for name in [*names, "result.json"]:
             (partial / name).replace(folder / name)
@@ -428,7 +438,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Array], mode: int) -> None:
 
 
 def run_job(
-    planned: Job, out: str | Path | None = None, progress: ProgressCallback | None = None, keep_secret: bool = True
+    planned: Job, out: str | Path | None = None, progress: Callback | None = None, keep_secret: bool = True
 ) -> Run:
     """Run a planned job, and write its folder where one is asked for; nothing is drawn.
 
@@ -450,24 +460,21 @@ def run_job(
         return _run(job, progress)
     folder = Path(out)
     check_writable(folder)
-    check_log(job.scenario.run.log or (), job.scenario.run.engine)
     return _run_in_folder(job, begin(folder, job, keep_secret), progress)
 
 
 def _run(
     job: Job,
-    progress: ProgressCallback | None,
+    progress: Callback | None,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
 ) -> Run:
     started = time.perf_counter()
-    names, place = ((), Path()) if journal is None else (job.scenario.run.log or (), journal.folder)
-    with log_progress(names, place, job.scenario.title, progress) as callback:
-        rows, outcome = _perform(job, callback, journal, interruption)
+    rows, outcome = _perform(job, progress, journal, interruption)
     ledger = released_ledger(job, outcome.ledger)
     seconds = time.perf_counter() - started
     measured = measuring.tabulate(rows, agent_names(job.topology.labels))
-    result = result_of(job, outcome, measured, seconds)
+    result = result_of(job, outcome, measured, seconds, progress.failures if isinstance(progress, Callbacks) else ())
     last, folder = outcome.last_snapshot, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
@@ -483,7 +490,7 @@ def _run(
 
 
 def _run_in_folder(
-    job: Job, journal: RunInProgress, progress: ProgressCallback | None, interruption: Interruption | None = None
+    job: Job, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
 ) -> Run:
     """Run with a folder that says at every moment what was released."""
     folder = journal.folder
@@ -520,7 +527,7 @@ _LONG = 10.0
 
 def _perform(
     job: Job,
-    progress: ProgressCallback | None,
+    progress: Callback | None,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
 ) -> tuple[list[Row], Outcome]:
@@ -540,8 +547,10 @@ def _perform(
             if journal is not None:
                 journal.write_due(s, rows)
             return True
+        nonlocal measured
         if s.round in listed and s.round > measured:
             evaluate(s)
+            measured = s.round
         if journal is not None:
             journal.write_due(s, rows)
         return False
@@ -566,6 +575,9 @@ def _perform(
                         report(s.round, job.rounds, note=announced)
                 taken = evaluator.rows(s, averaged)
                 rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
+            except BlockLostError:
+                # The engine starts the block again and asks once more.
+                raise
             except USER_ERRORS as error:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
                 if not certified or isinstance(error, MemoryError):
@@ -582,7 +594,7 @@ def _perform(
             report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
 
     table = job.scenario.run
-    engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()), table.gpus_per_actor)
+    engine = ENGINES[table.engine](table.place, dict(table.recovery or ()), table.gpus_per_actor)
     control = RunControl(evaluation_rounds, observe, saved_state=saved)
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)

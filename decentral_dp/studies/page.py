@@ -1,39 +1,29 @@
 """A finished study, its page, and its view in a notebook.
 
 The page is one file with the study's tables, which can be sorted, its pictures, and the verdicts on its claims. The
-pictures are drawn once more as narrow as the screen of a telephone, and where the study asks for it by plotly, to zoom
-into and to point at. A notebook shows how many cells failed, the claims, the means and two pictures.
+pictures are drawn once more as narrow as the screen of a telephone.
+A notebook shows how many cells failed, the claims, the means and two pictures.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from decentral_dp.errors import needing
 from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
 from decentral_dp.reporting.plots.style import png_of
 from decentral_dp.reporting.tables import TextTable, html, latex, markdown
 from decentral_dp.studies.gains import gain_figures, gain_words
 from decentral_dp.studies.intervals import HOLDS, REFUTED
-from decentral_dp.studies.measures import GUARANTEES, LINEAR, axis_label, own_name
+from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.plots import (
-    MARKERS,
-    Line,
-    PlotData,
-    lines_of,
-    plot_data,
-    positions,
-    rows_of,
     study_figures,
 )
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
+from decentral_dp.studies.schema import Axis, Study, to_toml
 from decentral_dp.studies.tables import (
     FAILED,
     THREAT_MODEL,
@@ -132,7 +122,6 @@ _WIDE_RATIO = 1.6
 def study_page(
     findings: Findings,
     plots: Path,
-    interactive: Sequence[Html],
     notes: Sequence[str],
     captions: Mapping[str, str],
     narrow: Mapping[str, bytes],
@@ -142,7 +131,6 @@ def study_page(
     Args:
         findings: the finished study.
         plots: folder of its pictures.
-        interactive: pictures with scripts, by `interactive_figures`.
         notes: what is taken on the author's word, cell after cell.
         captions: name of a picture → what has to be said of it.
         narrow: name of a picture → the same for a narrow screen.
@@ -163,7 +151,6 @@ def study_page(
         *_gains(findings.gain_sentences),
         *claims_section(findings.verdicts),
         *([tag("h2", "Pictures"), tag("div", *pictures, class_="figures")] if pictures else []),
-        *interactive,
         tag("h2", "Means at the end"),
         tag("div", html(table, "sortable", _MARKS), class_="wide"),
         tag("p", table.note, class_="small"),
@@ -302,140 +289,3 @@ def _pictures(measured: Measured, gains: pd.DataFrame | None = None) -> dict[str
     if gains is not None:
         images |= {name: png_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
     return images
-
-
-# Beyond so many panels the pictures are enough.
-_MOST_PANELS = 12
-# How plotly calls a marker.
-_SYMBOLS = dict(
-    zip(MARKERS, ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"), strict=True)
-)
-_OPTIONS = {"displaylogo": False, "responsive": True}
-
-
-def interactive_figures(measured: Measured) -> list[Html]:
-    """Draw the study's plots with plotly, whose script comes first and once.
-
-    Args:
-        measured: of a study with its plots.
-
-    Returns:
-        A heading and a figure for every plot and panel that has numbers; nothing without one.
-
-    Raises:
-        InputError: plotly is not installed.
-    """
-    blocks = [part for plot in measured.study.plots for part in _figures(plot, measured)]
-    if not blocks:
-        return []
-    with needing("interactive"):
-        from plotly.offline import get_plotlyjs
-    hint = "Point at a value for its numbers, click a name to hide it, drag to zoom, click twice to go back."
-    script = tag("script", Html(get_plotlyjs().replace("</script", "<\\/script")))
-    return [tag("h2", "Interactive pictures"), tag("p", hint, class_="small"), script, *blocks]
-
-
-def require_plotly() -> None:
-    """Raises InputError where plotly is not installed."""
-    with needing("interactive"):
-        import plotly.offline  # noqa: F401
-
-
-def _figures(plot: Plot, measured: Measured) -> list[Html]:
-    """One figure, or one for each panel."""
-    data, figures = plot_data(plot, measured, measured.summary), list[Html]()
-    for panel in data.values(plot.panels)[:_MOST_PANELS]:
-        part = data.select({} if plot.panels is None else {plot.panels: panel})
-        traces = [trace for line in lines_of(part) for trace in _traces(part, line)]
-        if any(trace["y"] for trace in traces):
-            title = plot.title or plot.name
-            title += "" if plot.panels is None else f" ({own_name(plot.panels)}: {panel})"
-            figures.append(_figure(f"{plot.name}-{len(figures)}", title, traces, _layout(plot, measured.cells)))
-    return figures
-
-
-def _figure(name: str, title: str, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Html:
-    # Within a script "<" could end it.
-    values = (name, traces, layout, _OPTIONS)
-    arguments = [json.dumps(value, allow_nan=False).replace("<", "\\u003c") for value in values]
-    call = Html(f"Plotly.newPlot({', '.join(arguments)});")
-    return tag("figure", tag("figcaption", title), tag("div", id=name), tag("script", call))
-
-
-def _layout(plot: Plot, cells: pd.DataFrame) -> dict[str, Any]:
-    y = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    x = plot.x_label or axis_label(plot.x, cells)
-    return {
-        "height": 420,
-        "margin": {"l": 60, "r": 15, "t": 20, "b": 60},
-        "xaxis": {"title": {"text": x}, "type": "log" if "x" in plot.log else "-", "automargin": True},
-        "yaxis": {"title": {"text": y}, "type": "log" if "y" in plot.log else "-", "automargin": True},
-        "showlegend": True,
-        # Below the axes, as in the pictures: beside them it would leave little of a telephone's width.
-        "legend": {
-            "orientation": "h",
-            "y": -0.22,
-            "yanchor": "top",
-            "title": {"text": "" if plot.lines is None else axis_label(plot.lines, cells)},
-        },
-        "hovermode": "closest",
-    }
-
-
-def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
-    """What was measured along a line, and where all cells failed."""
-    plot, axes = part.plot, part.axes
-    own, named = rows_of(part.means, line), len(plot.measures) > 1 or not line.value
-    name, colour = ", ".join(filter(None, (line.value, line.measure if named else ""))), line.colour
-    good, lost = own[own["n"] > 0], own[own["n"] == 0]
-    others = [axis for axis in axes if axis not in (plot.x, plot.lines)]
-    texts = [
-        " · ".join([f"{own_name(a)} {row[a]}" for a in others] + [f"n {row['n']}, failed {row['failed']}"])
-        for row in good.to_dict("records")
-    ]
-    mean, low, high = (good[c].astype(float) for c in ("mean", "low", "high"))
-    measured: dict[str, Any] = {
-        "type": "scatter",
-        "name": name + (" (∞ where nothing is drawn)" if (mean.abs() == float("inf")).any() else ""),
-        "mode": "lines+markers" if part.is_joined else "markers",
-        "x": _x_values(part, good),
-        "y": _plain(mean),
-        "text": texts,
-        "marker": {"color": colour, "symbol": _SYMBOLS[line.marker], "size": 7},
-        "line": {"color": colour},
-    }
-    # A point without an interval has no bar: one of length 0 would be drawn as a dash.
-    if (high > low).any():
-        spread = {"array": _plain(high - mean), "arrayminus": _plain(mean - low)}
-        measured["error_y"] = {"type": "data", "symmetric": False, **spread}
-    if not len(lost) or plot.x not in axes:
-        return [measured]
-    means = part.drawn_means
-    finite = [v for v in _plain(means["low"].fillna(means["mean"]).astype(float)) if v is not None]
-    bottom = min(finite, default=float("y" in plot.log))
-    failed = {
-        "type": "scatter",
-        "name": f"{name}: every cell failed",
-        "mode": "markers",
-        "x": [_plain_value(v) for v in lost[plot.x]],
-        "y": [bottom] * len(lost),
-        "marker": {"color": colour, "symbol": "x", "size": 10},
-    }
-    return [measured, failed]
-
-
-def _x_values(part: PlotData, good: pd.DataFrame) -> list[Any]:
-    if part.over_rounds or part.plot.x in part.axes:
-        return [_plain_value(v) for v in good[part.plot.x]]
-    return _plain(pd.Series(positions(part._replace(means=part.means[part.means["n"] > 0]), good, None)))
-
-
-def _plain_value(value: Any) -> Any:
-    """A number of Python's own, or text."""
-    value = value.item() if hasattr(value, "item") else value
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _plain(values: pd.Series[float]) -> list[float | None]:
-    """Finite numbers; None for others, which are not drawn."""
-    return [float(v) if pd.notna(v) and abs(v) != float("inf") else None for v in values]

@@ -246,9 +246,6 @@ class Study(Table):
     foot: bool = True
     """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""
 
-    interactive: bool = False
-    """Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly."""
-
     table: Layout = Field(default_factory=Layout)
     """How the tables for a README and a paper are laid out."""
 

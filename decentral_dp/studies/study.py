@@ -25,12 +25,12 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
 from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.plots.style import write_figure
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
 from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
-from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
+from decentral_dp.studies.page import Findings, narrow_pictures, study_page
 from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
@@ -55,13 +55,11 @@ class StudyManifest(NamedTuple):
         study: as it was loaded.
         cells: digest of its cells.
         jobs: processes that were asked for; None for one per core.
-        address: of the Ray cluster that was asked for, or None.
     """
 
     study: Study
     cells: str
     jobs: int | None
-    address: str | None
 
 
 def digest_of_cells(keys: Sequence[str]) -> str:
@@ -114,7 +112,7 @@ def read_manifest(out: Path) -> StudyManifest:
         request = read_request(path)
         study = Study.model_validate(request["study"])
         study._folder = Path(request["folder"])
-        return StudyManifest(study, request["cells"], request["jobs"], request["address"])
+        return StudyManifest(study, request["cells"], request["jobs"])
 
 
 def conduct(
@@ -122,7 +120,7 @@ def conduct(
     out: Path,
     jobs: int | None = None,
     address: str | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Callback | None = None,
     manifest: StudyManifest | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
@@ -167,8 +165,6 @@ def _check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
         check_plot(plot, varied)
     check_names(study, varied)
     check_gains(study, varied, listed)
-    if study.interactive:
-        require_plotly()
     return varied, listed
 
 
@@ -199,7 +195,7 @@ def _compute_cells(
     folder: Path,
     jobs: int | None,
     address: str | None,
-    progress: ProgressCallback | None,
+    progress: Callback | None,
     manifest: StudyManifest | None,
 ) -> tuple[list[str], list[Record], int]:
     """The key and the record of every cell, and how many of them were not in the folder."""
@@ -220,7 +216,7 @@ def _compute_cells(
             f"changed since the study in {out} was begun, and some of its cells would be of the one and some of the "
             f"other. Put it back; or give the study with --out {out} again, which computes anew what has changed."
         )
-    write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs, address))
+    write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs))
     # Cells that come to the same scenario are computed once.
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
@@ -348,11 +344,9 @@ def _write(
     texts["table.tex"] = findings.to_latex()
     if study.gains:
         texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
-    moving = interactive_figures(measured) if study.interactive else ()
     texts["report.html"] = study_page(
         findings,
         out / "plots",
-        moving,
         [note for record in records for note in record["notes"]],
         {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, measured))},
         narrow_pictures(measured, gains),
@@ -379,7 +373,7 @@ def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
 
 
-def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Findings:
+def resume_study(folder: Path, progress: Callback | None = None) -> Findings:
     """Go on with a study that was interrupted: finished cells are kept, the others are computed.
 
     Args:
@@ -394,4 +388,4 @@ def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Find
         Stopped: interrupted again.
     """
     manifest = read_manifest(folder)
-    return conduct(manifest.study, folder, manifest.jobs, manifest.address, progress, manifest)
+    return conduct(manifest.study, folder, manifest.jobs, progress=progress, manifest=manifest)

@@ -324,7 +324,7 @@ def test_a_run_goes_on_to_the_bit(name: str, scenario: Any, tmp_path: Path, monk
 
     whole = decentral_dp.run(given)
     with pytest.raises(Stopped):
-        decentral_dp.run(given, out=tmp_path / "run", progress=cut)
+        decentral_dp.run(given, out=tmp_path / "run", callbacks=[cut])
     again = decentral_dp.resume(tmp_path / "run")
     for part in ("released", "published"):
         np.testing.assert_array_equal(getattr(again, part)["y"], getattr(whole, part)["y"])

@@ -28,7 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "algorithms",
         "config",
         "simulation",
-        "tasks",
+        "tasks callbacks",
         "tuner",
         "estimators",
         "adversaries",
@@ -78,7 +78,7 @@ FORBIDDEN = {
     ],
 }
 TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange"}
-TOP_LEVEL |= {"tuner", "api"}
+TOP_LEVEL |= {"tuner", "api", "callbacks"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {
     "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],

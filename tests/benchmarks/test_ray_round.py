@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Recovery, RunControl, boundaries
-from decentral_dp.engines.ray import Actor, _drive, _Driver
+from decentral_dp.engines.ray import Actor, _begin, _drive, _Driver
 from decentral_dp.engines.ray_cluster import start_actors
 from tests.benchmarks.ray_memory import AGENTS, grown, nodes
 from tests.benchmarks.rings import ring_job
@@ -37,10 +37,8 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
-        actors = start_actors(
-            Actor, [(n, b, ROUNDS, None) for n, b in zip(placed, boundaries(placed), strict=True)], [{}] * len(placed)
-        )
-        ray.get([a.__ray_ready__.remote() for a in actors])
+        actors = start_actors(Actor, [{}] * len(placed))
+        _begin(actors, [(n, b, ROUNDS, None, False, None) for n, b in zip(placed, boundaries(placed), strict=True)])
         start = time.perf_counter()
         _drive(actors, placed, ROUNDS, RunControl(), _Driver(None, 0, Recovery()))
         best["ours"] = min(best["ours"], time.perf_counter() - start)
@@ -77,10 +75,8 @@ def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> N
     halves, whole = job.nodes([500, 500]), job.nodes([1000])
     best = {"ray": float("inf"), "local": float("inf")}
     for _ in range(4):
-        actors = start_actors(
-            Actor, [(n, b, rounds, None) for n, b in zip(halves, boundaries(halves), strict=True)], [{}, {}]
-        )
-        ray.get([a.__ray_ready__.remote() for a in actors])
+        actors = start_actors(Actor, [{}] * len(halves))
+        _begin(actors, [(n, b, rounds, None, False, None) for n, b in zip(halves, boundaries(halves), strict=True)])
         start = time.perf_counter()
         _drive(actors, halves, rounds, RunControl(), _Driver(None, 0, Recovery()))
         best["ray"] = min(best["ray"], time.perf_counter() - start)

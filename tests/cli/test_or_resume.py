@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,15 @@ def test_the_job_of_kuberay_gives_this_command() -> None:
     name, command, *words = shlex.split(job["spec"]["entrypoint"])
     given = typer.main.get_command(app).commands[command].make_context(command, words).params  # type: ignore[attr-defined]
     assert (name, given["or_resume"], given["engine"]) == ("decentral-dp", True, "ray")
-    assert load(given["scenario"], given["override"]).run.log == ["prometheus"]
+    assert load(given["scenario"], given["override"] or ()).topology.agents == 10
+    # No node starts without a token, and none has an image that a push may replace.
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert {"name": "RAY_AUTH_MODE", "value": "token"} in container["env"]
+        assert re.fullmatch(r"[\w-]+:\d+\.\d+\.\d+", container["image"])
+        assert group["template"]["spec"]["securityContext"]["runAsNonRoot"]
     # What is tried again finds the folder where the try before has left it.
     head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     (mount,) = head["containers"][0]["volumeMounts"]

@@ -207,7 +207,7 @@ def test_what_is_wrong_in_a_later_round_ends_the_run_with_its_line(folder: Path,
 
     scenario = load(folder / OF_FILE[file][0], ["run.evaluate_every=1"])
     with pytest.raises(UserCodeError) as ended:
-        decentral_dp.run(scenario, out=folder / "out", progress=reached)
+        decentral_dp.run(scenario, out=folder / "out", callbacks=[reached])
     said, wanted = str(ended.value), LATER[change]
     assert re.match(r"round [45]: ", said)
     assert "may have been released, and is on record in" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -72,9 +73,9 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
     base = load(name, ["algorithm.rounds=4"])
     begun: list[int] = []
 
-    def counted(kind: type[Any], arguments: Any, *more: Any) -> list[Any]:
-        begun.append(len(arguments))
-        return start_actors(kind, arguments, *more)
+    def counted(kind: type[Any], places: Any, *more: Any) -> list[Any]:
+        begun.append(len(places))
+        return start_actors(kind, places, *more)
 
     monkeypatch.setattr("decentral_dp.engines.ray.start_actors", counted)
     there = {"engine": "ray", "agents_per_actor": "auto"}
@@ -177,36 +178,37 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 
 
 def test_an_unreachable_cluster_is_one_sentence(scenario: Make, tmp_path: Path) -> None:
-    free = _free_port()
-    done = _cli(
-        "run", "ring_breast_cancer", "--engine", "ray", "--set", f'run.address="127.0.0.1:{free}"', cwd=tmp_path
-    )
+    """A port that nothing listens at is not taken for leave to start a Ray here."""
+    done = _cli("run", "ring_breast_cancer", "--engine", "ray", cwd=tmp_path, address=f"127.0.0.1:{_free_port()}")
     assert done.returncode == 2
     assert "no Ray cluster answers" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
 
 
-def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_a_run_leaves_no_process(number: signal.Signals, scenario: Make, tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(
         tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
     )
-    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
-    started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet", "--out", "run"]
+    with (tmp_path / "said").open("w") as said:
+        started = subprocess.Popen(command, cwd=tmp_path, stderr=said, start_new_session=True)
 
     def ours() -> dict[int, str]:
         # Others test on this machine, too.
         mine = descendants([started.pid])
         return {pid: line for pid, line in ray_processes().items() if pid in mine}
 
-    _until(lambda: any("Actor" in line for line in ours().values()), 300)
+    journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
+    _until(lambda: journal.is_file() and b"leased" in journal.read_bytes(), 300)
     begun = ours().keys()
-    started.send_signal(signal.SIGINT)
+    assert any("Actor" in line for line in ours().values())
+    started.send_signal(number)
     assert started.wait(timeout=60) == 130
     _until(lambda: not begun & ray_processes().keys(), 30)
-    # Either nothing was released yet, or what was is on record.
-    left = {p.name for p in tmp_path.rglob("*") if p.is_file()}
-    assert left == {"long.toml"} or "journal.jsonl" in left
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "interrupted"
+    assert (tmp_path / "said").read_text().count("\n") == 1
 
 
 def test_compose_file_is_valid() -> None:
@@ -244,6 +246,9 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
     needed = {"pyproject.toml", "hatch_build.py", project["project"]["readme"], *project["project"]["license-files"]}
     assert copied == needed | set(wheel["packages"]) | set(wheel["force-include"])
     assert all((ROOT / source).exists() for source in copied)
+    # Bases of one version each, and a user that is not root.
+    assert all(re.search(r":\d+\.\d+\.\d+-", base) for base in re.findall(r"^FROM (\S+)", text, re.M))
+    assert re.search(r"^USER [1-9]\d*$", text, re.M)
     arguments = set(re.findall(r"^ARG (\w+)", text, re.M))
     assert set(build["args"]) == arguments
 
@@ -303,7 +308,7 @@ JOINING = """
 import os, ray
 from decentral_dp.engines import ray_cluster as engine
 ray.init = lambda **options: print("mode", os.environ.get("RAY_AUTH_MODE"))
-engine._check_reachable = lambda address: None
+engine._check_reachable = lambda address: address
 with engine.cluster("127.0.0.1:1"):
     pass
 """
@@ -363,12 +368,8 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path) -> None:
-    import json
-
     (tmp_path / "small.toml").write_text(tomli_w.dumps(scenario()))
-    done = _cli(
-        "run", "small.toml", "--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", "r", cwd=tmp_path
-    )
+    done = _cli("run", "small.toml", "--engine", "ray", "--out", "r", cwd=tmp_path, address=two_nodes)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "r" / "result.json").read_text())
     assert (result["status"], result["engine"]) == ("ok", "ray")
@@ -392,8 +393,7 @@ def test_two_nodes_run_networks_that_change(two_nodes: str, tmp_path: Path) -> N
             "run": {"agents_per_actor": 2},
         }
         (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(given))
-        words = ["--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", name]
-        done = _cli("run", f"{name}.toml", *words, cwd=tmp_path)
+        done = _cli("run", f"{name}.toml", "--engine", "ray", "--out", name, cwd=tmp_path, address=two_nodes)
         assert done.returncode == 0, done.stderr
         here = decentral_dp.run(given)
         with np.load(tmp_path / name / "state.npz", allow_pickle=False) as there:
@@ -426,7 +426,7 @@ def test_agents_are_where_their_machines_are(
         # While it runs, an actor holds a trace of each of them; Ray tells so a little later.
         _until(lambda: all(0.0 < ray.available_resources()[f"site-{agent}"] < 1.0 for agent in range(4)), 20)
 
-    done = decentral_dp.run(there, progress=look)
+    done = decentral_dp.run(there, callbacks=[look])
     here = decentral_dp.run(load(given, more))
     for channel, value in here.released.items():
         np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)
@@ -449,7 +449,7 @@ def test_every_actor_has_its_gpus(scenario: Make, own_resources: None, name: str
     def look(at: Progress) -> None:
         _until(lambda: ray.available_resources().get("GPU", 0.0) == 1.0, 20)
 
-    done = decentral_dp.run(asking(0.5), progress=look)
+    done = decentral_dp.run(asking(0.5), callbacks=[look])
     here = decentral_dp.run(load(given, more))
     for channel, value in here.released.items():
         np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)
@@ -504,9 +504,11 @@ def _until(holds: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.2)
 
 
-def _cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "decentral_dp.cli.main", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+def _cli(*arguments: str, cwd: Path, address: str) -> subprocess.CompletedProcess[str]:
+    command, environment = [sys.executable, "-m", "decentral_dp.cli.main", *arguments], {"RAY_ADDRESS": address}
+    return subprocess.run(
+        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 def _free_port() -> int:

@@ -73,7 +73,7 @@ def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path)
             killed.append(ray_actors()[0])
             os.kill(killed[0], signal.SIGKILL)
 
-    again = decentral_dp.run(load(tmp_path / "scenario.toml", [*shared, "run.engine='ray'"]), progress=kill)
+    again = decentral_dp.run(load(tmp_path / "scenario.toml", [*shared, "run.engine='ray'"]), callbacks=[kill])
     assert killed
     for channel, value in whole.released.items():
         np.testing.assert_array_equal(again.released[channel], value, strict=True)
@@ -101,7 +101,7 @@ def test_agents_of_a_coordinator_read_their_own_records(
             os.kill(killed[0], signal.SIGKILL)
 
     # An actor that is started again reads again.
-    remote = decentral_dp.run(there, progress=kill)
+    remote = decentral_dp.run(there, callbacks=[kill])
     assert killed
     for channel, value in local.released.items():
         np.testing.assert_array_equal(remote.released[channel], value, strict=True)

@@ -85,7 +85,7 @@ def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
             machines.remove_node(left.pop(), allow_graceful=False)
 
     with pytest.raises(decentral_dp.InputError, match=r'no machine of the cluster has "site-2", "site-3"'):
-        decentral_dp.run(given, out=tmp_path / "run", progress=lose)
+        decentral_dp.run(given, out=tmp_path / "run", callbacks=[lose])
     assert seen[0] == [["site-0", "site-1"], ["site-2", "site-3"]]
     assert not is_complete(tmp_path / "run")
     agents = {path.name.split("-")[1] for path in (shards / STATES).iterdir()}

@@ -1,8 +1,16 @@
-"""A Ray that does not start, and one that loses whoever shows a token: a sentence. No Ray is started here."""
+"""A Ray that does not start, one that loses whoever shows a token, and who is shown it. No Ray is started here."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
 import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +19,12 @@ import ray
 
 import decentral_dp
 from decentral_dp.config.loading import load
-from decentral_dp.engines import ray as engine
 from decentral_dp.engines import ray_cluster
-from decentral_dp.engines.protocol import Recovery
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.simulation.events import Progress
+from decentral_dp.studies.schema import load_study
+from decentral_dp.studies.study import conduct
+from decentral_dp.tasks.outcomes import read_request, write_request
 
 
 def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,18 +62,135 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
     if token is not None:
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     with socket.create_server(("127.0.0.1", 0)) as door:
-        asked = ['run.engine="ray"', f'run.address="127.0.0.1:{door.getsockname()[1]}"']
-        with pytest.raises(InputError, match=rf"^run\.address: something answers .*{said}.*Set RAY_AUTH_TOKEN"):
-            decentral_dp.run(load("quadratic", ["algorithm.rounds=2", *asked]))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{door.getsockname()[1]}")
+        with pytest.raises(InputError, match=rf"^RAY_ADDRESS .*: something answers .*{said}.*Set RAY_AUTH_TOKEN"):
+            decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
 
 
-@pytest.mark.parametrize("joined", [True, False])
-@pytest.mark.parametrize("mode", ["token", "disabled"])
-def test_actors_that_end_at_once_where_a_token_is_shown_name_it(
-    joined: bool, mode: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "somewhere", "localhost:99999"])
+def test_an_address_where_no_ray_is_found_is_not_ignored(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("a Ray was started or joined"))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InputError, match=rf"^RAY_ADDRESS .*: no Ray cluster answers at '{address}'"):
+        decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
+
+
+def test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    kept = engine._Driver(None, -1, Recovery(restarts=0), is_joined=joined)
-    with pytest.raises(engine.ActorLostError, match="was lost, and actors ended 1 times") as said:
-        kept.retry_after_loss(ray.exceptions.RayActorError(), "The actor of agent 0")
-    assert ("set RAY_AUTH_MODE=disabled" in str(said.value)) == (joined and mode == "token")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("a Ray was joined"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with pytest.raises(InputError, match=r"there is no .*ray_current_cluster"), ray_cluster.cluster("auto"):
+        pass
+    note = tmp_path / "ray" / "ray_current_cluster"
+    note.parent.mkdir()
+    note.write_text("127.0.0.1:1")
+    with pytest.raises(InputError, match="Connection refused"), ray_cluster.cluster("auto"):
+        pass
+    monkeypatch.setattr(os, "geteuid", lambda: note.stat().st_uid + 1)
+    monkeypatch.setattr(ray_cluster, "_ROOT", note.stat().st_uid + 2)
+    with pytest.raises(InputError, match="another user's"), ray_cluster.cluster("auto"):
+        pass
+
+
+# The empty frame of settings that HTTP/2 begins with.
+SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+class Listener:
+    """A listener that greets as a gRPC server does, acknowledges, and keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        # Ray takes 127.0.0.1 for another name of this machine.
+        self._server = socket.create_server(("127.0.0.2", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._server.accept()[0],), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(SETTINGS)
+            while content := connection.recv(65536):
+                self.received += content
+                if SETTINGS not in content:
+                    connection.sendall(SETTINGS[:4] + b"\x01" + SETTINGS[5:])
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    one = Listener()
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("command", ["run", "resume"])
+def test_no_file_makes_this_process_show_its_token(command: str, listener: Listener, tmp_path: Path) -> None:
+    """A scenario that names a host is refused; a study under way that names one is computed here."""
+    address = f"127.0.0.2:{listener.port}"
+    if command == "run":
+        text = Path("scenarios/quadratic.toml").read_text(encoding="utf-8")
+        (tmp_path / "s.toml").write_text(f'{text}engine = "ray"\naddress = "{address}"\n', encoding="utf-8")
+    else:
+        _begin_study(tmp_path / "study")
+        asked = read_request(tmp_path / "study" / "begun.json")
+        write_request(tmp_path / "study" / "begun.json", asked | {"address": address})
+    done = subprocess.run(
+        [sys.executable, "-m", "decentral_dp.cli.main", command, {"run": "s.toml", "resume": "study"}[command]],
+        cwd=tmp_path,
+        env=_with_token(tmp_path, "c0ffee" * 10),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert not listener.received
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, "run.address" in done.stderr) == ((2, True) if command == "run" else (0, False))
+
+
+def _begin_study(folder: Path) -> None:
+    study = load_study(
+        {
+            "scenario": "quadratic",
+            "kind": "plan",
+            "grid": {"algorithm.rounds": [1, 2]},
+        }
+    )
+
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        conduct(study, folder, jobs=1, progress=stop)
+
+
+def _with_token(home: Path, token: str) -> dict[str, str]:
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text(token)
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | {"HOME": str(home)}
+
+
+def test_the_listener_is_shown_the_token_where_the_user_names_it(listener: Listener, tmp_path: Path) -> None:
+    """The power of the test above."""
+    token = secrets.token_hex(32)
+    environment = _with_token(tmp_path, token) | {"RAY_ADDRESS": f"127.0.0.2:{listener.port}"}
+    command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "quadratic", "--engine", "ray"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as joining:
+        deadline = time.monotonic() + 60
+        while token.encode() not in listener.received and time.monotonic() < deadline:
+            time.sleep(0.1)
+        joining.kill()
+    assert token.encode() in listener.received

@@ -57,7 +57,7 @@ def truncate(times: int, seed: int, place: Path) -> Tally:
             raise KeyboardInterrupt
 
     with contextlib.suppress(Stopped):
-        decentral_dp.run(given, out=folder, progress=stop)
+        decentral_dp.run(given, out=folder, callbacks=[stop])
     files = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
     draw, resumed, refused, wrong = random.Random(seed), 0, 0, list[str]()
     for k in range(times):

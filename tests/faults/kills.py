@@ -136,6 +136,9 @@ def unequal(folder: Path, whole: Path) -> list[str]:
     for name in ("metrics.parquet", "ledger.parquet"):
         if not pd.read_parquet(folder / name).equals(pd.read_parquet(whole / name)):
             found.append(f"{name} differs")
+    if (whole / "releases.parquet").is_file():
+        mine, theirs = ((place / "releases.parquet").read_bytes() for place in (folder, whole))
+        found += ["releases.parquet differs"] * (mine != theirs)
     with np.load(folder / "state.npz") as mine, np.load(whole / "state.npz") as theirs:
         found += [f"{key} differs" for key in theirs.files if not np.array_equal(mine[key], theirs[key])]
     if left := [p.name for p in folder.iterdir() if p.name.startswith(".") or p.name == "in_progress"]:

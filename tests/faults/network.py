@@ -33,7 +33,11 @@ from .kills import SCENARIO, Tally
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 _DELAY, _LOSS = 0.05, 0.01
 _PORT = 6391
-_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+_CLUSTER = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_ADDRESS": f"10.211.7.1:{_PORT}",
+}
 _NAMES = ("ddp-fault-0", "ddp-fault-1")
 
 
@@ -48,7 +52,7 @@ def lossy_network(times: int, seed: int, place: Path) -> Tally:
     given = json.loads(json.dumps(SCENARIO))
     rounds = given["algorithm"]["rounds"] = 40
     given["topology"]["agents"] = 4
-    given["run"] = {"engine": "ray", "agents_per_actor": 2, "evaluate_every": rounds, "address": f"10.211.7.1:{_PORT}"}
+    given["run"] = {"engine": "ray", "agents_per_actor": 2, "evaluate_every": rounds}
     (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
     here = decentral_dp.run({**given, "run": {"evaluate_every": rounds}})
     wrong: list[str] = []
@@ -142,9 +146,9 @@ def _carry(taps: list[int], over: threading.Event, draw: random.Random, lost: li
 
 
 def _inside(machine: int, command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command in a namespace, with the token of the cluster."""
+    """Run a command in a namespace, with the address and the token of the cluster."""
     whole = ["ip", "netns", "exec", _NAMES[machine], *command]
-    return subprocess.run(whole, env=os.environ | _TOKEN, **options)  # type: ignore[call-overload, no-any-return] # options as given
+    return subprocess.run(whole, env=os.environ | _CLUSTER, **options)  # type: ignore[call-overload, no-any-return] # options as given
 
 
 def _run(*command: str) -> None:

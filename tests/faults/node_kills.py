@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import tomli_w
@@ -45,7 +44,7 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     """
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = _ROUNDS
-    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50}
+    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50, "keep_releases": True}
     (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
     decentral_dp.run(given, out=place / "here")
     draw, kills, runs = random.Random(seed), 0, 0
@@ -153,8 +152,6 @@ class _Cluster:
         job = next(yaml.safe_load_all(_JOB.read_text(encoding="utf-8")))
         _, command, _, *words = shlex.split(job["spec"]["entrypoint"])
         words[words.index("--out") + 1] = str(folder)
-        if find_spec("prometheus_client") is None:
-            words = [word.replace('run.log=["prometheus"]', "run.log=[]") for word in words]
         program = [sys.executable, "-m", "decentral_dp.cli.main", command, str(self._place / "scenario.toml"), *words]
         with (self._place / "said").open("wb") as said:
             return subprocess.Popen(program, env=self._environment, stdout=said, stderr=said)

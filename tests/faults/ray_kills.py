@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.reporting import page
 from decentral_dp.simulation.jobs.build import build
 from tests.support.ray_processes import descendants, ray_processes
 
@@ -33,25 +35,23 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     Args:
         times: kills in all.
         seed: of the moments.
-        place: not used.
+        place: an empty folder.
     """
     import ray
 
-    from decentral_dp.engines import Recovery
-    from decentral_dp.engines.protocol import RunControl
-    from decentral_dp.engines.ray import RayEngine
-
-    # As many losses as it takes, one soon after the other.
-    engine = RayEngine(recovery=Recovery(save_every=0.2, restarts=1000, pause=0.01, longest_pause=0.1))
+    # A page takes longer than the run.
+    page.draw_run = lambda *_: None
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 1500
     given["topology"]["agents"] = 6
-    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
-    job = build(given)
+    # As many losses as it takes, one soon after the other.
+    recovery = {"save_every": 0.2, "restarts": 1000, "pause": 0.01, "longest_pause": 0.1}
+    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250, "recovery": recovery}
+    given["run"]["keep_releases"] = True
     draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        whole = job.start(RayEngine(), RunControl([0, 1500]))
+        decentral_dp.run(given, out=place / "whole")
         while kills[0] < times:
             over = threading.Event()
 
@@ -64,15 +64,13 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
             thread = threading.Thread(target=disturb)
             thread.start()
-            again = job.start(engine, RunControl([0, 1500]))
-            over.set()
-            thread.join()
+            try:
+                decentral_dp.run(given, out=place / f"run-{runs}")
+            finally:
+                over.set()
+                thread.join()
+            wrong += [f"run {runs}: {what}" for what in unequal(place / f"run-{runs}", place / "whole")]
             runs += 1
-            for channel, value in whole.last_snapshot.released.items():
-                if not np.array_equal(value, again.last_snapshot.released[channel]):
-                    wrong.append(f"run {runs}: {channel} differs")
-            if not again.ledger.to_frame().equals(whole.ledger.to_frame()):
-                wrong.append(f"run {runs}: the ledger differs")
         deadline = time.monotonic() + 20
         while _pids("ray::Actor") and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -109,7 +107,7 @@ def _killed_commands(times: int, seed: int, place: Path, others: Sequence[str]) 
     started_by_it = set[int]()
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 600
-    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 50}
+    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 50, "keep_releases": True}
     (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
     draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
 

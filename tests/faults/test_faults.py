@@ -22,6 +22,7 @@ FAULTS = {
     "study": 1,
     "audit": 1,
     "attack": 1,
+    "actor": 2,
     "driver": 1,
     "machine": 1,
     "nodes": 1,

@@ -25,6 +25,7 @@ _KEYSTREAMS = "tests/privacy/test_randomness.py"
 _SENDS = "tests/algorithms/test_who_sends.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/folder/test_releases.py"
+_LOSSES = "tests/engines/test_ray_losses.py"
 _TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _APART = (
@@ -1377,6 +1378,51 @@ MUTATIONS: tuple[Mutation, ...] = (
         "content = intact(part, expected)\n",
         "content = part.read_bytes()\n",
         (f"{_RELEASES}::test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result",),
+    ),
+    Mutation(
+        "a state of a driver that moves on without the values released before it",
+        "engines/ray.py",
+        "driver.set_state(saved, drain_blocks(call_blocks, agents, False))",
+        "driver.set_state(saved)",
+        (f"{_LOSSES}::test_values_released_before_the_state_of_the_driver_are_drained_later",),
+    ),
+    Mutation(
+        "a round that is taken for observed though an actor was lost meanwhile",
+        "engines/ray.py",
+        "        done = control.observe(last)\n        driver.observed_round = last.round\n",
+        "        driver.observed_round = last.round\n        done = control.observe(last)\n",
+        (f"{_LOSSES}::test_values_released_before_the_state_of_the_driver_are_drained_later",),
+    ),
+    Mutation(
+        "a note of a cluster that is followed whoever wrote it",
+        "engines/ray_cluster.py",
+        "if note.stat().st_uid not in (os.geteuid(), _ROOT):",
+        "if False:",
+        ("tests/engines/test_ray_start.py::test_a_note_of_a_cluster_that_another_user_wrote_is_not_followed",),
+    ),
+    Mutation(
+        "an observer's error of any kind that hides a lost actor",
+        "simulation/run.py",
+        "            except BlockLostError:\n",
+        "            except GeneratorExit:\n",
+        (f"{_LOSSES}::test_no_released_value_is_missing_where_states_lie_with_agents",),
+    ),
+    Mutation(
+        "parts of released values that are joined over a gap",
+        "simulation/folder/releases.py",
+        "        if first != following:\n",
+        "        if False:\n",
+        (f"{_RELEASES}::test_a_part_that_is_not_there_is_no_result[0]",),
+    ),
+    Mutation(
+        "rows of released values that are not counted against the ledger",
+        "simulation/folder/releases.py",
+        "        is_wrong[releases] = counted[releases] != each\n",
+        "",
+        (
+            f"{_RELEASES}::test_a_part_that_is_not_there_is_no_result[-1]",
+            f"{_RELEASES}::test_values_that_lack_a_release_a_channel_or_an_agent_are_no_result[channel]",
+        ),
     ),
     Mutation(
         "the last release in the part before it",

@@ -173,7 +173,7 @@ def test_objects_have_points_too_and_a_run_that_was_cut_off_goes_on(
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     monkeypatch.setattr(journal, "_SHARE", 1e9)
     with pytest.raises(Stopped):
-        decentral_dp.run(content(), out=tmp_path / "run", progress=cut)
+        decentral_dp.run(content(), out=tmp_path / "run", callbacks=[cut])
     gone_on = decentral_dp.resume(tmp_path / "run")
     np.testing.assert_array_equal(gone_on.released["y"], whole.released["y"])
 

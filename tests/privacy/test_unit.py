@@ -526,7 +526,7 @@ def test_local_steps_do_not_depend_on_hosting_nor_on_an_interruption(
 
     with pytest.raises(Stopped):
         decentral_dp.run(
-            content(keys, "dp_dsgd", drawn, **LOCAL, run={"evaluate_every": 1}), out=stopped, progress=stop
+            content(keys, "dp_dsgd", drawn, **LOCAL, run={"evaluate_every": 1}), out=stopped, callbacks=[stop]
         )
     resumed = decentral_dp.resume(stopped)
     for other in (runs[1], resumed):

@@ -59,7 +59,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         long = copy.deepcopy(BASE)
         long["algorithm"]["rounds"], long["run"]["evaluate_every"] = 9, 1
         with pytest.raises(Stopped):
-            decentral_dp.run(long, out=place / "cut", progress=cut)
+            decentral_dp.run(long, out=place / "cut", callbacks=[cut])
     return place
 
 

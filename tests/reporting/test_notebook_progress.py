@@ -167,7 +167,7 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
     monkeypatch.setattr(notebook_progress, "Columns", Bar)
     # Who is told already needs none.
-    decentral_dp.run(few, progress=lambda at: None)
+    decentral_dp.run(few, callbacks=[lambda at: None])
     assert len(shown) == 3
 
 

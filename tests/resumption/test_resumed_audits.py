@@ -47,7 +47,7 @@ def interrupted_at(calls: int) -> Callable[[Progress], None]:
 
 def cut_off(out: Path, scenario: Any = "bsa", after: int = 12, **options: Any) -> None:
     with pytest.raises(Stopped, match=f'{after} runs of each data set are kept .* "decentral-dp resume {out}" goes on'):
-        decentral_dp.audit(scenario, runs=RUNS, set=FEW_ROUNDS, out=out, progress=interrupted_at(after), **options)
+        decentral_dp.audit(scenario, runs=RUNS, set=FEW_ROUNDS, out=out, callbacks=[interrupted_at(after)], **options)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_an_audit_that_is_interrupted_twice_and_more_of_it(file: Path, tmp_path:
     out = tmp_path / "audit.json"
     cut_off(out, file, 3)
     with pytest.raises(Stopped, match="8 runs of each data set"):
-        decentral_dp.resume(out, progress=interrupted_at(6))
+        decentral_dp.resume(out, callbacks=[interrupted_at(6)])
     assert decentral_dp.resume(out) == decentral_dp.audit(file, runs=RUNS, set=FEW_ROUNDS)
 
 
@@ -181,7 +181,7 @@ def test_a_job_that_was_handed_over_goes_on_by_the_same_call_alone(tmp_path: Pat
     out = tmp_path / "audit.json"
     job = build(load("bsa", FEW))
     with pytest.raises(Stopped):
-        decentral_dp.audit(job, runs=RUNS, out=out, progress=interrupted_at(2))
+        decentral_dp.audit(job, runs=RUNS, out=out, callbacks=[interrupted_at(2)])
     with pytest.raises(InputError, match="does not say what was audited: a job that was built in Python"):
         decentral_dp.resume(out)
     assert decentral_dp.audit(job, runs=RUNS, out=out) == decentral_dp.audit(job, runs=RUNS)
@@ -367,6 +367,6 @@ def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: 
     def progress(at: Progress) -> None:
         now[0] += 0.9
 
-    decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=tmp_path / "audit.json", progress=progress)
+    decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=tmp_path / "audit.json", callbacks=[progress])
     assert written[0] == 0
     assert written[1:] == list(range(4, RUNS + 1, 3))

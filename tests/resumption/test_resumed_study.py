@@ -46,7 +46,7 @@ def interrupted_after(cells: int) -> Callable[[Progress], None]:
 
 def cut_off(file: Path, out: Path, after: int = 2, **options: Any) -> None:
     with pytest.raises(Stopped, match=f'{after} finished cells .* "decentral-dp resume {out}" goes on'):
-        decentral_dp.study(file, out=out, workers=1, progress=interrupted_after(after), **options)
+        decentral_dp.study(file, out=out, workers=1, callbacks=[interrupted_after(after)], **options)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -141,7 +141,7 @@ def test_a_file_that_the_scenario_names_has_changed(scenario: Scenario, tmp_path
     study = {"scenario": str(tmp_path / "base.toml"), "kind": "plan", "grid": {"algorithm.rounds": [2, 3]}}
     out = tmp_path / "out"
     with pytest.raises(Stopped):
-        decentral_dp.study(study, out=out, workers=1, progress=interrupted_after(1))
+        decentral_dp.study(study, out=out, workers=1, callbacks=[interrupted_after(1)])
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n2,0\n0,3\n")
     with pytest.raises(InputError, match="or a file that one names has changed since"):
         decentral_dp.resume(out)

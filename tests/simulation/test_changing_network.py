@@ -123,7 +123,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, mon
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", progress=cut)
+        decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", callbacks=[cut])
     done = decentral_dp.resume(tmp_path / "run")
     np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
 

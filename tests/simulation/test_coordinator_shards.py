@@ -182,7 +182,7 @@ def test_a_run_that_is_cut_off_goes_on_from_the_coordinators_state(
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(given, out=tmp_path / "run", progress=cut)
+        decentral_dp.run(given, out=tmp_path / "run", callbacks=[cut])
     assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
     again = decentral_dp.resume(tmp_path / "run")
     assert_same_values(again.released, whole.released)

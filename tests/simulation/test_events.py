@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.events import Progress, combine_callbacks
+from decentral_dp.simulation.events import Progress, join_callbacks
 
 STUDY = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2, -3]}}
 
@@ -41,7 +41,7 @@ LONG: dict[str, tuple[Callable[..., Any], int]] = {
 def test_one_form_for_all(unit: str) -> None:
     seen: list[Progress] = []
     call, total = LONG[unit]
-    call(progress=seen.append)
+    call(callbacks=[seen.append])
     assert {at.unit for at in seen} == {unit}
     assert {at.total for at in seen} == {total}
     assert [at.done for at in seen] == sorted(at.done for at in seen)
@@ -54,7 +54,7 @@ def test_long_evaluations_are_told_after_the_first(monkeypatch: pytest.MonkeyPat
     seconds = itertools.count(0.0, step)
     monkeypatch.setattr("decentral_dp.simulation.run.time", SimpleNamespace(perf_counter=lambda: next(seconds)))
     seen: list[Progress] = []
-    decentral_dp.run("quadratic", set={"algorithm.rounds": 4, "run.evaluate_every": 1}, progress=seen.append)
+    decentral_dp.run("quadratic", set={"algorithm.rounds": 4, "run.evaluate_every": 1}, callbacks=[seen.append])
     assert [at.note[: len(note)] for at in seen] == [note, "", "", "", ""]
     assert bool(seen[0].note) == bool(note)
 
@@ -65,7 +65,7 @@ def test_long_evaluations_are_told_before_the_first(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("decentral_dp.simulation.metrics.time", SimpleNamespace(perf_counter=lambda: next(seconds)))
     seen: list[Progress] = []
     changed = {"algorithm.rounds": 4, "run.evaluate_every": 1, "run.average": 1}
-    decentral_dp.run("classification", set=changed, progress=seen.append)
+    decentral_dp.run("classification", set=changed, callbacks=[seen.append])
     notes = [at.note for at in seen]
     assert notes[0].startswith("About 12 s for 5 evaluations: 2.5 s each.")
     assert (seen[0].done, math.isnan(seen[0].loss)) == (0, True)
@@ -74,7 +74,7 @@ def test_long_evaluations_are_told_before_the_first(monkeypatch: pytest.MonkeyPa
 
 def test_callbacks_are_called_together() -> None:
     seen: list[Progress] = []
-    combine_callbacks(seen.append, seen.append)(Progress(1, 2, "runs"))
+    join_callbacks([seen.append, seen.append])(Progress(1, 2, "runs"))
     assert seen == [Progress(1, 2, "runs")] * 2
 
 

@@ -49,7 +49,7 @@ def _cut_off(given: Any, folder: Path, t: int = 4, **options: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(given, out=folder, progress=progress, **options)
+        decentral_dp.run(given, out=folder, callbacks=[progress], **options)
 
 
 def _root(folder: Path) -> bytes:
@@ -116,7 +116,7 @@ def test_a_longer_run_that_is_cut_off_again_stays_longer(scenario: Make, tmp_pat
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match=f"of {ALL} may"):
-        decentral_dp.resume(folder, rounds=ALL, progress=again)
+        decentral_dp.resume(folder, rounds=ALL, callbacks=[again])
     assert json.loads((folder / "result.json").read_text())["rounds_planned"] == ALL
     privacy = {**given["privacy"], "epsilon_rounds": FIRST}
     longer = {**given, "algorithm": {**given["algorithm"], "rounds": ALL + 5}, "privacy": privacy}

@@ -102,7 +102,7 @@ def saves_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", ["banded_inverse", "buffered_toeplitz", "own", "across as well"])
 def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        decentral_dp.run(CASES[case], out=tmp_path / "run", progress=cut)
+        decentral_dp.run(CASES[case], out=tmp_path / "run", callbacks=[cut])
     again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(CASES[case])
     assert np.array_equal(again.released["y"], whole.released["y"])
     assert again.ledger.equals(whole.ledger)
@@ -112,7 +112,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) ->
 def test_a_run_whose_secret_is_lost_does_not_go_on(tmp_path: Path) -> None:
     job = {k: v for k, v in scenario().items() if k != "seed"}
     with pytest.raises(Stopped):
-        decentral_dp.run(job, out=tmp_path / "run", progress=cut, keep_secret=False)
+        decentral_dp.run(job, out=tmp_path / "run", callbacks=[cut], keep_secret=False)
     with pytest.raises(InputError, match="Later noise goes on from it"):
         decentral_dp.resume(tmp_path / "run", charge_again=True)
 
@@ -121,7 +121,7 @@ def test_a_run_whose_secret_is_lost_does_not_go_on(tmp_path: Path) -> None:
 def test_a_longer_run_has_the_noise_of_the_shorter_one_or_is_refused(tmp_path: Path) -> None:
     for kind in ("banded_square_root", "buffered_toeplitz"):
         with pytest.raises(Stopped):
-            decentral_dp.run(CASES[kind], out=tmp_path / kind, progress=cut)
+            decentral_dp.run(CASES[kind], out=tmp_path / kind, callbacks=[cut])
     longer = decentral_dp.resume(tmp_path / "banded_square_root", rounds=16)
     whole = longer.simulation().start(LocalEngine()).last_snapshot
     assert longer.simulation().rounds == 16

@@ -225,7 +225,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run({**_scenario(project), "run": {"evaluate_every": 2}}, out=project / "run", progress=cut)
+        decentral_dp.run({**_scenario(project), "run": {"evaluate_every": 2}}, out=project / "run", callbacks=[cut])
     (project / "gossip.py").write_text("raise SystemExit")
     assert _same(whole, decentral_dp.resume(project / "run"))
 

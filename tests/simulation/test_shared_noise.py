@@ -91,7 +91,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(scenario({"correlation": correlation}), out=tmp_path / "run", progress=cut)
+        decentral_dp.run(scenario({"correlation": correlation}), out=tmp_path / "run", callbacks=[cut])
     again = decentral_dp.resume(tmp_path / "run")
     whole = decentral_dp.run(scenario({"correlation": correlation}))
     assert np.array_equal(again.released["y"], whole.released["y"])

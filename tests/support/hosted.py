@@ -18,7 +18,9 @@ def released_by_actors(job: Any, members: Sequence[np.ndarray]) -> list[Snapshot
     """What is released after every round, where each actor has these agents."""
     nodes = job.nodes(members=members)
     cut = boundaries(nodes)
-    actors = [Actor(node, boundary, job.rounds, None) for node, boundary in zip(nodes, cut, strict=True)]
+    actors = [Actor() for _ in nodes]
+    for actor, node, boundary in zip(actors, nodes, cut, strict=True):
+        actor.begin(node, boundary, job.rounds, None, False, None)
 
     def call_blocks(method: str, *given: Any) -> list[Any]:
         return [actor.call(method, *given) for actor in actors]

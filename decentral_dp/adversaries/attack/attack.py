@@ -37,7 +37,7 @@ from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenate, take
 from decentral_dp.reporting.notebook_progress import show_progress
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -315,14 +315,14 @@ def read_run_folder(folder: Path) -> RunFolder:
 
 
 def attack(
-    folders: str | Path | Sequence[str | Path], *, runs: int = 10, progress: ProgressCallback | None = None
+    folders: str | Path | Sequence[str | Path], *, runs: int = 10, callbacks: Sequence[Callback] = ()
 ) -> Inference:
     """Try to tell the train records of runs from held-out ones by what was published.
 
     Args:
         folders: a run folder, or several of one scenario with other seeds.
         runs: runs in all; the scenario is repeated with fresh noise and another split until there are so many.
-        progress: called with a `Progress` of "runs"; by default notebooks show a bar.
+        callbacks: functions that are called with a `Progress` of "runs"; by default notebooks show a bar.
 
     Returns:
         AUC of every attack with its interval over runs, beside the AUC that the certified ε allows.
@@ -342,13 +342,11 @@ def attack(
     listed = [folders] if isinstance(folders, str | Path) else folders
     if not listed:
         raise InputError("attack: no run folder is given. Give at least one.")
-    with show_progress(progress, "runs") as callback:
+    with show_progress(callbacks, "runs") as callback:
         return infer([Path(folder) for folder in listed], runs, callback)
 
 
-def infer(
-    folders: Sequence[Path], runs: int, progress: ProgressCallback | None = None, out: Path | None = None
-) -> Inference:
+def infer(folders: Sequence[Path], runs: int, progress: Callback | None = None, out: Path | None = None) -> Inference:
     """Attack the runs of these folders, and repeat their scenario until there are `runs` in all.
 
     Args:
@@ -385,7 +383,7 @@ def infer(
     return judge_attacks(results[0].job, [outcomes.done[str(k)] for k in range(total)], len(results))
 
 
-def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = None) -> Inference:
+def resume_attack(out: Path, request: Any, progress: Callback | None = None) -> Inference:
     """Go on with an attack that was cut off: its runs so far are kept, the others are attacked. Its file is written.
 
     Args:

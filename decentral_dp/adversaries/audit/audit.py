@@ -49,7 +49,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.unit import Unit
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import claim_of, statement_of
@@ -205,7 +205,7 @@ _NULL_RISK = 1e-3
 def play_game(
     plan: AuditPlan,
     out: Path | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Callback | None = None,
     null: Callable[[Neighbours], Job] = lambda neighbours: neighbours.first,
     workers: Workers = HERE,
     ends: Ends = NO_ENDS,
@@ -246,7 +246,7 @@ def play_game(
         return _result(plan, neighbours, bound, out, _scores(plan, outcomes))
 
 
-def resume_audit(out: Path, request: Any, progress: ProgressCallback | None = None) -> AuditResult:
+def resume_audit(out: Path, request: Any, progress: Callback | None = None) -> AuditResult:
     """Go on with an audit that was cut off: its runs so far are kept, the others are made, and all its files written.
 
     Args:

@@ -227,7 +227,6 @@ def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] 
         "file": None if plan.file is None else str(plan.file.resolve()),
         "file_digest": None if plan.file is None else digest_of_file(plan.file),
         "jobs": workers.jobs,
-        "address": workers.address,
         "ends": {name: None if path is None else str(path.resolve()) for name, path in ends._asdict().items()},
     }
 
@@ -259,7 +258,7 @@ def plan_again(out: Path, request: Any) -> tuple[AuditPlan, Workers, Ends]:
                 "scenarios. Put it back, or audit the new one with another --out."
             )
         ends = Ends(**{name: None if path is None else Path(path) for name, path in request["ends"].items()})
-        workers = Workers(request["jobs"], request["address"])
+        workers = Workers(request["jobs"])
         # Of a run folder the names of keys and files are what that version wrote.
         with refuse_damaged(regular(out, "resume"), "resume"):
             scenario = load(request["scenario"], folder=Path(request["folder"]))

@@ -21,7 +21,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Request, fingerprint, keep_outcomes, read_json, refuse_foreign
 from decentral_dp.tasks.parallel import HERE, Workers, in_parallel
 
@@ -104,7 +104,7 @@ def audit_table(
     vantage: str = "everybody",
     confidence: float = 0.95,
     seed: int = 0,
-    progress: ProgressCallback | None = None,
+    progress: Callback | None = None,
     out: Path | None = None,
     workers: Workers = HERE,
 ) -> pd.DataFrame:
@@ -191,7 +191,7 @@ def can_resume(folder: Path) -> bool:
     )
 
 
-def resume_table(folder: Path, progress: ProgressCallback | None = None) -> pd.DataFrame:
+def resume_table(folder: Path, progress: Callback | None = None) -> pd.DataFrame:
     """Go on with a table of audits that was cut off: audits that are done are kept, the others are made.
 
     Args:

@@ -35,7 +35,7 @@ from decentral_dp.config.outside import KEYS, code_files
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.mechanism import complaint
@@ -62,7 +62,7 @@ def check(
     what: Any,
     pairs: int = PAIRS,
     seed: int = 0,
-    progress: ProgressCallback | None = None,
+    progress: Callback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
@@ -228,7 +228,7 @@ def _row_locality(job: Job) -> CheckRow:
 
 
 def _neighbours(
-    transcript: Transcript, pairs: int, seed: int, progress: ProgressCallback | None
+    transcript: Transcript, pairs: int, seed: int, progress: Callback | None
 ) -> tuple[CheckRow, CheckRow, Comparison | None]:
     """The rows "neighbours" and "search", and a pair that fails: one that moves too far before one without noise."""
     free, far = None, None

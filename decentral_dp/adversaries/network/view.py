@@ -34,7 +34,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training.problem import Training
-from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.topology.graphs import join_names
 
@@ -201,7 +201,7 @@ class Unpriced:
         every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
         return bool((self.floor >= every)[~np.isnan(self.floor)].all())
 
-    def view(self, progress: ProgressCallback | None = None) -> NetworkView:
+    def view(self, progress: Callback | None = None) -> NetworkView:
         """The price of every pair. progress: called with a `Progress` of "observers"."""
         job, system = self.job, self.system
         linear: Array | None = None

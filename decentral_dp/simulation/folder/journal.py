@@ -51,8 +51,7 @@ from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
-from decentral_dp.simulation.events import TENSORBOARD
-from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
+from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root
@@ -438,15 +437,14 @@ class RunInProgress:
         """Write what is due. rows: all that was measured so far."""
         self._reached = max(self._reached, s.round)
         ending = s.round == self._job.rounds or s.divergence is not None
-        if self._releases is not None and (
-            ending or self._releases.due(s.round) or time.monotonic() >= self._next_save
-        ):
-            # Before the state that goes on behind them.
+        # Asked once: a state is never kept without what was released before it.
+        saves = time.monotonic() >= self._next_save
+        if self._releases is not None and (ending or saves or self._releases.due(s.round)):
             for part, digest in self._releases.collect(s.round, s.drain(ending)):
                 self._write(part=part, digest=digest)
         if s.divergence is not None:
             return
-        if time.monotonic() >= self._next_save:
+        if saves:
             self._save(s, rows)
         if s.round >= self._leased and s.round < self._job.rounds:
             self._lease(s.round)

@@ -42,6 +42,9 @@ from decentral_dp.topology.networkx_graphs import write_graphml
 from decentral_dp.topology.over_time import InTurn, off_diagonal
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
+# What TensorBoard reads, in the folder of the run.
+TENSORBOARD = "tensorboard"
+
 
 @contextlib.contextmanager
 def new_folder(out: Path | None, name: str) -> Iterator[Path]:

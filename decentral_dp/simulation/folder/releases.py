@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.engines.protocol import ReleasedValues
 from decentral_dp.files.durable import OWNERS, digest, intact, write_synced
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.job import Job
 
 if TYPE_CHECKING:
@@ -82,6 +84,9 @@ class KeptReleases:
         border = self._job.first_release(t)
         # Where a lost actor was started again, it releases once more what is written already, with the same draws.
         fresh = [v for v in values if v.release_index >= self._next]
+        indices = [v.release_index for v in fresh]
+        if indices != list(range(self._next, self._next + len(fresh))):
+            raise RuntimeError(_gap_text(self._place, self._next))
         for part in ([v for v in fresh if v.release_index < border], [v for v in fresh if v.release_index >= border]):
             if part:
                 first, end = part[0].release_index, part[-1].release_index + 1
@@ -136,26 +141,67 @@ def intact_until(place: Path, job: Job, digests: Digests) -> int:
     return end
 
 
-def join(place: Path, digests: Digests, path: Path) -> None:
+def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) -> None:
     """Put the parts together, without ever holding more than one of them and a row group.
 
     Args:
         place: the folder `in_progress`.
+        job: what was run.
+        ledger: of what was released, every round once.
         digests: of the parts, as they were written.
         path: of the file to write.
 
     Raises:
-        RuntimeError: a part is not what was written.
+        RuntimeError: a part is not what was written, or the rows are not those of the ledger.
     """
     import pyarrow.parquet as pq
 
-    widest = 1
-    for batch in _batches(place, digests, ["values"]):
+    following = job.first_release(0)
+    for first, end in sorted(digests):
+        if first != following:
+            raise RuntimeError(_gap_text(place, following))
+        following = end
+    widest, counts = 1, dict[str, NDArray[np.int64]]()
+    for batch in _batches(place, digests, ["channel", "release", "values"]):
         widest = max(widest, int(batch.column("values").value_lengths().to_numpy().max(initial=1)))
+        release, channels = batch.column("release").to_numpy(), batch.column("channel").dictionary_encode()
+        for number, channel in enumerate(channels.dictionary.to_pylist()):
+            counted = np.bincount(release[channels.indices.to_numpy() == number], minlength=following)
+            counts[channel] = counts.get(channel, 0) + counted
+    _check_counts(counts, job, ledger, following, place)
     rows = max(1, min(_ROWS, _GROUP // widest))
     with pq.ParquetWriter(path, _schema(), compression="zstd") as writer:
         for table in _regroup(_batches(place, digests, None), rows):
             writer.write_table(table, row_group_size=rows)
+
+
+def _check_counts(counts: Mapping[str, NDArray[np.int64]], job: Job, ledger: Ledger, end: int, place: Path) -> None:
+    """Refuse rows that are not one for each agent of every release, or lack a release of the ledger.
+
+    Values that cost nothing are released besides, and are no lines of the ledger.
+
+    Args:
+        counts: channel → (end,) rows of each release.
+        job, ledger: as of `join`.
+        end: the index after that of the last release.
+        place: the folder `in_progress`.
+    """
+    each, listed = 1 if job.plans_ahead else job.n_agents, {c.channel: c.rounds for c in ledger.channels}
+    for channel in sorted(listed.keys() | counts.keys()):
+        releases = listed.get(channel, np.zeros(0, dtype=np.int64))
+        counted = np.zeros(max(end, int(releases.max(initial=0)) + 1), dtype=np.int64)
+        counted[:end] = counts.get(channel, 0)
+        is_wrong = (counted != 0) & (counted != each)
+        is_wrong[releases] = counted[releases] != each
+        if is_wrong.any():
+            raise RuntimeError(_gap_text(place, int(np.flatnonzero(is_wrong)[0])))
+
+
+def _gap_text(place: Path, release: int) -> str:
+    return (
+        f"{place}: the released values of release {release} are not complete. Fix: "
+        f'"decentral-dp resume {place.parent}" makes them again.'
+    )
 
 
 def _schema() -> pa.Schema:

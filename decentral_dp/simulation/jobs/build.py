@@ -141,7 +141,7 @@ def with_blocks(job: Job) -> Job:
     table = job.scenario.run
     if table.engine != "ray" or table.agents_per_actor != "auto":
         return job
-    each = 1 if table.place is not None else math.ceil(job.n_agents / cores(table.address))
+    each = 1 if table.place is not None else math.ceil(job.n_agents / cores())
     settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": each})})
     return replace(job, components=replace(job.components, scenario=settled))
 

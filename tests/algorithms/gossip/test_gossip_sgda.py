@@ -316,7 +316,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Any) -> None:
 
     whole = decentral_dp.run(scenario)
     with pytest.raises(Stopped):
-        decentral_dp.run(scenario, out=tmp_path / "run", progress=stop)
+        decentral_dp.run(scenario, out=tmp_path / "run", callbacks=[stop])
     resumed = decentral_dp.resume(tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "x: 6, y: 1" in page

@@ -342,7 +342,7 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
     given = content(scenario, "mine.py:Mine", run={"evaluate_every": 1})
     said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Mend"
     with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
-        decentral_dp.run(given, out=folder / "out", progress=reached)
+        decentral_dp.run(given, out=folder / "out", callbacks=[reached])
     assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
 
 

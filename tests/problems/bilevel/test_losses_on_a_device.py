@@ -246,7 +246,7 @@ def test_a_run_that_was_cut_off_goes_on_on_the_same_device_alone(
     problem = made()
     with emulated_cuda():
         with pytest.raises(Stopped):
-            decentral_dp.run(small_run("cuda"), problem=problem, out=tmp_path / "run", progress=cut)
+            decentral_dp.run(small_run("cuda"), problem=problem, out=tmp_path / "run", callbacks=[cut])
         with monkeypatch.context() as there:
             there.setattr(torch.cuda, "get_device_name", lambda: "another device")
             with pytest.raises(InputError, match=r"begun with device an emulated device.* \(here another device"):

@@ -63,7 +63,7 @@ def _cut_at(t: int, kind: type[BaseException] = KeyboardInterrupt) -> Callable[.
 
 def _cut_off(given: Any, folder: Path, t: int, **options: Any) -> None:
     with pytest.raises(Stopped, match="goes on"):
-        decentral_dp.run(given, out=folder, progress=_cut_at(t), **options)
+        decentral_dp.run(given, out=folder, callbacks=[_cut_at(t)], **options)
 
 
 @cache
@@ -95,7 +95,7 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
 ) -> None:
     whole, folder = _uninterrupted(small), tmp_path / "run"
     with pytest.raises(BaseException, match=r"goes on|cut off here") as cut:
-        decentral_dp.run(small, out=folder, progress=_cut_at(t, kind))
+        decentral_dp.run(small, out=folder, callbacks=[_cut_at(t, kind)])
     if t == 0:
         # Nothing but the data-independent start was released.
         assert not folder.exists()
@@ -154,7 +154,7 @@ def test_a_run_can_be_cut_off_again_and_again(small: dict[str, Any], tmp_path: P
     _cut_off(small, folder, 2)
     for t in (4, 6, 10):
         with pytest.raises(Stopped):
-            decentral_dp.resume(folder, progress=_cut_at(t))
+            decentral_dp.resume(folder, callbacks=[_cut_at(t)])
     _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
 
 
@@ -181,7 +181,7 @@ def test_what_is_not_complete_says_so_beside_its_guarantee(
     kind: type[BaseException], status: str, words: str, small: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises((Stopped, kind)):
-        decentral_dp.run(small, out=tmp_path / "run", progress=_cut_at(6, kind))
+        decentral_dp.run(small, out=tmp_path / "run", callbacks=[_cut_at(6, kind)])
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["status"] == status
     told = f"{words}The budget is that of what may be out: rounds 1 to {result['rounds']}."
@@ -396,7 +396,7 @@ def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[
             with pytest.raises(InputError, match="exists already"):
                 decentral_dp.run(small, out=folder)
 
-    decentral_dp.run(small, out=folder, progress=meanwhile)
+    decentral_dp.run(small, out=folder, callbacks=[meanwhile])
     with pytest.raises(InputError, match="is complete"):
         decentral_dp.resume(folder)
     with pytest.raises(InputError, match="there is no"):
@@ -455,7 +455,7 @@ def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any
     with (folder / "in_progress" / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"leased": 1')
     with pytest.raises(Stopped):
-        decentral_dp.resume(folder, progress=_cut_at(8))
+        decentral_dp.resume(folder, callbacks=[_cut_at(8)])
     _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
 
 

@@ -226,7 +226,7 @@ def _cut_off(given: Any, folder: Path, keep_secret: bool = False) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(given, out=folder, progress=progress, keep_secret=keep_secret)
+        decentral_dp.run(given, out=folder, callbacks=[progress], keep_secret=keep_secret)
 
 
 def test_the_folder_says_what_is_charged_before_it_is_released(

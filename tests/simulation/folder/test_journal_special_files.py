@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(_given(), out=tmp_path / "run", progress=cut)
+        decentral_dp.run(_given(), out=tmp_path / "run", callbacks=[cut])
     return tmp_path / "run"
 
 

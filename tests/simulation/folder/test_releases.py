@@ -51,7 +51,7 @@ def _cut_off(given: Any, folder: Path, t: int, start: Callable[..., Any] = decen
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        start(given, out=folder, progress=progress)
+        start(given, out=folder, callbacks=[progress])
 
 
 def test_the_file_has_what_left_and_nothing_else(
@@ -250,7 +250,7 @@ def test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result(tmp_path
             part.write_bytes(part.read_bytes()[:-1] + b"\0")
 
     with pytest.raises(RuntimeError, match=r"is damaged \(another digest .* resume"):
-        decentral_dp.run(given, out=folder, progress=damage)
+        decentral_dp.run(given, out=folder, callbacks=[damage])
     decentral_dp.resume(folder)
     assert _bytes(folder) == _bytes(tmp_path / "whole")
 
@@ -282,5 +282,53 @@ def test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them(
         here.setattr(kept_releases, "join", full)
         with pytest.raises(OSError, match="No space left"):
             decentral_dp.run(given, out=tmp_path / "run")
+    try:
+        decentral_dp.resume(tmp_path / "run")
+    except RuntimeError as error:
+        pytest.fail(str(error))
+    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
+
+
+# --- rows are counted against the ledger ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 2, -1])
+def test_a_part_that_is_not_there_is_no_result(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, join = _quick(), kept_releases.join
+    decentral_dp.run(given, out=tmp_path / "whole")
+
+    def without_one(folder: Path, job: Any, ledger: Any, digests: Any, path: Path) -> None:
+        kept = sorted(digests)
+        assert len(kept) > 3
+        del kept[place]
+        join(folder, job, ledger, {part: digests[part] for part in kept}, path)
+
+    with monkeypatch.context() as here:
+        here.setattr(kept_releases, "join", without_one)
+        with pytest.raises(RuntimeError, match=r"released values of release \d+ are not complete\. Fix: "):
+            decentral_dp.run(given, out=tmp_path / "run")
     decentral_dp.resume(tmp_path / "run")
     assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("lack", ["release", "channel", "agent"])
+def test_values_that_lack_a_release_a_channel_or_an_agent_are_no_result(
+    lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect = kept_releases.KeptReleases.collect
+
+    def less(self: Any, t: int, values: Any) -> Any:
+        if lack == "release":
+            values = [v for v in values if v.release_index != 7]
+        else:
+            values = [v if v.release_index != 7 else v._replace(values=_less(lack, v.values)) for v in values]
+        return collect(self, t, values)
+
+    monkeypatch.setattr(kept_releases.KeptReleases, "collect", less)
+    with pytest.raises(RuntimeError, match="released values of release 7 are not complete"):
+        decentral_dp.run(_quick(), out=tmp_path / "run")
+    assert not (tmp_path / "run" / kept_releases.NAME).exists()
+
+
+def _less(lack: str, values: Any) -> dict[str, Any]:
+    return {c: v[1:] if lack == "agent" else v for c, v in values.items() if lack != "channel" or c != "y"}

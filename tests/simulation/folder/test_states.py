@@ -62,7 +62,7 @@ def cut_off(shards: Path, out: Path, *more: str, keep_secret: bool = True) -> No
 
     with pytest.raises(Stopped, match="goes on"):
         decentral_dp.run(
-            load(shards / "scenario.toml", [*SETTINGS, *more]), out=out, progress=cut, keep_secret=keep_secret
+            load(shards / "scenario.toml", [*SETTINGS, *more]), out=out, callbacks=[cut], keep_secret=keep_secret
         )
 
 
@@ -235,7 +235,7 @@ def test_records_in_a_folder_that_cannot_be_written(
 
 
 def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
-    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), progress=lambda at: None)
+    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), callbacks=[lambda at: None])
     assert not (shards / STATES).exists()
 
 

@@ -215,7 +215,7 @@ def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run", progress=cut)
+        decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run", callbacks=[cut])
     shutil.copy(moved / "agent-1.npz", moved / "agent-0.npz")
     with pytest.raises(InputError, match=r"agent 0: .*another SHA-256 than the manifest says"):
         decentral_dp.resume(tmp_path / "run")
