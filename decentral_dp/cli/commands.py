@@ -159,20 +159,14 @@ def resume(
         str, Argument(metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack.")
     ],
     quiet: Quiet = False,
-    rounds: Annotated[
-        Number, Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
-    ] = None,
-    charge_again: Annotated[
-        bool, Option("--charge-again", help="Pay once more for what was in flight, after --forget-secret.")
-    ] = False,
     log: Log = None,
 ) -> None:
     """Go on with a run, study, audit or attack that was cut off.
 
     It was interrupted, killed, or stopped by a full disk. A run goes on from its last state on disk; finished cells
     of a study, and runs of an audit or attack, are kept. What a run released after that state is released again
-    with the same draws: the same values, and no second release. Where --forget-secret has lost the draws, it is a
-    second release, which is charged if you agree to its price.
+    with the same draws: the same values, and no second release. After --forget-secret there is nothing to draw them
+    from, and the run does not go on.
     """
     from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.folder import remote
@@ -180,8 +174,7 @@ def resume(
 
     task = find_resumable(remote.journal_folder(folder))
     if task.kind is not Kind.RUN:
-        options = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
-        refuse_for_others(task.kind, task.place, [name for name, value in options.items() if value is not None])
+        refuse_for_others(task.kind, task.place, ["--log"] if log is not None else [])
         from decentral_dp.cli.progress import ProgressBar
 
         with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
@@ -201,10 +194,8 @@ def resume(
         return
 
     from decentral_dp.cli.progress import run_with_progress
-    from decentral_dp.simulation.plan import print_plan
 
-    more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = run_with_progress(lambda bar: Run.resume(task.place, progress=bar, **more), log, quiet)
+    finished = run_with_progress(lambda bar: Run.resume(task.place, progress=bar), log, quiet)
     remote.upload(task.place, folder)
     _print_and_exit(finished, quiet, folder)
 

@@ -16,7 +16,6 @@ _PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/test_records_sensitivity.py"
 _GRANULAR = "tests/constants/test_problem_constants.py"
-_AGAIN = "tests/simulation/folder/test_journal_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
 _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
@@ -1076,36 +1075,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         'self._questions = saved["state"], saved["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
     ),
-    Mutation(
-        "what the end of a round sends, not charged again",
-        "privacy/ledger.py",
-        "c.rounds >= window.first_round * per_round",
-        "c.rounds > window.first_round * per_round",
-        (f"{_AGAIN}[course0-True]",),
-    ),
-    Mutation(
-        "a second interruption that charges what the first one did",
-        "simulation/folder/journal.py",
-        "            in_flight = windows[-1].first_round\n",
-        "            in_flight = 0\n",
-        (f"{_AGAIN}[course2-True]",),
-    ),
-    Mutation(
-        "what was in flight released again and charged once",
-        "simulation/jobs/job.py",
-        "        ledger = charge_in_flight(course, course, windows)\n",
-        "        ledger = course\n",
-        (f"{_AGAIN}[course0-True]",),
-    ),
-    Mutation(
-        "releases of one batch amplified twice",
-        "privacy/ledger.py",
-        "np.where(inside[:, None], 1.0, r)",
-        "np.where(inside[:, None], r, r)",
-        (
-            "tests/simulation/folder/test_journal_charged_again.py::test_batches_amplify_nothing_of_what_was_released_twice",
-        ),
-    ),
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
         "an audit that takes the record for certainly drawn",
@@ -1320,13 +1289,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         '    parts = 2.0 if c.sampling == "poisson" else 1.0\n',
         "    parts = 1.0\n",
         (f"{_GUARDS}::test_a_poisson_sample_is_rounded_twice",),
-    ),
-    Mutation(
-        "a longer run that is another one",
-        "simulation/run.py",
-        "    if not _is_same_so_far(current, longer, interruption.leased_rounds):\n",
-        "    if longer.plans_ahead:\n",
-        (f"{_GUARDS}::test_a_longer_run_that_would_have_released_otherwise_is_refused",),
     ),
     Mutation(
         "a change that rounding does not move",

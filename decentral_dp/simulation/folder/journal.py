@@ -5,16 +5,15 @@ which its owner alone may read:
 
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
-                on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
+                on from there, and what was kept after it is void.
                 {"part": [A, B], …}: released values in a file of their own, with its digest.
-                {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
                 the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
                 records are with their agents, so are the states (`AgentStates`), and here are receipts.
 releases-A-B.parquet: released values, where they are kept (`kept_releases`).
-scenario.toml   as the run was begun, where it has more rounds since. lock: held while the run is.
+lock            held while the run is.
 
 Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
 After a crash, what was leased counts as released. A run that goes on repeats these rounds with the same draws, so that
@@ -49,7 +48,6 @@ from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import refuse_unreadable, regular
 from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
 from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
@@ -74,12 +72,9 @@ class Interruption:
         input_digest: digest of the scenario and of the records that it was drawn for.
         versions: of what computed it.
         leased_rounds: rounds that may have been released.
-        in_flight: rounds that may have been released since the root was last another, or since the run was begun.
         saved_state: the last state that can be read; None for the start.
         state_number: number of that state's file; 0 for the start.
         rows: what was measured up to there.
-        extended_rounds: rounds of the run, where they are more than it was begun with.
-        windows: rounds that are charged once more, because their root was not kept.
         states: of the journal, those of this course of the run.
         releases: digests of the parts of what it released, as they were written.
     """
@@ -88,12 +83,9 @@ class Interruption:
     input_digest: str
     versions: dict[str, str]
     leased_rounds: int
-    in_flight: int
     saved_state: tuple[int, bytes] | None
     state_number: int
     rows: list[Row]
-    extended_rounds: int | None = None
-    windows: tuple[Window, ...] = ()
     states: Sequence[dict[str, Any]] = ()
     releases: Digests = field(default_factory=dict)
 
@@ -149,7 +141,7 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
         if is_complete(folder):
             shutil.rmtree(folder / IN_PROGRESS)
             return "complete"
-        if first_scenario(folder).is_file():
+        if (folder / SCENARIO).is_file():
             return "under way"
         _remove(folder)
         return "none"
@@ -183,14 +175,12 @@ def _read_interruption(folder: Path) -> Interruption:
     try:
         about = json.loads(regular(place / ROOT, "resume").read_text())
         root = _read_root(about, folder)
-        scenario = regular(first_scenario(folder), "resume").read_text(encoding="utf-8")
+        scenario = regular(folder / SCENARIO, "resume").read_text(encoding="utf-8")
         if not scenario.endswith(str(about.get("ends", ""))):
             raise ValueError(f"the last line of {SCENARIO} is missing")
         input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in about["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
-        windows, in_flight = _windows_to_charge(entries)
-        extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
         states = _states(entries)
         saved, number, rows = _last_state(place, states)
         # A part that was made once more has the name of the one before.
@@ -202,22 +192,20 @@ def _read_interruption(folder: Path) -> Interruption:
             f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
-    of_course = (saved, number, rows, extended, windows, states, releases)
-    return Interruption(root, input_digest, computed_by, leased, in_flight, *of_course)
+    return Interruption(root, input_digest, computed_by, leased, saved, number, rows, states, releases)
 
 
-def first_scenario(folder: Path) -> Path:
-    """The scenario that the run in a folder was begun with."""
-    place = folder / IN_PROGRESS / SCENARIO
-    return place if place.is_file() else folder / SCENARIO
-
-
-def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | None:
-    """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
+def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
+    """Return the noise key of a run that resumes.
 
     Raises:
-        InputError: it would not make the same draws, or not on the same records.
+        InputError: it was not kept, or would not make the same draws, or not on the same records.
     """
+    if interruption.root is None:
+        raise InputError(
+            f"resume: the noise key of {folder} was not kept, and its noise cannot be drawn again. Run the scenario "
+            "again in another folder; the budgets of both runs add up."
+        )
     if noise_digest(job) != interruption.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
@@ -289,20 +277,6 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(e, dict) for e in entries):
         raise ValueError(f"{path.name} has a line that is no object")
     return entries
-
-
-def _windows_to_charge(entries: Sequence[dict[str, Any]]) -> tuple[tuple[Window, ...], int]:
-    """The rounds that are charged once more, and those that may be out under the root that the run had last."""
-    windows: list[Window] = []
-    in_flight = 0
-    for entry in entries:
-        if "charged_again" in entry:
-            first, last = entry["charged_again"]
-            windows.append(Window(int(first), int(last)))
-            # Of a new root the first release is that of the state that it goes on from.
-            in_flight = windows[-1].first_round
-        in_flight = max(in_flight, int(entry.get("leased", 0)))
-    return tuple(windows), in_flight
 
 
 def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -384,7 +358,7 @@ class RunInProgress:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = module_of(job.algorithm)
-        start = interruption or Interruption(None, "", {}, 0, 0, None, 0, [])
+        start = interruption or Interruption(None, "", {}, 0, None, 0, [])
         self._before = self._leased = start.leased_rounds
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
         self._number, self._written = start.state_number, len(start.rows)
@@ -400,21 +374,6 @@ class RunInProgress:
             # A line that was cut off was never acted on, and must not run into the next one.
             self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
             self._write(resumed=interruption.state_number)
-
-    def extend(self) -> None:
-        """Put on record that the run has the rounds of its job from now on, and what they cost."""
-        if not (self._place / SCENARIO).exists():
-            # The noise was drawn for that one; the folder's own is that of the longer run in the end.
-            write_synced(self._place / SCENARIO, (self.folder / SCENARIO).read_bytes())
-        _write_running(self.folder, self._job)
-        self._write(extended=self._job.rounds)
-
-    def charge_again(self, window: Window) -> None:
-        """Put on record that rounds are released once more with other noise, and what all of it costs."""
-        _write_running(self.folder, self._job)
-        self._write(charged_again=list(window))
-        # Rounds under the new root are on record before they are released, as those under the old one were.
-        self._leased = self._leased_from = window.first_round
 
     # --- from the engine --------------------------------------------------------------------------------------------
 

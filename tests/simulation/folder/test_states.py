@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
@@ -236,19 +235,6 @@ def test_records_in_a_folder_that_cannot_be_written(
 
 def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
     decentral_dp.run(load(shards / "scenario.toml", SETTINGS), progress=lambda at: None)
-    assert not (shards / STATES).exists()
-
-
-def test_what_is_charged_again_does_not_depend_on_states_of_agents(shards: Path, tmp_path: Path) -> None:
-    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
-    del content["seed"]
-    (shards / "scenario.toml").write_text(tomli_w.dumps(content))
-    cut_off(shards, tmp_path / "run", keep_secret=False)
-    assert states(shards)
-    with pytest.raises(InputError, match=r"Rounds 0 to \d+ may be out"):
-        decentral_dp.resume(tmp_path / "run")
-    run = decentral_dp.resume(tmp_path / "run", charge_again=True)
-    assert "y again" in set(run.ledger["channel"])
     assert not (shards / STATES).exists()
 
 
