@@ -13,7 +13,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.parquet import Columns
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import own, regular
 from decentral_dp.reporting.words import SettingWords, choose_words
 from decentral_dp.simulation.result import RunResult, published_values, read_result
 from decentral_dp.simulation.statements.statement import number
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def scenario_text(folder: Path) -> str:
     """The scenario of a run folder as text; "" where there is none."""
     path = folder / "scenario.toml"
-    return regular(path, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return own(path, folder, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def read_scenario(folder: Path) -> dict[str, Any]:

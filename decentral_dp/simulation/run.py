@@ -29,7 +29,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
-from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.formatting import agent_names, duration_text, epsilon_text
@@ -52,13 +52,13 @@ from decentral_dp.simulation.folder.journal import (
     root_of_run,
     unwritable_error,
 )
-from decentral_dp.simulation.folder.layout import check_writable, resolved_toml
+from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import IN_PROGRESS, RunResult
+from decentral_dp.simulation.result import FILES, IN_PROGRESS, RESULT, RunResult, digest_of_file, seal
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
@@ -335,16 +335,23 @@ def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], s
     return RunResult.from_content(content, statement)
 
 
-def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
+def _with_keys(result: RunResult, **keys: Any) -> RunResult:
+    """The same result with more keys in result.json."""
+    return RunResult.from_content({**result.content, **keys}, result.privacy)
+
+
+def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
     """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
 
-    What is small and dear comes first, so that a full disk takes what can be computed again. parts: of what it
-    released, where that is kept.
+    Of a run with secret noise, what reads records beyond its releases is for the owner only.
+
+    Returns:
+        The run; its result has the digests of its files.
     """
+    mode = OWNERS if done.scenario.seed is None else 0o666
     # Where it is removed with the rest if the run is killed here.
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
-        (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
         text = resolved_toml(done.simulation().components, done.simulation().topology, folder)
         (partial / "scenario.toml").write_text(text, encoding="utf-8")
         arrays = {**done.state}
@@ -352,14 +359,22 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         # Un-noised values are their owner's alone.
         _write_arrays(partial / "state.npz", arrays, OWNERS if done.state else 0o666)
-        (partial / "metrics.parquet").write_bytes(to_parquet(done.measured))
+        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            releases.join(folder / IN_PROGRESS, parts, partial / releases.NAME)
+            releases.join(folder / IN_PROGRESS, journal.release_digests, partial / releases.NAME)
             names.append(releases.NAME)
-        for name in [*names, "result.json"]:
+        digests = {name: digest_of_file(partial / name) for name in names}
+        digests |= {name: digest_of_file(folder / name) for name in inputs_in(folder)}
+        result = _with_keys(done.result, **{FILES: digests})
+        result = _with_keys(result, **seal(result.content))
+        content = result.to_json().encode()
+        write_whole(partial / RESULT, content, mode)
+        journal.record_result(content)
+        for name in [*names, RESULT]:
             (partial / name).replace(folder / name)
+        return replace(done, result=result)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -442,9 +457,8 @@ def _run_in_folder(
     try:
         done = _run(job, progress, journal, interruption)
         if job.scenario.seed is None and journal.keeps_secret:
-            result = RunResult.from_content({**done.result.content, "root_was_kept": True}, done.result.privacy)
-            done = replace(done, result=result)
-        write_contents(done, folder, journal.release_digests)
+            done = replace(done, result=_with_keys(done.result, root_was_kept=True))
+        done = write_contents(done, folder, journal)
     except BaseException as error:
         if journal.discard():
             if is_full(error):

@@ -3,11 +3,12 @@
 While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`,
 which its owner alone may read:
 
-journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
-                released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
-                on from there, and what was kept after it is void.
-                {"part": [A, B], …}: released values in a file of their own, with its digest.
-                {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
+journal.jsonl   one JSON object a line (`journal_lines`), appended and synced. The first binds the scenario and the
+                noise key by their digests. {"leased": L}: from now on everything up to round L may be released.
+                {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes on from
+                there, and what was kept after it is void. {"part": [A, B], …}: released values in a file of their own,
+                with its digest. {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}. {"complete": D}: the
+                run's own result.json has the digest D.
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
                 the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
@@ -45,11 +46,12 @@ from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
-from decentral_dp.files.regular import refuse_unreadable, regular
+from decentral_dp.files.regular import own, refuse_unreadable
 from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
+from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, key_of, root_of
 from decentral_dp.simulation.events import TENSORBOARD
+from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_lines
 from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
@@ -57,7 +59,7 @@ from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import IN_PROGRESS, is_complete, text_of
+from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, seal, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
 JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
@@ -117,7 +119,7 @@ class Interruption:
 
 def lock_folder(folder: Path) -> IO[bytes]:
     """Lock a folder against other processes until the file is closed. Raises InputError where it is locked."""
-    path = regular(folder / IN_PROGRESS / LOCK, str(folder))
+    path = own(folder / IN_PROGRESS / LOCK, folder, str(folder))
     if path.is_dir():
         raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")
     lock = path.open("ab")
@@ -136,15 +138,56 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
         InputError: somebody runs it now.
     """
     if not (folder / IN_PROGRESS).is_dir():
-        return "complete" if (folder / "result.json").is_file() and is_complete(folder) else "none"
-    with lock_folder(folder):
-        if is_complete(folder):
-            shutil.rmtree(folder / IN_PROGRESS)
+        return "complete" if (folder / RESULT).is_file() and is_complete(folder) else "none"
+    with refuse_unreadable("resume"), lock_folder(folder):
+        entries = _entries(folder / IN_PROGRESS)
+        if _has_own_result(folder, entries):
+            _remove_progress(folder / IN_PROGRESS)
             return "complete"
-        if (folder / SCENARIO).is_file():
+        if len(entries) > 1 or (folder / SCENARIO).is_file():
             return "under way"
         _remove(folder)
         return "none"
+
+
+def _entries(place: Path) -> list[dict[str, Any]]:
+    """The entries of the journal; none where there is no journal. Raises InputError for a damaged one."""
+    try:
+        return read_lines(own(place / JOURNAL, place.parent, "resume")).entries
+    except FileNotFoundError:
+        return []
+    except (ValueError, IsADirectoryError) as error:
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: Path, error: Exception) -> InputError:
+    return InputError(
+        f"resume: {place} is damaged ({error}), and the run cannot resume. What it may have released is in the "
+        'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
+    )
+
+
+def _has_own_result(folder: Path, entries: Sequence[dict[str, Any]]) -> bool:
+    """Whether the run in a folder is complete, and was killed while it tidied up.
+
+    Its journal says so, or is removed already; a result from elsewhere is not that of the run under way.
+    """
+    path = folder / RESULT
+    content = own(path, folder, "resume").read_bytes() if path.is_file() else b""
+    if {file.name for file in (folder / IN_PROGRESS).iterdir()} <= {LOCK}:
+        return bool(content) and is_complete(folder)
+    return any(entry.get("complete") == digest(content) for entry in entries)
+
+
+def _remove_progress(place: Path) -> None:
+    """Remove a folder `in_progress`: the journal, which says that the run is complete, after what it speaks of."""
+    last = (JOURNAL, LOCK)
+    for path in place.iterdir():
+        if path.name not in last:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for name in last:
+        (place / name).unlink(missing_ok=True)
+    place.rmdir()
 
 
 def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
@@ -156,13 +199,12 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
     place = folder / IN_PROGRESS
     with refuse_unreadable("resume"):
         if not place.is_dir():
-            state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
+            state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
             raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
         lock = lock_folder(folder)
         try:
-            if is_complete(folder):
-                # It was killed between its result and the end of its tidying up.
-                shutil.rmtree(place)
+            if _has_own_result(folder, _entries(place)):
+                _remove_progress(place)
                 raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
             return _read_interruption(folder), lock
         except BaseException:
@@ -173,14 +215,14 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
 def _read_interruption(folder: Path) -> Interruption:
     place = folder / IN_PROGRESS
     try:
-        about = json.loads(regular(place / ROOT, "resume").read_text())
+        begun, *entries = read_lines(place / JOURNAL).entries or [{}]
+        if not begun:
+            raise ValueError(f"{JOURNAL} is empty")
+        _require_bound(folder / SCENARIO, folder, begun["scenario"])
+        about = json.loads(_require_bound(place / ROOT, folder, begun["noise_key"]))
         root = _read_root(about, folder)
-        scenario = regular(folder / SCENARIO, "resume").read_text(encoding="utf-8")
-        if not scenario.endswith(str(about.get("ends", ""))):
-            raise ValueError(f"the last line of {SCENARIO} is missing")
         input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in about["versions"].items()}
-        entries = _entries(place / JOURNAL)
-        leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
+        leased = max((int(e[key]) for e in entries for key in ("leased", "released") if key in e), default=0)
         states = _states(entries)
         saved, number, rows = _last_state(place, states)
         # A part that was made once more has the name of the one before.
@@ -188,10 +230,7 @@ def _read_interruption(folder: Path) -> Interruption:
     except (InputError, PermissionError):
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
-            'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
-        ) from error
+        raise _damaged(place, error) from error
     return Interruption(root, input_digest, computed_by, leased, saved, number, rows, states, releases)
 
 
@@ -249,34 +288,28 @@ def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
         generator: that its noise comes from.
     """
     root = None if key is None else key.hex()
-    return {"root": root, "generator": generator, "check": _check_of(root, generator)}
+    return {"root": root, "generator": generator}
 
 
 def _read_root(content: dict[str, Any], folder: Path) -> Root | None:
-    # Folders from before secret noise had a generator of its own name none.
-    root, generator = content["root"], content.get("generator")
-    if content["check"] != _check_of(root, generator):
-        raise ValueError(f"{ROOT} is not what was written")
-    known = generator or PHILOX
-    if known not in GENERATORS:
+    root, generator = content["root"], content["generator"]
+    if generator not in GENERATORS:
         raise InputError(
-            f"resume: the noise of {folder} comes from the generator {known!r}, and this version has "
+            f"resume: the noise of {folder} comes from the generator {generator!r}, and this version has "
             f"{' and '.join(GENERATORS)}; go on with the version of decentral_dp that the run was begun with."
         )
-    return None if root is None else root_of(bytes.fromhex(root), known)
+    return None if root is None else root_of(bytes.fromhex(root), generator)
 
 
-def _check_of(root: str | None, generator: str | None) -> str:
-    return digest((f"{root}" if generator is None else f"{generator} {root}").encode())
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last line that was cut off was never acted on."""
-    lines = regular(path, "resume").read_bytes().split(b"\n")
-    entries = [json.loads(line) for line in lines[:-1]]
-    if not all(isinstance(e, dict) for e in entries):
-        raise ValueError(f"{path.name} has a line that is no object")
-    return entries
+def _require_bound(path: Path, folder: Path, expected: str) -> bytes:
+    """Read a file that the first line of the journal binds. Raises InputError where it is another than then."""
+    content = own(path, folder, "resume").read_bytes()
+    if digest(content) != expected:
+        raise InputError(
+            f"resume: {path} is not the file that the run was begun with. Put it back, or run the scenario again in "
+            "another folder; the budgets of both runs add up."
+        )
+    return content
 
 
 def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -338,8 +371,6 @@ def machine() -> dict[str, str]:
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
-# Of the scenario of a run that is not complete: where tables at the end are lost, what is left is a scenario, too.
-_LAST_LINE = "\n# The end of the file, without which no run goes on.\n"
 # Of a run, where agents keep their states.
 _NAME = re.compile("[0-9a-f]{16}")
 
@@ -369,10 +400,12 @@ class RunInProgress:
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
         self._place.chmod(OWNERS_FOLDER)
+        lines = read_lines(self._place / JOURNAL)
+        self._chain = lines.chain
         self._journal = (self._place / JOURNAL).open("ab")
         if interruption is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
-            self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
+            self._journal.truncate(lines.size)
             self._write(resumed=interruption.state_number)
 
     # --- from the engine --------------------------------------------------------------------------------------------
@@ -439,7 +472,8 @@ class RunInProgress:
         self._next_save = now + max(_INTERVAL, (now - started) / _SHARE)
 
     def _write(self, **entry: Any) -> None:
-        self._journal.write(json.dumps(entry).encode() + b"\n")
+        line, self._chain = next_line(self._chain, entry)
+        self._journal.write(line)
         self._journal.flush()
         os.fsync(self._journal.fileno())
 
@@ -475,7 +509,8 @@ class RunInProgress:
         with contextlib.suppress(OSError):
             # A full disk must not hide why the run ended.
             self._write(ended=status, released=self.released_rounds)
-            write_synced(self.folder / "result.json", _partial(self._job, self.released_rounds, status, reason))
+            content = _partial(self._job, self.released_rounds, status, reason)
+            write_synced(self.folder / RESULT, content, _mode(self._job))
         self.close()
 
     def discard(self) -> bool:
@@ -486,10 +521,14 @@ class RunInProgress:
         _remove(self.folder)
         return True
 
+    def record_result(self, content: bytes) -> None:
+        """Put on record which result.json is the run's own, before it is in its place."""
+        self._write(complete=digest(content))
+
     def complete(self) -> None:
         """Remove what is of a run under way only: its noise is nobody's business any more."""
         self.close()
-        shutil.rmtree(self._place)
+        _remove_progress(self._place)
 
     def close(self) -> None:
         # On a full disk what a failed write has left is written once more here, and must not hide why the run ended.
@@ -518,6 +557,8 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
         raise option_error("out", f": another run writes {folder} already. Give another folder.") from None
     lock = lock_folder(folder)
     try:
+        if job.scenario.seed is None:
+            folder.chmod(OWNERS_FOLDER)
         _begin(folder, job, keep_secret)
         return RunInProgress(folder, job, lock)
     except BaseException as error:
@@ -551,19 +592,28 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
     about["versions"] = machine() | device_versions(job)
-    about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
-    write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
-    (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
+    about |= {"states": os.urandom(8).hex()}
+    key = json.dumps(about).encode()
+    write_synced(folder / IN_PROGRESS / ROOT, key, OWNERS)
     copy_inputs(job.components, folder)
     write_graph(job.components, job.topology, folder)
-    text = resolved_toml(job.components, job.topology, folder)
-    write_synced(folder / "scenario.toml", (text + _LAST_LINE).encode())
+    scenario = resolved_toml(job.components, job.topology, folder).encode()
+    # The key's digest does not help to guess 256 random bits.
+    line, _ = next_line("", {"format": FORMAT, "scenario": digest(scenario), "noise_key": digest(key)})
+    write_synced(folder / IN_PROGRESS / JOURNAL, line, OWNERS)
+    # Last: a folder with a scenario has a journal.
+    write_synced(folder / SCENARIO, scenario)
     _write_running(folder, job)
+
+
+def _mode(job: Job) -> int:
+    """The mode of files that an adversary of secret noise must not read."""
+    return OWNERS if job.scenario.seed is None else 0o666
 
 
 def _write_running(folder: Path, job: Job) -> None:
     reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
-    write_synced(folder / "result.json", _partial(job, job.rounds, "running", reason))
+    write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
 def _remove(folder: Path) -> None:
@@ -572,7 +622,7 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
     remove_inputs(folder)
     for path in folder.iterdir():
-        if path.name.lstrip(".").removesuffix(".part") in ("scenario.toml", "result.json"):
+        if path.name.lstrip(".").removesuffix(".part") in (SCENARIO, RESULT):
             path.unlink()
     for empty in (folder, *folder.parents):
         try:
@@ -609,4 +659,4 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         "problem": problem_summary(job),
         "versions": versions(),
     }
-    return text_of(content).encode()
+    return text_of(seal(content)).encode()

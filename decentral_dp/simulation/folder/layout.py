@@ -156,6 +156,12 @@ def copy_inputs(c: Components, folder: Path) -> None:
                 shutil.copyfile(source, target.with_name(target.name + source.name.removeprefix(path.name)))
 
 
+def inputs_in(folder: Path) -> list[str]:
+    """Names of the files that `copy_inputs` and `write_graph` have put into a folder."""
+    files = [path for name in (CODE, INPUTS) for path in (folder / name).rglob("*") if path.is_file()]
+    return sorted(path.relative_to(folder).as_posix() for path in [*files, folder / GRAPH] if path.is_file())
+
+
 def remove_inputs(folder: Path) -> None:
     """Remove what `copy_inputs` and `write_graph` have put into a folder."""
     for name in (CODE, INPUTS):

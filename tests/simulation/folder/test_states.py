@@ -25,6 +25,7 @@ from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import STATES, AgentStates, AuthorModule, to_bytes
 from decentral_dp.simulation.run import Run
+from tests.support.run_folders import rewrite_journal
 
 ROUNDS = 12
 # A block of two agents, and one of another two.
@@ -246,12 +247,12 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     lock.close()
     assert found.saved_state is not None
     # All that may be out lies before the state.
-    journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    capped = [
-        line | {"leased": min(line["leased"], found.saved_state[0])} if "leased" in line else line for line in lines
-    ]
-    journal.write_text("".join(json.dumps(line) + "\n" for line in capped))
+    last = found.saved_state[0]
+
+    def capped(entry: dict[str, Any]) -> dict[str, Any]:
+        return {k: min(v, last) if k in ("leased", "released") else v for k, v in entry.items()}
+
+    rewrite_journal(tmp_path / "run", capped)
     monkeypatch.setattr(interrupted_run, "machine", lambda: {"processor": "another"})
     with pytest.raises(InputError, match="would be released again with other last bits"):
         decentral_dp.resume(tmp_path / "run")
