@@ -43,6 +43,20 @@ Log = Annotated[
 ]
 Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, beside png; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
+
+
+def _consent(context: typer.Context, value: bool) -> bool:
+    if value:
+        from decentral_dp.files.trust import trusting
+
+        context.with_resource(trusting())
+    return value
+
+
+Trust = Annotated[
+    bool,
+    Option("--trust", help="Run code of a run folder that this machine has not run before.", callback=_consent),
+]
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
@@ -85,6 +99,7 @@ def run(
         bool, Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry.")
     ] = False,
     log: Log = None,
+    trust: Trust = False,
 ) -> None:
     """Run a scenario and write its run folder.
 
@@ -160,6 +175,7 @@ def resume(
     ],
     quiet: Quiet = False,
     log: Log = None,
+    trust: Trust = False,
 ) -> None:
     """Go on with a run, study, audit or attack that was cut off.
 
@@ -209,6 +225,7 @@ def plan(
     sent: Annotated[
         File, Option(metavar="SENT.csv", help="Write what each agent sends to each other in every round; or .parquet.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Print what a scenario would cost each agent.
 
@@ -254,6 +271,7 @@ def predict(
     agent: Annotated[
         Text, Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Predict the labels of new records from a run.
 
@@ -304,6 +322,7 @@ def network(
         Option(min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."),
     ] = None,
     override: Set = None,
+    trust: Trust = False,
 ) -> None:
     """Print what a curious agent learns of the others' records.
 
@@ -321,6 +340,7 @@ def attack(
     folders: Annotated[list[Path], Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
     runs: Annotated[int, Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")] = 10,
     out: Annotated[File, Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Try to tell a run's train records from held-out ones.
 
@@ -369,6 +389,7 @@ def audit(
         Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
     curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Show a lower bound on what a scenario tells of one record.
 
@@ -423,6 +444,7 @@ def check(
     rounds: Annotated[
         Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Try what a component must keep, on made-up records.
 
@@ -446,6 +468,7 @@ def study(
     override: Annotated[
         Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
 
@@ -537,6 +560,7 @@ def show(
             metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
         ),
     ],
+    trust: Trust = False,
 ) -> None:
     """Print a scenario, or what a component or a key is.
 
@@ -648,6 +672,7 @@ def shards(
     scenario: Name,
     out: Annotated[Path, Option(help="A new folder, for a file of each agent and a public manifest.")],
     override: Set = None,
+    trust: Trust = False,
 ) -> None:
     """Write the records of a scenario as its agents have them.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.trust import foreign, trusting
 from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
@@ -105,6 +106,7 @@ def resume(
     folder: str | Path,
     *,
     progress: ProgressCallback | None = None,
+    trust: bool = False,
     **objects: Unpack[Objects],
 ) -> Run | Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with a run, a study, an audit or an attack that was cut off: to the bit as without the interruption.
@@ -120,6 +122,7 @@ def resume(
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
             of an audit or an attack; or the URL that a run was begun for, whose journal is on this machine.
         progress: called with a `Progress`; by default notebooks show a bar.
+        trust: whether to run code that the folder or the file holds or names and that this machine has not run before.
         **objects: of a run, those that it was given in place of what its scenario names, if any.
 
     Returns:
@@ -145,10 +148,13 @@ def resume(
     """
     if remote.is_remote(folder):
         place = remote.journal_folder(folder)
-        done = resume(place, progress=progress, **objects)
+        done = resume(place, progress=progress, trust=trust, **objects)
         remote.upload(place, folder)
         return done
     task = kind, place = find_resumable(Path(folder))
+    if trust:
+        with trusting():
+            return resume(place, progress=progress, **objects)
     if kind is Kind.RUN:
         return Run.resume(place, progress=progress, **objects)
     refuse_for_others(kind, place, [name for name, value in objects.items() if value is not None])
@@ -162,16 +168,18 @@ def resume_other(
     task: Resumable, progress: ProgressCallback | None
 ) -> Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
-    # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
-    if task.kind is Kind.STUDY:
-        from decentral_dp.studies.study import resume_study
+    # What was asked is read from a file, which may be from elsewhere.
+    with foreign():
+        # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
+        if task.kind is Kind.STUDY:
+            from decentral_dp.studies.study import resume_study
 
-        return resume_study(task.place, progress)
-    if task.kind is Kind.AUDITS:
-        from decentral_dp.adversaries.audit.tables import resume_table
+            return resume_study(task.place, progress)
+        if task.kind is Kind.AUDITS:
+            from decentral_dp.adversaries.audit.tables import resume_table
 
-        return resume_table(task.place, progress)
-    return resume_file(task.place, progress)
+            return resume_table(task.place, progress)
+        return resume_file(task.place, progress)
 
 
 def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditResult | Inference:
