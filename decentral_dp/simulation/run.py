@@ -30,6 +30,7 @@ from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import OWNERS, write_whole
+from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.formatting import agent_names, duration_text, epsilon_text
@@ -415,6 +416,7 @@ def run_job(
     job = with_blocks(planned)
     if out is None:
         return _run(job, progress)
+    require_locks("out")
     folder = Path(out)
     check_writable(folder)
     check_log(job.scenario.run.log or (), job.scenario.run.engine)

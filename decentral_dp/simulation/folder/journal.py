@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import io
 import json
 import math
@@ -44,6 +43,7 @@ from typing import IO, Any, Literal, TypeGuard
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
+from decentral_dp.files.locks import lock_file, require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own, refuse_unreadable
@@ -119,16 +119,17 @@ class Interruption:
 
 def lock_folder(folder: Path) -> IO[bytes]:
     """Lock a folder against other processes until the file is closed. Raises InputError where it is locked."""
+    require_locks(str(folder))
     path = own(folder / IN_PROGRESS / LOCK, folder, str(folder))
     if path.is_dir():
         raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")
-    lock = path.open("ab")
+    held = path.open("ab")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(held)
     except OSError:
-        lock.close()
+        held.close()
         raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
-    return lock
+    return held
 
 
 def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
