@@ -53,6 +53,9 @@ def _consent(context: typer.Context, value: bool) -> bool:
     return value
 
 
+Upload = Annotated[
+    Text, Option(metavar="URL", help="Copy the finished folder there, e.g. to s3://…; values without noise stay here.")
+]
 Trust = Annotated[
     bool,
     Option("--trust", help="Run code of a run folder that this machine has not run before.", callback=_consent),
@@ -80,10 +83,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def run(
     scenario: Name,
     out: Annotated[
-        Text,
-        Option(
-            metavar="DIR|URL", help="Folder for the results, or s3://…; runs/NAME by default, with what --set changes."
-        ),
+        File, Option(metavar="DIR", help="Folder for the results; runs/NAME by default, with what --set changes.")
     ] = None,
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
@@ -98,6 +98,7 @@ def run(
     or_resume: Annotated[
         bool, Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry.")
     ] = False,
+    upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
@@ -118,50 +119,63 @@ def run(
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
-    if or_resume and _resume_in(out, log, quiet):
+    store = _open_store(upload)
+    if or_resume and _resume_in(out, log, quiet, store):
         return
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
-    _print_and_exit(finished, quiet, out)
+    _upload(finished.folder, store)
+    _print_and_exit(finished, quiet)
 
 
-def _resume_in(out: str | None, log: str | None, quiet: bool) -> bool:
-    """Whether there was a run in `out`, which is complete now."""
+def _open_store(url: str | None) -> Any:
+    """What `_upload` takes; what cannot be written to is refused before anything is released."""
+    if url is None:
+        return None
+    from decentral_dp.simulation.folder.remote import open_store
+
+    return open_store(url)
+
+
+def _upload(folder: Path | None, store: Any) -> None:
+    if store is not None and folder is not None:
+        from decentral_dp.simulation.folder.remote import upload
+
+        upload(folder, store)
+
+
+def _resume_in(folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
+    """Whether there was a run in the folder, which is complete now."""
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.reporting import page
-    from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.folder.journal import progress_in
     from decentral_dp.simulation.run import Run
 
-    if out is None:
+    if folder is None:
         raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
-    folder = remote.journal_folder(out)
     progress = progress_in(folder)
     finished = None
     if progress == "under way":
-        typer.echo(f"{out} holds a run that was cut off; it goes on as it was begun.", err=True)
+        typer.echo(f"{folder} holds a run that was cut off; it goes on as it was begun.", err=True)
         finished = run_with_progress(lambda bar: Run.resume(folder, progress=bar), log, quiet)
     elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
-        typer.echo(f"{out} holds a run that is complete; nothing is left to do.", err=True)
+        typer.echo(f"{folder} holds a run that is complete; nothing is left to do.", err=True)
     if progress != "none":
-        remote.upload(folder, out)
+        _upload(folder, store)
     if finished is not None:
-        _print_and_exit(finished, quiet, out)
+        _print_and_exit(finished, quiet)
     return progress != "none"
 
 
-def _print_and_exit(finished: Run, quiet: bool, out: str | None) -> None:
+def _print_and_exit(finished: Run, quiet: bool) -> None:
     """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
     from decentral_dp.cli.run import print_run
-    from decentral_dp.simulation.folder.remote import is_remote
 
     if not quiet:
         print_run(finished)
-        if is_remote(out):
-            typer.echo(f"Copied to {out}, but for values without noise.")
     if finished.result.has_diverged:
         if quiet:
             typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
@@ -171,9 +185,11 @@ def _print_and_exit(finished: Run, quiet: bool, out: str | None) -> None:
 @app.command()
 def resume(
     folder: Annotated[
-        str, Argument(metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack.")
+        Path,
+        Argument(metavar="FOLDER", help="Of a run or study that was cut off, or the file of an audit or attack."),
     ],
     quiet: Quiet = False,
+    upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
@@ -185,12 +201,12 @@ def resume(
     from, and the run does not go on.
     """
     from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
-    from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
-    task = find_resumable(remote.journal_folder(folder))
+    task = find_resumable(folder)
     if task.kind is not Kind.RUN:
-        refuse_for_others(task.kind, task.place, ["--log"] if log is not None else [])
+        given = {"--upload": upload, "--log": log}
+        refuse_for_others(task.kind, task.place, [name for name, value in given.items() if value is not None])
         from decentral_dp.cli.progress import ProgressBar
 
         with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
@@ -211,9 +227,10 @@ def resume(
 
     from decentral_dp.cli.progress import run_with_progress
 
+    store = _open_store(upload)
     finished = run_with_progress(lambda bar: Run.resume(task.place, progress=bar), log, quiet)
-    remote.upload(task.place, folder)
-    _print_and_exit(finished, quiet, folder)
+    _upload(finished.folder, store)
+    _print_and_exit(finished, quiet)
 
 
 @app.command()
@@ -242,16 +259,12 @@ def plan(
 
 
 @app.command()
-def report(
-    run: Annotated[str, Argument(metavar="DIR", help="A run folder, or its URL.")], formats: Formats = None
-) -> None:
+def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None) -> None:
     """Draw the plots and the page of a run folder again."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
-    from decentral_dp.simulation.folder.remote import local_folder
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
-    folder = local_folder(run)
     # Without one of those needed a page would say that nothing was measured, or released.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
@@ -265,7 +278,7 @@ def report(
 
 @app.command()
 def predict(
-    run: Annotated[str, Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
     out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
     agent: Annotated[
@@ -280,14 +293,13 @@ def predict(
     record of the run is needed, and no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
-    from decentral_dp.simulation.folder.remote import local_folder
 
-    write_predictions(local_folder(run), file, out, agent)
+    write_predictions(run, file, out, agent)
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run folders, or URLs; at least two.")],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders; at least two.")],
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
@@ -297,9 +309,8 @@ def compare(
     shown as far as it goes.
     """
     from decentral_dp.cli.run import print_and_write_comparison
-    from decentral_dp.simulation.folder.remote import local_folder
 
-    print_and_write_comparison([local_folder(run) for run in runs], out, [f.value for f in formats or []])
+    print_and_write_comparison(runs, out, [f.value for f in formats or []])
 
 
 @app.command()

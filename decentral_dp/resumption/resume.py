@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.trust import foreign, trusting
-from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
 from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
@@ -120,7 +119,7 @@ def resume(
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
-            of an audit or an attack; or the URL that a run was begun for, whose journal is on this machine.
+            of an audit or an attack.
         progress: called with a `Progress`; by default notebooks show a bar.
         trust: whether to run code that the folder or the file holds or names and that this machine has not run before.
         **objects: of a run, those that it was given in place of what its scenario names, if any.
@@ -146,11 +145,6 @@ def resume(
         ...     print(str(error).partition(",")[0])
         resume: scenarios is no run folder
     """
-    if remote.is_remote(folder):
-        place = remote.journal_folder(folder)
-        done = resume(place, progress=progress, trust=trust, **objects)
-        remote.upload(place, folder)
-        return done
     task = kind, place = find_resumable(Path(folder))
     if trust:
         with trusting():

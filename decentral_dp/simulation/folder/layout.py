@@ -70,6 +70,10 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 def check_writable(folder: Path) -> None:
     """Refuse before the run what could not be written after it; leaves nothing behind."""
+    if is_url(str(folder).replace(":/", "://", 1)):
+        raise option_error(
+            "out", f": got the URL {folder}, expected a folder of this machine. Fix: give --upload the URL."
+        )
     try:
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise option_error(
