@@ -38,7 +38,7 @@ from decentral_dp.files.source_lines import class_at, definitions, line_at_top, 
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
 # libraries, such as networkx.NetworkXError, inherit from Exception alone.
-USER_ERRORS = (Exception, SystemExit)
+USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 
 # Where Python's own modules are.
 _PYTHON = sysconfig.get_path("stdlib")

@@ -28,7 +28,7 @@ from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
-from decentral_dp.errors import Stopped
+from decentral_dp.errors import Stopped, lacks_memory
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
@@ -61,7 +61,7 @@ from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import FILES, IN_PROGRESS, RESULT, RunResult, digest_of_file, seal
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
-from decentral_dp.user_code import USER_ERRORS, UserCodeError
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +146,7 @@ class Run:
             check_log(job.scenario.run.log or (), job.scenario.run.engine)
             job = job.with_root(root_of_run(interruption, job, folder))
             interruption = before_damage(interruption, job, folder)
+            _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
         except BaseException:
             lock.close()
@@ -420,7 +421,18 @@ def run_job(
     folder = Path(out)
     check_writable(folder)
     check_log(job.scenario.run.log or (), job.scenario.run.engine)
+    _load_libraries(job)
     return _run_in_folder(job, begin(folder, job, keep_secret), progress)
+
+
+def _load_libraries(job: Job) -> None:
+    """Import what the rounds and the end of a run need: a lack of memory shows before anything is released."""
+    import pandas  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+
+    if job.scenario.seed is None:
+        import cryptography.hazmat.primitives.ciphers  # noqa: F401
+    RunResult.from_content({})
 
 
 def _run(
@@ -475,6 +487,8 @@ def _run_in_folder(
         if isinstance(error, OSError):
             text = f"{folder} could not be written ({error}). {released}. {advice_on(error)}, then {goes_on}."
             raise OSError(text) from error
+        if lacks_memory(error):
+            raise MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}") from error
         if isinstance(error, UserCodeError):
             raise UserCodeError(f"{error} {released}, and is on record in {folder}.") from error
         raise

@@ -253,12 +253,14 @@ CHANGES = {
         "return 3.0": "one for each sensitivity",
         "return 1j * sensitivity / scale": "cost fails with TypeError: complex numbers, where real ones are wanted",
         "raise StopIteration": "cost fails with StopIteration",
+        "raise GeneratorExit": "cost fails with GeneratorExit",
     },
     "return np.rint(query / grid) * grid": {
         "return query": "off the grid",
         "return np.zeros(1 + query.size)": "finite numbers",
         "return np.full(query.size, np.nan)": "finite numbers",
         "raise type('Odd', (Exception,), {})('own')": "sample fails with Odd: own",
+        "raise GeneratorExit": "sample fails with GeneratorExit",
         "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 6 of .*mine\.py",
     },
 }

@@ -448,6 +448,45 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(
         assert not folder.exists()
 
 
+@pytest.mark.parametrize("kind", [MemoryError, SystemError, ImportError])
+def test_a_lack_of_memory_at_the_end_is_a_sentence_and_the_run_resumes(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise kind("error return without exception set")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "result_of", failing)
+        with pytest.raises(MemoryError, match=f"{kind.__name__}: .*resume .*goes on"):
+            decentral_dp.run(small, out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
+    _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
+
+
+def test_a_result_from_elsewhere_removes_nothing(small: dict[str, Any], tmp_path: Path) -> None:
+    _cut_off(small, tmp_path / "run", 6)
+    decentral_dp.run(small, out=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "result.json", tmp_path / "run" / "result.json")
+    assert run_in_progress.progress_in(tmp_path / "run") == "under way"
+    _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
+    # Nor does a scenario that is missing make a run under way one that was never begun.
+    _cut_off(small, tmp_path / "lost", 6)
+    (tmp_path / "lost" / "scenario.toml").unlink()
+    assert run_in_progress.progress_in(tmp_path / "lost") == "under way"
+    with pytest.raises(InputError, match="is damaged"):
+        decentral_dp.resume(tmp_path / "lost")
+    assert (tmp_path / "lost" / "in_progress" / "noise_root.json").is_file()
+
+
+def test_a_noise_key_of_another_run_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
+    del small["seed"]
+    for name in ("run", "other"):
+        _cut_off(small, tmp_path / name, 6, keep_secret=name == "other")
+    shutil.copy(tmp_path / "other" / "in_progress" / "noise_root.json", tmp_path / "run" / "in_progress")
+    with pytest.raises(InputError, match="is not the file that the run was begun with"):
+        decentral_dp.resume(tmp_path / "run")
+
+
 def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     _cut_off(small, folder, 6)
