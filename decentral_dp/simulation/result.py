@@ -315,7 +315,7 @@ def published_values(folder: Path, what: str, wanted: Collection[str] | None = N
     Raises:
         InputError: its file cannot be read.
     """
-    path, start = folder / "state.npz", "published_"
+    path, start = own(folder / "state.npz", folder, what), "published_"
     try:
         names = {name.removeprefix(start): name for name in names_in(path, what) if name.startswith(start)}
         arrays = read_arrays(path, what, [name for v, name in names.items() if wanted is None or v in wanted])

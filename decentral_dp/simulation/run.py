@@ -36,6 +36,7 @@ from decentral_dp.files.parquet import to_parquet
 from decentral_dp.formatting import agent_names, duration_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
@@ -427,11 +428,10 @@ def run_job(
 
 def _load_libraries(job: Job) -> None:
     """Import what the rounds and the end of a run need: a lack of memory shows before anything is released."""
-    import pandas  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
     if job.scenario.seed is None:
-        import cryptography.hazmat.primitives.ciphers  # noqa: F401
+        load_cipher()
     RunResult.from_content({})
 
 

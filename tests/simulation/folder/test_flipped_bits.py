@@ -99,13 +99,13 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _bits(path: Path, some: bool, draw: random.Random) -> list[int]:
-    """A few bits of a file; or every bit of what is text, and of other files, which one digest covers, a bit a byte."""
+    """A few bits of a file; or every bit of what is text, and of other files, which one digest covers, a sample."""
     size = path.stat().st_size
     if some:
         return draw.sample(range(8 * size), 12)
     if path.suffix in (".jsonl", ".toml") or path.name == "noise_root.json":
         return list(range(8 * size))
-    return [8 * byte + draw.randrange(8) for byte in range(0, size, 1 if size < 4096 else 16)]
+    return [8 * byte + draw.randrange(8) for byte in range(0, size, 4 if size < 4096 else 64)]
 
 
 @pytest.mark.parametrize(
