@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .planting import Mutation
 
+_FLIPS = "tests/simulation/folder/test_flipped_bits.py"
+_LINES = "tests/simulation/folder/test_journal_lines.py::test_other_lines_than_those_that_were_written_are_refused"
 _MECHANISMS = "tests/privacy/mechanisms/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
@@ -1074,6 +1076,55 @@ MUTATIONS: tuple[Mutation, ...] = (
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
+    ),
+    Mutation(
+        "a journal whose lines have no digest of the lines before",
+        "simulation/folder/journal_lines.py",
+        "    linked = digest(chain.encode() + json.dumps(entry).encode())\n",
+        "    linked = digest(json.dumps(entry).encode())\n",
+        ("tests/simulation/folder/test_journal_lines.py",),
+    ),
+    Mutation(
+        "a damaged last line of the journal taken for one that was cut off",
+        "simulation/folder/journal_lines.py",
+        "    if rest and _is_whole(chain, rest[:-1]):\n",
+        "    if False:\n",
+        (f"{_LINES}[without its end]",),
+    ),
+    Mutation(
+        "a noise key that the journal does not bind",
+        "simulation/folder/journal.py",
+        "    if digest(content) != expected:\n",
+        '    if path.name != "noise_root.json" and digest(content) != expected:\n',
+        ("tests/simulation/folder/test_journal.py::test_a_noise_key_of_another_run_is_refused",),
+    ),
+    Mutation(
+        "a result from elsewhere that ends a run under way",
+        "simulation/folder/journal.py",
+        '    return any(entry.get("complete") == digest(content) for entry in entries)\n',
+        "    return is_complete(folder)\n",
+        ("tests/simulation/folder/test_journal.py::test_a_result_from_elsewhere_removes_nothing",),
+    ),
+    Mutation(
+        "files beside a result that nobody compares with their digests",
+        "simulation/result.py",
+        "        if path.is_file() and digest_of_file(path) != digests.get(name):\n",
+        "        if False:\n",
+        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused[some]",),
+    ),
+    Mutation(
+        "noiseless metrics of a run with secret noise that everybody may read",
+        "simulation/run.py",
+        '        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)\n',
+        '        write_whole(partial / "metrics.parquet", to_parquet(done.measured))\n',
+        ("tests/reporting/test_folder_links.py::test_files_of_a_run_with_secret_noise_are_its_owners",),
+    ),
+    Mutation(
+        "code of a run folder that runs unasked",
+        "files/trust.py",
+        "    if _TRUSTED.get() or sha256(content).hexdigest() in _known():\n",
+        "    if _TRUSTED.get() or content:\n",
+        ("tests/files/test_trust.py::test_resume_asks_for_consent",),
     ),
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
