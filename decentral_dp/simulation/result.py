@@ -359,7 +359,7 @@ def read_result(folder: Path) -> RunResult:
         if text != text_of(seal(result.content)):
             raise ValueError("it is not what the run wrote")
         return result
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{folder}: no result.json found here; name the folder that a run has written.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not JSON ({error}); run the scenario again to write the folder anew.") from None
