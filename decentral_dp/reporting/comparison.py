@@ -24,12 +24,19 @@ from decentral_dp.files.regular import own
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import baseline_table, baselines_in
 from decentral_dp.reporting.facts import facts, sentence
-from decentral_dp.reporting.folder import Curve, broken, curve, nothing_measured, read_metrics, read_scenario
+from decentral_dp.reporting.folder import Curve, curve, nothing_measured, read_metrics, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
 from decentral_dp.reporting.words import metric_label, score_text, topology_name, trust_text
-from decentral_dp.simulation.result import RunResult, is_complete, is_private, read_result, require_own_files
+from decentral_dp.simulation.result import (
+    RESULT,
+    RunResult,
+    is_complete,
+    is_private,
+    read_any_result,
+    require_own_files,
+)
 from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
@@ -324,20 +331,15 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:
-    path = own(folder / "result.json", folder, "compare")
-    try:
-        result = RunResult.from_json(path.read_text(encoding="utf-8"))
-    except OSError:
+    if not (folder / RESULT).is_file():
         raise InputError(
             f"compare: {quoted_path(folder)} is no run folder; it has no result.json. Give folders that "
             '"decentral-dp run" has written.'
-        ) from None
-    except ValueError as error:
-        raise broken(path, error) from None
+        )
+    result = read_any_result(folder)
     own(folder / "scenario.toml", folder, "compare")
     complete = is_complete(folder)
     if complete:
-        result = read_result(folder)
         require_own_files(folder, result, "compare", ("metrics.parquet", "scenario.toml"))
     scenario = read_scenario(folder)
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))

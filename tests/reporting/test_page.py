@@ -453,7 +453,7 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not JSON"):
         write_plots(tmp_path)
     (tmp_path / "result.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match="wanted an object"):
+    with pytest.raises(InputError, match="not what the run wrote"):
         write_report(tmp_path)
 
 
