@@ -348,13 +348,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_KEYSTREAMS}::test_numbers_of_every_width_come_in_order",),
     ),
     Mutation(
-        "secret noise of an older run drawn anew when it goes on",
-        "simulation/folder/journal.py",
-        "known = generator or PHILOX",
-        "known = generator or GENERATORS[1]",
-        ("tests/simulation/folder/test_journal.py::test_secret_noise_of_an_older_version_is_gone_on_with",),
-    ),
-    Mutation(
         "noise that does not depend on the records",
         "simulation/jobs/build.py",
         '"records": shards.digest.hex(),',
