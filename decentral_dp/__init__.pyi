@@ -39,6 +39,7 @@ from decentral_dp.api import (
 )
 from decentral_dp.config.schema import Scenario as Scenario
 from decentral_dp.errors import InputError as InputError
+from decentral_dp.files.trust import trusting as trusting
 from decentral_dp.problems.bilevel.losses import from_losses as from_losses
 from decentral_dp.reporting.comparison import Comparison as Comparison
 from decentral_dp.reporting.comparison import compare as compare

@@ -33,7 +33,6 @@ from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.communication import By, tabulate_sent
-from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs
 from decentral_dp.simulation.result import BASELINES_FOLDER
@@ -170,9 +169,6 @@ class Job:
         baselines: bool = False,
     ) -> Run:
         """Run it; as `run`."""
-        if remote.is_remote(out):
-            with remote.run_folder(str(out)) as folder:
-                return self.run(folder, callbacks=callbacks, keep_secret=keep_secret, baselines=baselines)
         # What cannot be compared is refused before anything is released.
         planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _progress_shown(callbacks, "rounds") as callback:
@@ -295,8 +291,7 @@ def run(
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
-        out: the folder to write, new or empty, or a URL of an object store (docs/cluster.md); by default nothing is
-            written.
+        out: the folder to write, new or empty; by default nothing is written.
         callbacks: functions that are called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by
             default notebooks show a bar. One that raises is a warning, which the result repeats; the run continues.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.

@@ -95,6 +95,19 @@ class Stopped(Exception):  # noqa: N818 # an interrupt is no error
     """A study that was interrupted; the message says what is kept."""
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error is most likely for want of memory.
+
+    Libraries in C report it as a SystemError, or cannot be loaded; a module that is not installed is another matter.
+
+    Example:
+        >>> lacks_memory(SystemError("error return without exception set")), lacks_memory(ModuleNotFoundError("torch"))
+        (True, False)
+    """
+    loading = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
+    return loading or isinstance(error, MemoryError | SystemError)
+
+
 def missing_package(error: BaseException) -> str | None:
     """Say which optional package an import has missed, and what installs it.
 

@@ -32,12 +32,13 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted
+from decentral_dp.files import trust
 from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import class_at, definitions, line_at_top, line_in_class, place_in_class
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
 # libraries, such as networkx.NetworkXError, inherit from Exception alone.
-USER_ERRORS = (Exception, SystemExit)
+USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 
 # Where Python's own modules are.
 _PYTHON = sysconfig.get_path("stdlib")
@@ -185,8 +186,13 @@ class _Beside:
 
 def _execute(module: ModuleType, file: Path) -> None:
     """Run a file as a module: compiled here, and not by a loader, which would leave a cache and read a stale one."""
+    content = file.read_bytes()
+    if trust.is_in_run_folder(file):
+        trust.require_trust(file, content)
+    else:
+        trust.remember(content)
     module.__file__ = str(file)
-    exec(SourceFileLoader(module.__name__, str(file)).source_to_code(file.read_bytes(), str(file)), module.__dict__)
+    exec(SourceFileLoader(module.__name__, str(file)).source_to_code(content, str(file)), module.__dict__)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from decentral_dp.reporting.plots.style import (
     log_axis,
     new_figure,
     package_style,
-    save_picture,
+    picture_of,
 )
 from papers.findings import Finding, curve, fit
 
@@ -60,7 +60,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
         figure.suptitle(
             f"{finding.title}: {finding.words}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
         )
-        save_picture(figure, path)
+        path.write_bytes(picture_of(figure))
     return path
 
 

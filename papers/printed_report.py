@@ -8,7 +8,7 @@ import pandas as pd
 from rich.text import Text
 
 from decentral_dp.reporting.markup import document, figure, tag
-from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, log_axis, new_figure, package_style, save_picture
+from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, log_axis, new_figure, package_style, picture_of
 from decentral_dp.reporting.tables import TextTable, html, markdown, terminal
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.plan import console
@@ -81,7 +81,7 @@ def draw(frame: pd.DataFrame, to: Path) -> None:
         spare.text(0.05, 0.6, words, fontsize=10, linespacing=1.8)
         picture.supxlabel("ε as printed")
         picture.supylabel("ε that is certified, and shown")
-        save_picture(picture, to)
+        to.write_bytes(picture_of(picture))
 
 
 def page(frame: pd.DataFrame, png: bytes) -> str:

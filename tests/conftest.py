@@ -48,6 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
     slow_tests.configure(config)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests leave nothing in the home of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     out = copy.deepcopy(base)
     for key, value in change.items():

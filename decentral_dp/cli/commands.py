@@ -47,6 +47,23 @@ Log = Annotated[
 ]
 Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, beside png; repeatable.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
+
+
+def _consent(context: typer.Context, value: bool) -> bool:
+    if value:
+        from decentral_dp.files.trust import trusting
+
+        context.with_resource(trusting())
+    return value
+
+
+Upload = Annotated[
+    Text, Option(metavar="URL", help="Copy the finished folder there, e.g. to s3://…; values without noise stay here.")
+]
+Trust = Annotated[
+    bool,
+    Option("--trust", help="Run code of a run folder that this machine has not run before.", callback=_consent),
+]
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
@@ -70,10 +87,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def run(
     scenario: Name,
     out: Annotated[
-        Text,
-        Option(
-            metavar="DIR|URL", help="Folder for the results, or s3://…; runs/NAME by default, with what --set changes."
-        ),
+        File, Option(metavar="DIR", help="Folder for the results; runs/NAME by default, with what --set changes.")
     ] = None,
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
@@ -88,7 +102,9 @@ def run(
     or_resume: Annotated[
         bool, Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry.")
     ] = False,
+    upload: Upload = None,
     log: Log = None,
+    trust: Trust = False,
 ) -> None:
     """Run a scenario and write its run folder.
 
@@ -101,61 +117,71 @@ def run(
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation.folder import layout, remote
+    from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
-    if or_resume and _resume_in(out, log, quiet):
+    store = _open_store(upload)
+    if or_resume and _resume_in(out, log, quiet, store):
         return
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more),
-            log,
-            quiet,
-            remote.journal_folder(folder),
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
         )
-    _print_and_exit(finished, quiet, out)
+    _upload(finished.folder, store)
+    _print_and_exit(finished, quiet)
 
 
-def _resume_in(out: str | None, log: str | None, quiet: bool) -> bool:
-    """Whether there was a run in `out`, which is complete now."""
+def _open_store(url: str | None) -> Any:
+    """What `_upload` takes; what cannot be written to is refused before anything is released."""
+    if url is None:
+        return None
+    from decentral_dp.simulation.folder.remote import open_store
+
+    return open_store(url)
+
+
+def _upload(folder: Path | None, store: Any) -> None:
+    if store is not None and folder is not None:
+        from decentral_dp.simulation.folder.remote import upload
+
+        upload(folder, store)
+
+
+def _resume_in(folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
+    """Whether there was a run in the folder, which is complete now."""
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.reporting import page
-    from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.folder.journal import progress_in
     from decentral_dp.simulation.run import Run
 
-    if out is None:
+    if folder is None:
         raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
-    folder = remote.journal_folder(out)
     progress = progress_in(folder)
     finished = None
     if progress == "under way":
-        typer.echo(f"{out} holds a run that was cut off; it goes on as it was begun.", err=True)
+        typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
         finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
     elif progress == "complete":
         if not (folder / "report.html").is_file():
             page.draw_run(folder)
-        typer.echo(f"{out} holds a run that is complete; nothing is left to do.", err=True)
+        typer.echo(f"{folder} holds a run that is complete; nothing is left to do.", err=True)
     if progress != "none":
-        remote.upload(folder, out)
+        _upload(folder, store)
     if finished is not None:
-        _print_and_exit(finished, quiet, out)
+        _print_and_exit(finished, quiet)
     return progress != "none"
 
 
-def _print_and_exit(finished: Run, quiet: bool, out: str | None) -> None:
+def _print_and_exit(finished: Run, quiet: bool) -> None:
     """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
     from decentral_dp.cli.run import print_run
-    from decentral_dp.simulation.folder.remote import is_remote
 
     if not quiet:
         print_run(finished)
-        if is_remote(out):
-            typer.echo(f"Copied to {out}, but for values without noise.")
     if finished.result.has_diverged:
         if quiet:
             typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
@@ -165,32 +191,28 @@ def _print_and_exit(finished: Run, quiet: bool, out: str | None) -> None:
 @app.command()
 def resume(
     folder: Annotated[
-        str, Argument(metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack.")
+        Path,
+        Argument(metavar="FOLDER", help="Of a run or study that was cut off, or the file of an audit or attack."),
     ],
     quiet: Quiet = False,
-    rounds: Annotated[
-        Number, Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
-    ] = None,
-    charge_again: Annotated[
-        bool, Option("--charge-again", help="Pay once more for what was in flight, after --forget-secret.")
-    ] = False,
+    upload: Upload = None,
     log: Log = None,
+    trust: Trust = False,
 ) -> None:
     """Go on with a run, study, audit or attack that was cut off.
 
     It was interrupted, killed, or stopped by a full disk. A run goes on from its last state on disk; finished cells
     of a study, and runs of an audit or attack, are kept. What a run released after that state is released again
-    with the same draws: the same values, and no second release. Where --forget-secret has lost the draws, it is a
-    second release, which is charged if you agree to its price.
+    with the same draws: the same values, and no second release. After --forget-secret there is nothing to draw them
+    from, and the run does not go on.
     """
     from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
-    from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
-    task = find_resumable(remote.journal_folder(folder))
+    task = find_resumable(folder)
     if task.kind is not Kind.RUN:
-        options = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
-        refuse_for_others(task.kind, task.place, [name for name, value in options.items() if value is not None])
+        given = {"--upload": upload, "--log": log}
+        refuse_for_others(task.kind, task.place, [name for name, value in given.items() if value is not None])
         from decentral_dp.cli.progress import ProgressBar
 
         with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
@@ -210,14 +232,11 @@ def resume(
         return
 
     from decentral_dp.cli.progress import run_with_progress
-    from decentral_dp.simulation.plan import print_plan
 
-    more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = run_with_progress(
-        lambda callbacks: Run.resume(task.place, callbacks=callbacks, **more), log, quiet, task.place
-    )
-    remote.upload(task.place, folder)
-    _print_and_exit(finished, quiet, folder)
+    store = _open_store(upload)
+    finished = run_with_progress(lambda callbacks: Run.resume(task.place, callbacks=callbacks), log, quiet, task.place)
+    _upload(finished.folder, store)
+    _print_and_exit(finished, quiet)
 
 
 @app.command()
@@ -229,6 +248,7 @@ def plan(
     sent: Annotated[
         File, Option(metavar="SENT.csv", help="Write what each agent sends to each other in every round; or .parquet.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Print what a scenario would cost each agent.
 
@@ -245,16 +265,12 @@ def plan(
 
 
 @app.command()
-def report(
-    run: Annotated[str, Argument(metavar="DIR", help="A run folder, or its URL.")], formats: Formats = None
-) -> None:
+def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None) -> None:
     """Draw the plots and the page of a run folder again."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
-    from decentral_dp.simulation.folder.remote import local_folder
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
-    folder = local_folder(run)
     # Without one of those needed a page would say that nothing was measured, or released.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
@@ -268,12 +284,13 @@ def report(
 
 @app.command()
 def predict(
-    run: Annotated[str, Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
     out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
     agent: Annotated[
         Text, Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Predict the labels of new records from a run.
 
@@ -282,14 +299,13 @@ def predict(
     record of the run is needed, and no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
-    from decentral_dp.simulation.folder.remote import local_folder
 
-    write_predictions(local_folder(run), file, out, agent)
+    write_predictions(run, file, out, agent)
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run folders, or URLs; at least two.")],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders; at least two.")],
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
@@ -299,9 +315,8 @@ def compare(
     shown as far as it goes.
     """
     from decentral_dp.cli.run import print_and_write_comparison
-    from decentral_dp.simulation.folder.remote import local_folder
 
-    print_and_write_comparison([local_folder(run) for run in runs], out, [f.value for f in formats or []])
+    print_and_write_comparison(runs, out, [f.value for f in formats or []])
 
 
 @app.command()
@@ -324,6 +339,7 @@ def network(
         Option(min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."),
     ] = None,
     override: Set = None,
+    trust: Trust = False,
 ) -> None:
     """Print what a curious agent learns of the others' records.
 
@@ -341,6 +357,7 @@ def attack(
     folders: Annotated[list[Path], Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
     runs: Annotated[int, Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")] = 10,
     out: Annotated[File, Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Try to tell a run's train records from held-out ones.
 
@@ -389,6 +406,7 @@ def audit(
         Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
     curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Show a lower bound on what a scenario tells of one record.
 
@@ -443,6 +461,7 @@ def check(
     rounds: Annotated[
         Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Try what a component must keep, on made-up records.
 
@@ -466,6 +485,7 @@ def study(
     override: Annotated[
         Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
 
@@ -557,6 +577,7 @@ def show(
             metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
         ),
     ],
+    trust: Trust = False,
 ) -> None:
     """Print a scenario, or what a component or a key is.
 
@@ -674,6 +695,7 @@ def shards(
     scenario: Name,
     out: Annotated[Path, Option(help="A new folder, for a file of each agent and a public manifest.")],
     override: Set = None,
+    trust: Trust = False,
 ) -> None:
     """Write the records of a scenario as its agents have them.
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from decentral_dp.cli.commands import app
-from decentral_dp.errors import InputError, Stopped, printable, readable
+from decentral_dp.errors import InputError, Stopped, lacks_memory, printable, readable
 
 # Imports and pictures make hundreds of thousands of objects and hardly a cycle: with the usual 700 new ones between two
 # searches for cycles, searching takes a tenth of a short run.
@@ -66,7 +66,9 @@ def main() -> None:
         if end.code == 130:
             typer.echo(_INTERRUPTED, err=True)
         raise
-    except MemoryError as error:
+    except (MemoryError, SystemError, ImportError) as error:
+        if not lacks_memory(error):
+            raise
         mend = "Use fewer agents, records or rounds, or a smaller model."
         typer.echo(f"Error: not enough memory ({readable(str(error))}). {mend}", err=True)
         sys.exit(1)

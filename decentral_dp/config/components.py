@@ -34,6 +34,7 @@ from decentral_dp.config.outside import (
     Component,
     build_dataset,
     build_topology,
+    code_files,
     dealer,
     instance,
     mechanism_with,
@@ -44,7 +45,8 @@ from decentral_dp.config.synonyms import ALGORITHM_KINDS
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
-from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
+from decentral_dp.files import trust
+from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of, register_outside
 from decentral_dp.privacy.secret import Secret
@@ -224,7 +226,7 @@ def resolve(s: Scenario) -> Components:
             f"({printable(s.objects[missing])}), which no file holds. Give it again in Python, "
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
-    files, entry = s.files(), algorithm_entry(s)
+    files, entry = trusted_files(s), algorithm_entry(s)
     problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
     registered = PROBLEMS.get(s.problem.kind) if problem.origin == "package" else None
     _check_solved(s, problem, registered, entry)
@@ -240,6 +242,20 @@ def resolve(s: Scenario) -> Components:
         data=data,
         partition=partition,
     )
+
+
+def trusted_files(s: Scenario) -> Files:
+    """The files that a scenario names, before any of them is run.
+
+    Raises:
+        InputError: the scenario is that of a run folder, and names code that is unknown here.
+    """
+    files = s.files()
+    if trust.needs_trust(s.folder):
+        for path in code_files(files):
+            for code in (path, *imports_of_folder(path)):
+                trust.require_trust(code, code.read_bytes())
+    return files
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
@@ -521,7 +537,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     Raises:
         InputError: a file cannot be read.
     """
-    files = scenario.files()
+    files = trusted_files(scenario)
     names = [what for what, place in KEYS.items() if what in scenario._object_names or place not in files]
     parts = [_component(scenario, what, files) for what in names]
     inputs = "".join(

@@ -411,10 +411,6 @@ class PrivacyTable(Table):
     """Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the scales of
     x, y and z are given."""
 
-    epsilon_rounds: Count | None = None
-    """Rounds over which epsilon is spent; all of them if left out. After them the noise keeps its schedule, and the
-    budget grows. Read by gossip algorithms."""
-
     delta: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     """δ at which the budget is stated and ε is met; 0 for a pure guarantee."""
 

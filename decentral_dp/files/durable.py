@@ -24,11 +24,14 @@ def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666, synced: bool = False) -> None:
-    """Put a file in place whole: an interrupt leaves the old one or the new one, and perhaps `.NAME.part` beside it."""
+    """Put a file in place whole: an interrupt leaves the old one or the new one, and perhaps `.NAME.part` beside it.
+
+    A link in its place is replaced, and not followed.
+    """
     partial_file = path.with_name(f".{path.name}.part")
     # What was left there keeps the mode that it has.
     partial_file.unlink(missing_ok=True)
-    with open(os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+    with open(os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         if synced:
             file.flush()

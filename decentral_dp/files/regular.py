@@ -74,6 +74,28 @@ def regular(path: Path, subject: str) -> Path:
     return path
 
 
+def own(path: Path, folder: Path, subject: str) -> Path:
+    """The path of a folder's own file, as `regular`.
+
+    Args:
+        path: of a file in the folder, which need not exist.
+        folder: that whoever gave it has made, and perhaps links in it.
+        subject: begins a refusal.
+
+    Raises:
+        InputError: a link leads out of the folder; or as of `regular`.
+
+    Example:
+        >>> own(Path("a/../b.txt"), Path("a"), "report")
+        Traceback (most recent call last):
+            ...
+        decentral_dp.errors.InputError: report: "a/../b.txt" leads out of its folder. Fix: put the file itself there.
+    """
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{subject}: {quoted_path(path)} leads out of its folder. Fix: put the file itself there.")
+    return regular(path, subject)
+
+
 @contextmanager
 def refuse_unreadable(subject: str) -> Iterator[None]:
     """Say of a file that may not be read that it may not: it is whole, and nothing has to be made again.

@@ -30,7 +30,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -415,65 +415,3 @@ def _columns(
     sent = np.isfinite(columns["scale"])
     # What an agent does not send is no release.
     return columns if sent.all() else {name: v if isinstance(v, str) else v[sent] for name, v in columns.items()}
-
-
-REASON = "released before an interruption, and once more after it with other noise"
-
-
-class Window(NamedTuple):
-    """Rounds whose releases were in flight.
-
-    Args:
-        first_round: the round whose state the run went on from.
-        last_round: the last round that may have been released.
-    """
-
-    first_round: int
-    last_round: int
-
-
-def charge_in_flight(ledger: Ledger, plan: Ledger, windows: Sequence[Window]) -> Ledger:
-    """Add what was in flight, as channels of their own, and take amplification from the rounds concerned.
-
-    Args:
-        ledger: of the course that the run ended with, or will.
-        plan: of the same run, with all its rounds: what was in flight may be more than a course that ended early.
-        windows: one for each interruption after which the noise was another.
-
-    Returns:
-        The ledger of all that was, or may have been, released.
-
-    Example:
-        >>> from decentral_dp.privacy.accounting.accountants import epsilon_of
-        >>> ones = np.ones((4, 1))
-        >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(1, dtype=np.int64),
-        ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": ones}, rate={"train": ones})
-        >>> course = Ledger(1, (laplace,))
-        >>> both = charge_in_flight(course, course, [Window(2, 3)])
-        >>> [(c.channel, c.rounds.tolist()) for c in both.channels]
-        [('y', [1, 2, 3, 4]), ('y again', [2, 3])]
-        >>> epsilon_of(course, delta=0.0).round(3).tolist(), epsilon_of(both, delta=0.0).round(3).tolist()
-        ([2.0], [3.0])
-    """
-    if not windows:
-        return ledger
-    per_round = ledger.releases_per_round
-    channels = [_unamplify(c, np.any([_in_window(c, w, per_round) for w in windows], axis=0)) for c in ledger.channels]
-    for number, window in enumerate(windows, 1):
-        for c in plan.charged_channels:
-            inside = np.flatnonzero(_in_window(c, window, per_round))
-            if inside.size:
-                lost = _unamplify(c.rows(inside), np.ones(inside.size, dtype=np.bool_))
-                name = f"{c.channel} again" if number == 1 else f"{c.channel} again {number}"
-                channels.append(replace(lost, channel=name, reason=c.reason or REASON))
-    return replace(ledger, channels=tuple(channels))
-
-
-def _in_window(c: ChannelLedger, window: Window, per_round: int) -> NDArray[np.bool_]:
-    """(R,) which releases were in flight."""
-    return np.asarray((c.rounds >= window.first_round * per_round) & (c.rounds <= window.last_round * per_round))
-
-
-def _unamplify(c: ChannelLedger, inside: NDArray[np.bool_]) -> ChannelLedger:
-    """The same channel, whose releases (R,) inside a window are charged as if every record were drawn."""
-    return replace(c, rate={split: np.where(inside[:, None], 1.0, r) for split, r in c.rate.items()})

@@ -244,6 +244,11 @@ except ImportError:
 _NUMBERS = 256
 
 
+def load_cipher() -> None:
+    """Import the cipher of secret noise, which is otherwise imported by its first draw."""
+    import cryptography.hazmat.primitives.ciphers  # noqa: F401
+
+
 class Keystreams:
     """The keystreams of agents that are hosted together. One generator object serves all agents.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from decentral_dp.files.regular import own
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.reporting.words import BASELINES, score_text
@@ -34,7 +35,7 @@ class BaselineComparison(NamedTuple):
 
 def baselines_in(folder: Path) -> dict[str, RunResult]:
     """Baseline → its result, of those that a run folder holds and that are complete."""
-    places = {name: folder / BASELINES_FOLDER / name for name in BASELINES}
+    places = {name: own(folder / BASELINES_FOLDER / name, folder, str(folder)) for name in BASELINES}
     return {name: read_result(place) for name, place in places.items() if place.is_dir() and is_complete(place)}
 
 

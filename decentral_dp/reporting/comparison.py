@@ -19,16 +19,24 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.errors import InputError, quoted, quoted_path
-from decentral_dp.files.regular import regular
+from decentral_dp.files.durable import OWNERS, write_whole
+from decentral_dp.files.regular import own
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import baseline_table, baselines_in
 from decentral_dp.reporting.facts import facts, sentence
-from decentral_dp.reporting.folder import Curve, broken, curve, nothing_measured, read_metrics, read_scenario
+from decentral_dp.reporting.folder import Curve, curve, nothing_measured, read_metrics, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
 from decentral_dp.reporting.words import metric_label, score_text, topology_name
-from decentral_dp.simulation.result import RunResult, is_complete
+from decentral_dp.simulation.result import (
+    RESULT,
+    RunResult,
+    is_complete,
+    is_private,
+    read_any_result,
+    require_own_files,
+)
 from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
@@ -252,14 +260,15 @@ class Comparison:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        mode = OWNERS if any(is_private(run.folder) for run in self.runs) else 0o666
         with style.package_style():
             wide, narrow = comparison_figure(self), comparison_figure(self, columns=1)
             if wide is not None:
                 style.remove_figure(folder / "comparison", ["png", *formats])
-                style.write_figure(wide, folder / "comparison", ["png", *formats])
+                style.write_figure(wide, folder / "comparison", ["png", *formats], mode)
             sections = _sections(self, wide, narrow)
         path = folder / "comparison.html"
-        path.write_text(document(self._title, sections), encoding="utf-8")
+        write_whole(path, document(self._title, sections).encode(), mode)
         return path
 
     @property
@@ -315,18 +324,16 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _read_run(folder: Path, name: str) -> ComparedRun:
-    path = regular(folder / "result.json", "compare")
-    try:
-        result = RunResult.from_json(path.read_text(encoding="utf-8"))
-    except OSError:
+    if not (folder / RESULT).is_file():
         raise InputError(
             f"compare: {quoted_path(folder)} is no run folder; it has no result.json. Give folders that "
             '"decentral-dp run" has written.'
-        ) from None
-    except ValueError as error:
-        raise broken(path, error) from None
-    regular(folder / "scenario.toml", "compare")
+        )
+    result = read_any_result(folder)
+    own(folder / "scenario.toml", folder, "compare")
     complete = is_complete(folder)
+    if complete:
+        require_own_files(folder, result, "compare", ("metrics.parquet", "scenario.toml"))
     scenario = read_scenario(folder)
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))
     named = scenario.get("objects")
@@ -493,7 +500,7 @@ _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a
 
 def _sections(comparison: Comparison, drawn: Figure | None, narrow: Figure | None = None) -> list[Html]:
     """The parts of the page. drawn: its picture; narrow: the same for a telephone."""
-    png, thin = (None if one is None else style.png_of(one) for one in (drawn, narrow))
+    png, thin = (None if one is None else style.picture_of(one) for one in (drawn, narrow))
     names = [run.name for run in comparison.runs]
     titles = [
         tag(

@@ -13,7 +13,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.parquet import Columns
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import own
 from decentral_dp.reporting.words import SettingWords, choose_words
 from decentral_dp.simulation.result import RunResult, published_values, read_result
 from decentral_dp.simulation.statements.statement import number
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def scenario_text(folder: Path) -> str:
     """The scenario of a run folder as text; "" where there is none."""
     path = folder / "scenario.toml"
-    return regular(path, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return own(path, folder, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def read_scenario(folder: Path) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        frame = pd.read_parquet(regular(path, str(path)))
+        frame = pd.read_parquet(own(path, path.parent, str(path)))
         if not set(_COLUMNS) <= set(frame):
             return nothing_measured()
         kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
@@ -191,7 +191,7 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
     import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile
 
-    if not path.exists():
+    if not own(path, path.parent, str(path)).exists():
         return pd.DataFrame()
     numbers = pa.array(rounds.astype(np.int64))
     try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.folder import remote
+from decentral_dp.files.trust import foreign, trusting
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
 from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.config.components import Objects
     from decentral_dp.simulation.events import Callback
-    from decentral_dp.simulation.plan import Plan
     from decentral_dp.studies.page import Findings
 
 
@@ -107,31 +106,23 @@ def resume(
     folder: str | Path,
     *,
     callbacks: Sequence[Callback] = (),
-    rounds: int | None = None,
-    priced: Callable[[Plan], None] | None = None,
-    charge_again: bool = False,
+    trust: bool = False,
     **objects: Unpack[Objects],
 ) -> Run | Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with a run, a study, an audit or an attack that was cut off: to the bit as without the interruption.
 
     A run goes on from the last state in its folder. What was released after that state is released again with the same
-    draws: the same values, and no second release. With more rounds it is, to the bit, a run of so many rounds with the
-    noise of this one: its schedule stays, and a budget that was a target is passed. Where secret noise was not kept
-    (`run(keep_secret=False)`), what was in flight is released with other noise, and is charged once more: the ledger
-    and the budget have both passes.
+    draws: the same values, and no second release. Where secret noise was not kept (`run(keep_secret=False)`), it cannot
+    be drawn again, and the run does not go on.
 
     Of a study finished cells are kept, and the others are computed; of an audit and an attack the runs so far are kept,
     and the others are made. As many processes of this machine do so as were asked for at the beginning.
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
-            of an audit or an attack; or the URL that a run was begun for, whose journal is on this machine.
+            of an audit or an attack.
         callbacks: functions that are called with a `Progress`; by default notebooks show a bar.
-        rounds: of a run, in all, more than planned; by default as planned.
-        priced: of a run, told of the plan of what is run, where it costs more than planned first, before any of it is
-            run.
-        charge_again: of a run, whether you agree to pay once more for what was in flight where secret noise was not
-            kept; default False.
+        trust: whether to run code that the folder or the file holds or names and that this machine has not run before.
         **objects: of a run, those that it was given in place of what its scenario names, if any.
 
     Returns:
@@ -141,7 +132,7 @@ def resume(
     Raises:
         InputError: there is nothing to go on with, it is complete or under way, or it is told something that is for
             runs alone; the records, the scenario or the versions are others than those of the beginning; the secret
-            noise of a run was not kept and nobody agreed to pay again, or it would pass a cap or have other noise.
+            noise of a run was not kept.
         Stopped: interrupted again.
 
     Limits:
@@ -155,18 +146,13 @@ def resume(
         ...     print(str(error).partition(",")[0])
         resume: scenarios is no run folder
     """
-    if remote.is_remote(folder):
-        place = remote.journal_folder(folder)
-        done = resume(place, callbacks=callbacks, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
-        remote.upload(place, folder)
-        return done
     task = kind, place = find_resumable(Path(folder))
+    if trust:
+        with trusting():
+            return resume(place, callbacks=callbacks, **objects)
     if kind is Kind.RUN:
-        return Run.resume(
-            place, callbacks=callbacks, rounds=rounds, priced=priced, charge_again=charge_again, **objects
-        )
-    options = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
-    refuse_for_others(kind, place, [name for name, value in options.items() if value is not None])
+        return Run.resume(place, callbacks=callbacks, **objects)
+    refuse_for_others(kind, place, [name for name, value in objects.items() if value is not None])
     from decentral_dp.reporting.notebook_progress import show_progress
 
     with show_progress(callbacks, task.unit) as callback:
@@ -175,16 +161,18 @@ def resume(
 
 def resume_other(task: Resumable, progress: Callback | None) -> Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
-    # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
-    if task.kind is Kind.STUDY:
-        from decentral_dp.studies.study import resume_study
+    # What was asked is read from a file, which may be from elsewhere.
+    with foreign():
+        # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
+        if task.kind is Kind.STUDY:
+            from decentral_dp.studies.study import resume_study
 
-        return resume_study(task.place, progress)
-    if task.kind is Kind.AUDITS:
-        from decentral_dp.adversaries.audit.tables import resume_table
+            return resume_study(task.place, progress)
+        if task.kind is Kind.AUDITS:
+            from decentral_dp.adversaries.audit.tables import resume_table
 
-        return resume_table(task.place, progress)
-    return resume_file(task.place, progress)
+            return resume_table(task.place, progress)
+        return resume_file(task.place, progress)
 
 
 def resume_file(out: Path, progress: Callback | None = None) -> AuditResult | Inference:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition, csv_of
+from decentral_dp.config.components import trusted_files
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
@@ -392,4 +393,6 @@ def load_model(folder: str | Path) -> Model:
     result = read_result(folder)
     require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
     with refuse_damaged(folder, "predict"):
-        return model_of(load(folder / "scenario.toml"), result, published_values(folder, "predict"))
+        scenario = load(folder / "scenario.toml")
+        trusted_files(scenario)
+        return model_of(scenario, result, published_values(folder, "predict"))

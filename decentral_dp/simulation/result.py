@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -15,8 +16,9 @@ import numpy as np
 from pydantic import BeforeValidator, SkipValidation, TypeAdapter
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
+from decentral_dp.errors import InputError, quoted_path
+from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.statements.statement import (
     IN_TABLE,
@@ -35,6 +37,9 @@ from decentral_dp.user_code import USER_ERRORS, reason
 
 # What a run folder holds while its run is not complete.
 IN_PROGRESS = "in_progress"
+RESULT = "result.json"
+# Keys of result.json: SHA-256 of each file beside it by its name, and of its own text without this key.
+FILES, DIGEST = "files", "digest"
 # Where the folder of a run has those of the runs that it is judged by.
 BASELINES_FOLDER = "baselines"
 _INCOMPLETE = ("running", "interrupted", "failed")
@@ -143,7 +148,7 @@ class RunResult(Mapping[str, Any]):
 
     def to_json(self) -> str:
         """The text of `result.json`; infinities are "inf" and "-inf", NaN is null."""
-        return text_of(self.content)
+        return text_of(seal(self.content))
 
     @classmethod
     def from_json(cls, text: str) -> RunResult:
@@ -175,6 +180,11 @@ class RunResult(Mapping[str, Any]):
         """Whether there are weights alone: x has no coordinates, or is the centre of features."""
         kind = PROBLEMS.get(str(self.problem.get("kind")))
         return self.problem.get("p") == 0 or (kind is not None and kind.one_level)
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """A table of `result.json`; empty where there is none."""
+        value = self.content.get(key)
+        return value if isinstance(value, Mapping) else {}
 
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
@@ -213,7 +223,7 @@ def is_complete(folder: Path) -> bool:
     """Whether a run folder has its result. One that was killed while it tidied up has, too."""
     has_journal = (folder / IN_PROGRESS).is_dir()
     try:
-        status = json.loads(regular(folder / "result.json", str(folder)).read_text(encoding="utf-8"))["status"]
+        status = json.loads(own(folder / RESULT, folder, str(folder)).read_text(encoding="utf-8"))["status"]
     except (OSError, ValueError, KeyError, TypeError):
         return not has_journal
     # Beside what a run goes on from, a status that no run ends with is a damaged one.
@@ -222,7 +232,7 @@ def is_complete(folder: Path) -> bool:
 
 def require_complete(folder: Path) -> None:
     """Raise InputError for the folder of a run that is under way, or was cut off, or whose result is no file."""
-    regular(folder / "result.json", str(folder))
+    own(folder / RESULT, folder, str(folder))
     if not is_complete(folder):
         raise InputError(
             f'{folder}: this run is not complete. Wait for it, or go on with "decentral-dp resume {folder}" if it was '
@@ -240,11 +250,59 @@ def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Seq
         more: files that are read where they are there.
     """
     for name in (*needed, *more):
-        regular(folder / name, what)
+        own(folder / name, folder, what)
     require_complete(folder)
     for name in needed:
         if not (folder / name).is_file():
             raise InputError(f"{what}: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    require_own_files(folder, read_result(folder), what, (*needed, *more))
+
+
+def require_own_files(folder: Path, result: RunResult, what: str, names: Sequence[str] = ()) -> None:
+    """Refuse a run folder in which a file is not the one that the run wrote.
+
+    A file that is missing is left to whoever reads it. Digests find damage and mistakes: whoever forges a file can
+    forge its digest.
+
+    Args:
+        folder: of a complete run.
+        result: that was read from it.
+        what: begins a refusal.
+        names: files that are read besides those of which the result has digests.
+
+    Raises:
+        InputError: a file has another digest, or none.
+    """
+    digests = result.table(FILES)
+    for name in sorted({*names, *digests} - {RESULT}):
+        path = own(folder / name, folder, what)
+        if path.is_file() and digest_of_file(path) != digests.get(name):
+            raise InputError(
+                f"{what}: {quoted_path(path)} is not the file that the run wrote. Fix: put it back, or run the "
+                "scenario again."
+            )
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same result.json with the digest of its text, as its last key."""
+    bare = {key: value for key, value in content.items() if key != DIGEST}
+    return {**bare, DIGEST: sha256(text_of(bare).encode()).hexdigest()}
+
+
+def is_private(folder: Path) -> bool:
+    """Whether only its owner may read the result of a run folder; so it is where the noise is secret."""
+    return not (folder / RESULT).stat().st_mode & 0o077
+
+
+def mode_of(folder: Path) -> int:
+    """The mode of files that are written beside the result of a run folder."""
+    return OWNERS if is_private(folder) else 0o666
+
+
+def digest_of_file(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return file_digest(file, sha256).hexdigest()
 
 
 def published_values(folder: Path, what: str, wanted: Collection[str] | None = None) -> dict[str, Array]:
@@ -258,7 +316,7 @@ def published_values(folder: Path, what: str, wanted: Collection[str] | None = N
     Raises:
         InputError: its file cannot be read.
     """
-    path, start = folder / "state.npz", "published_"
+    path, start = own(folder / "state.npz", folder, what), "published_"
     try:
         names = {name.removeprefix(start): name for name in names_in(path, what) if name.startswith(start)}
         arrays = read_arrays(path, what, [name for v, name in names.items() if wanted is None or v in wanted])
@@ -292,18 +350,35 @@ def read_result(folder: Path) -> RunResult:
     """Read the result of a complete run folder.
 
     Raises:
-        InputError: there is none that can be read, or the run is not complete.
+        InputError: there is none that can be read, it is not what the run wrote, or the run is not complete.
     """
-    path = folder / "result.json"
     require_complete(folder)
+    return read_any_result(folder)
+
+
+def read_any_result(folder: Path) -> RunResult:
+    """Read the result of a run folder, complete or not; otherwise as `read_result`."""
+    path = own(folder / RESULT, folder, str(folder))
     try:
-        return RunResult.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        text = path.read_text(encoding="utf-8")
+        if not _is_sealed(text):
+            raise ValueError("it is not what the run wrote")
+        return RunResult.from_json(text)
+    except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{folder}: no result.json found here; name the folder that a run has written.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not JSON ({error}); run the scenario again to write the folder anew.") from None
     except ValueError as error:
         raise InputError(f"{path}: {error}; run the scenario again.") from None
+
+
+def _is_sealed(text: str) -> bool:
+    """Whether a text is that of a result.json, to the letter. Raises JSONDecodeError."""
+    content = json.loads(text)
+    try:
+        return text == text_of(seal(content))
+    except (AttributeError, TypeError, ValueError):
+        return False
 
 
 def text_of(content: Mapping[str, Any]) -> str:

@@ -1,15 +1,10 @@
 """Running a scenario: the finished run, what it holds, and the folder that it leaves behind.
 
 Its numbers are those of `result.json`. Which rounds are evaluated, and the ε spent by then, follow from the plan.
-
-More rounds for a run that was cut off: priced, or refused where they would not be the same run, only longer.
-
-Going on without the root of the noise: what was in flight is released once more, and charged once more.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import shutil
@@ -17,7 +12,7 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,14 +28,15 @@ from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.durable import OWNERS
+from decentral_dp.errors import Stopped, lacks_memory
+from decentral_dp.files.durable import OWNERS, write_whole
+from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
-from decentral_dp.formatting import agent_names, delta_text, duration_text, epsilon_text
-from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
-from decentral_dp.privacy.ledger import IntArray, Ledger, Window, charge_in_flight
-from decentral_dp.privacy.randomness import secret_root
+from decentral_dp.formatting import agent_names, duration_text, epsilon_text
+from decentral_dp.privacy.accounting.accountants import spending
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.randomness import load_cipher
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
@@ -54,20 +50,19 @@ from decentral_dp.simulation.folder.journal import (
     before_damage,
     begin,
     find,
-    first_scenario,
     is_full,
     root_of_run,
     unwritable_error,
 )
-from decentral_dp.simulation.folder.layout import check_writable, resolved_toml
+from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
-from decentral_dp.simulation.plan import Plan, baselines, problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import IN_PROGRESS, RunResult
+from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.result import FILES, IN_PROGRESS, RESULT, RunResult, digest_of_file, seal
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
-from decentral_dp.user_code import USER_ERRORS, UserCodeError
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,9 +120,6 @@ class Run:
         folder: str | Path,
         *,
         callbacks: Sequence[Callback] = (),
-        rounds: int | None = None,
-        priced: Callable[[Plan], None] | None = None,
-        charge_again: bool = False,
         **objects: Unpack[Objects],
     ) -> Run:
         """Go on with a run that was cut off, and draw its pictures and its page; as `decentral_dp.resume`.
@@ -135,9 +127,6 @@ class Run:
         Args:
             folder: of the run, whose status is "running", "interrupted" or "failed".
             callbacks: functions that are called with a `Progress` of "rounds".
-            rounds: in all, more than planned; by default as many as planned.
-            priced: called with the plan of a longer run before it goes on.
-            charge_again: whether to pay once more for what was in flight.
             **objects: as of `build`.
 
         Returns:
@@ -153,27 +142,12 @@ class Run:
         folder = Path(folder)
         interruption, lock = find(folder)
         try:
-
-            def rebuild(scenario: Scenario) -> Job:
-                return build(scenario, **objects)
-
             # Wherever the text lies, it names files from the folder of the run.
-            first = rebuild(load(read_toml(first_scenario(folder)), folder=folder.resolve()))
-            root, interruption = root_of_run(interruption, first, folder), before_damage(interruption, first, folder)
-            job, window = longer_job(first, interruption, folder, rounds, rebuild), None
-            if root is None:
-                if job.states_are_elsewhere:
-                    interruption = replace(interruption, saved_state=None, state_number=0, rows=[])
-                job, window = charge_interruption(job, interruption, folder, charge_again)
-            else:
-                job = job.with_root(root)
-            if priced is not None and (rounds is not None or window is not None):
-                priced(Plan.from_job(job))
+            job = build(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
+            job = job.with_root(root_of_run(interruption, job, folder))
+            interruption = before_damage(interruption, job, folder)
+            _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
-            if rounds is not None:
-                journal.extend()
-            if window is not None:
-                journal.charge_again(window)
         except BaseException:
             lock.close()
             raise
@@ -290,32 +264,13 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def add_spent(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
-    """What was measured, with ε spent at the rounds that are priced now: a longer run has others than a shorter."""
-    out = []
-    for number, measured in itertools.groupby(rows, key=lambda row: row[0]):
-        out += [row for row in measured if row[2] != SPENT]
-        if number in spent:
-            out.append((number, "mean", SPENT, spent[number]))
-    return out
-
-
 def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
-    if job.windows:
-        return {t: float(_spent_with_windows(job, worst, t)) for t in chosen}
     spent = spending(job.ledger.select(worst), job.scenario.privacy.delta, chosen)
     return dict(zip(chosen, spent.tolist(), strict=True))
-
-
-def _spent_with_windows(job: Job, worst: IntArray, t: int) -> float:
-    """ε spent after a round by one agent: what was in flight is out as soon as the run has gone on from its state."""
-    course = job.uninterrupted_ledger.select(worst)
-    out = charge_in_flight(course.truncate(t), course, [w for w in job.windows if w.first_round <= t])
-    return float(epsilon_of(out, job.scenario.privacy.delta)[0])
 
 
 def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
@@ -390,16 +345,23 @@ def result_of(
     return RunResult.from_content(content, statement)
 
 
-def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
+def _with_keys(result: RunResult, **keys: Any) -> RunResult:
+    """The same result with more keys in result.json."""
+    return RunResult.from_content({**result.content, **keys}, result.privacy)
+
+
+def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
     """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
 
-    What is small and dear comes first, so that a full disk takes what can be computed again. parts: of what it
-    released, where that is kept.
+    Of a run with secret noise, what reads records beyond its releases is for the owner only.
+
+    Returns:
+        The run; its result has the digests of its files.
     """
+    mode = OWNERS if done.scenario.seed is None else 0o666
     # Where it is removed with the rest if the run is killed here.
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
-        (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
         text = resolved_toml(done.simulation().components, done.simulation().topology, folder)
         (partial / "scenario.toml").write_text(text, encoding="utf-8")
         arrays = {**done.state}
@@ -407,17 +369,23 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         # Un-noised values are their owner's alone.
         _write_arrays(partial / "state.npz", arrays, OWNERS if done.state else 0o666)
-        (partial / "metrics.parquet").write_bytes(to_parquet(done.measured))
+        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            job = done.simulation()
-            # Of rounds that were released twice the file has the second pass.
-            course = job.uninterrupted_ledger.truncate(done.records.rounds)
-            releases.join(folder / IN_PROGRESS, job, course, parts, partial / releases.NAME)
+            parts = journal.release_digests
+            releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
-        for name in [*names, "result.json"]:
+        digests = {name: digest_of_file(partial / name) for name in names}
+        digests |= {name: digest_of_file(folder / name) for name in inputs_in(folder)}
+        result = _with_keys(done.result, **{FILES: digests})
+        result = _with_keys(result, **seal(result.content))
+        content = result.to_json().encode()
+        write_whole(partial / RESULT, content, mode)
+        journal.record_result(content)
+        for name in [*names, RESULT]:
             (partial / name).replace(folder / name)
+        return replace(done, result=result)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -458,9 +426,20 @@ def run_job(
     job = with_blocks(planned)
     if out is None:
         return _run(job, progress)
+    require_locks("out")
     folder = Path(out)
     check_writable(folder)
+    _load_libraries(job)
     return _run_in_folder(job, begin(folder, job, keep_secret), progress)
+
+
+def _load_libraries(job: Job) -> None:
+    """Import what the rounds and the end of a run need: a lack of memory shows before anything is released."""
+    import pyarrow.parquet  # noqa: F401
+
+    if job.scenario.seed is None:
+        load_cipher()
+    RunResult.from_content({})
 
 
 def _run(
@@ -497,9 +476,8 @@ def _run_in_folder(
     try:
         done = _run(job, progress, journal, interruption)
         if job.scenario.seed is None and journal.keeps_secret:
-            result = RunResult.from_content({**done.result.content, "root_was_kept": True}, done.result.privacy)
-            done = replace(done, result=result)
-        write_contents(done, folder, journal.release_digests)
+            done = replace(done, result=_with_keys(done.result, root_was_kept=True))
+        done = write_contents(done, folder, journal)
     except BaseException as error:
         if journal.discard():
             if is_full(error):
@@ -514,6 +492,8 @@ def _run_in_folder(
         if isinstance(error, OSError):
             text = f"{folder} could not be written ({error}). {released}. {advice_on(error)}, then {goes_on}."
             raise OSError(text) from error
+        if lacks_memory(error):
+            raise MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}") from error
         if isinstance(error, UserCodeError):
             raise UserCodeError(f"{error} {released}, and is on record in {folder}.") from error
         raise
@@ -536,7 +516,7 @@ def _perform(
     spent = spent_by_round(job, evaluation_rounds)
     saved = None if interruption is None else interruption.state(job)
     # What a state comes with was measured before it was kept.
-    rows: list[Row] = [] if interruption is None else add_spent(interruption.rows, spent)
+    rows: list[Row] = [] if interruption is None else list(interruption.rows)
     # Where agents have lost states, rounds that were measured come again.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
     listed, to_come = set(evaluation_rounds), [t for t in evaluation_rounds if t > measured]
@@ -603,145 +583,8 @@ def _perform(
         return rows, job.start(engine, control)
 
 
-# As many as a scenario may have.
-_LIMIT = 10**12
-
-
-def longer_job(
-    job: Job, interruption: Interruption, folder: Path, rounds: int | None, build: Callable[[Scenario], Job]
-) -> Job:
-    """The job of a run that goes on, with the rounds that it has by now.
-
-    Noise keeps its schedule: where a target epsilon set it, that is the price of the rounds that were planned first,
-    and all rounds cost more. What may have been released must be priced in the longer plan as it was in the shorter.
-
-    Args:
-        job: as the run was begun.
-        interruption: what its folder says, with the rounds that were asked for since.
-        folder: of the run.
-        rounds: that are asked for now; None leaves them as they are.
-        build: makes the job of a scenario, with the objects that the run was given.
-
-    Returns:
-        The job itself where no more was ever asked for.
-
-    Raises:
-        InputError: the longer run would pass a cap or has other noise, or the last round may have been released.
-    """
-    current = (
-        job if interruption.extended_rounds is None else build(_with_rounds(job.scenario, interruption.extended_rounds))
-    )
-    if rounds is None:
-        return current
-    total = current.scenario.algorithm.rounds
-    if not total < rounds <= _LIMIT:
-        raise _rounds_error(rounds, f" is not more than the {total} rounds that are planned, or more than {_LIMIT}.")
-    if current.plans_ahead:
-        raise _rounds_error(
-            rounds,
-            f": {job.scenario.algorithm.kind} plans its whole budget beforehand, and more rounds would have needed "
-            "more noise in the first.",
-        )
-    if interruption.leased_rounds >= current.rounds:
-        raise _rounds_error(
-            rounds,
-            f": the last of the {current.rounds} rounds of {folder} may have been released, and what leaves at the "
-            "end of a run is not what leaves between two rounds.",
-        )
-    longer = build(_with_rounds(job.scenario, rounds))
-    if longer.rounds < rounds:
-        raise _rounds_error(
-            rounds,
-            f" would pass the declared cap ε = {job.scenario.privacy.cap:g}; {longer.rounds} rounds are within it. "
-            "Give at most as many.",
-        )
-    if not _is_same_so_far(current, longer, interruption.leased_rounds):
-        raise _rounds_error(
-            rounds,
-            f": in a run of so many rounds the first {interruption.leased_rounds} would have been released otherwise.",
-        )
-    return longer
-
-
-def _rounds_error(rounds: int, why: str) -> InputError:
-    """The refusal of so many rounds."""
-    said = f"{rounds}{why} Leave it out to go on as planned."
-    return InputError(f"resume: rounds = {said}", command=f"resume: --rounds {said}")
-
-
-def _with_rounds(scenario: Scenario, rounds: int) -> Scenario:
-    """The scenario with more rounds; a target epsilon stays that of the rounds that were planned first."""
-    privacy = scenario.privacy
-    if privacy.epsilon is not None and privacy.epsilon_rounds is None:
-        privacy = privacy.model_copy(update={"epsilon_rounds": scenario.algorithm.rounds})
-    table = scenario.algorithm.model_copy(update={"rounds": rounds})
-    return scenario.model_copy(update={"algorithm": table, "privacy": privacy})
-
-
-def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
-    """Whether both jobs make the same releases, with the same noise, up to a round."""
-    if longer.algorithm != job.algorithm or longer.noise.keys() != job.noise.keys():
-        return False
-    same_noise = all(
-        np.array_equal(mine.scale, longer.noise[channel].scale)
-        and np.array_equal(mine.decay, longer.noise[channel].decay)
-        and mine.points == longer.noise[channel].points
-        for channel, mine in job.noise.items()
-    )
-    return same_noise and _releases_until(job.ledger, leased).same_releases(_releases_until(longer.ledger, leased))
-
-
-def _releases_until(ledger: Ledger, rounds: int) -> Ledger:
-    """The releases that are out after so many rounds, without the channels that have none yet."""
-    until = ledger.truncate(rounds)
-    return replace(until, channels=tuple(c for c in until.channels if c.rounds.size))
-
-
-def charge_interruption(job: Job, interruption: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
-    """The job of a run that goes on with another root, with what was in flight in its ledger and in its budget.
-
-    `privacy/ledger.py` says why that covers both passes. What is charged is what may have been released: rounds
-    are on record in advance.
-
-    Args:
-        job: with the rounds that it has by now.
-        interruption: what its folder says.
-        folder: of the run.
-        agreed: whether whoever asks for it agrees to the new price.
-
-    Returns:
-        The job, and the rounds that are charged again from now on; None where nothing was in flight.
-
-    Raises:
-        InputError: nobody agreed, the price would pass a cap, a trusted coordinator has planned its whole budget, or
-            later noise goes on from what is lost.
-    """
-    at = interruption.saved_state[0] if interruption.saved_state else 0
-    new = Window(at, interruption.in_flight) if interruption.in_flight else None
-    if job.plans_ahead:
-        if new is None:
-            return job.with_root(secret_root()), None
-        raise InputError(
-            f"{_lost_secret(folder)} {job.scenario.algorithm.kind} plans its whole budget beforehand, and what it "
-            "would release again is not in that plan. Run the scenario again in another folder; both runs are to be "
-            "paid for."
-        )
-    if getattr(job, "factor", None) is not None and (new is not None or at):
-        raise InputError(
-            f"{_lost_secret(folder)} Later noise goes on from it (privacy.correlation.in_time). Run the scenario "
-            "again in another folder; both runs are to be paid for."
-        )
-    # A state that cannot be read is refused before anything is charged.
-    interruption.state(job)
-    before = job.with_windows(interruption.windows)
-    after = before if new is None else job.with_windows((*interruption.windows, new))
-    if new is not None:
-        _check(before, after, new, folder, agreed)
-    return after.with_root(secret_root()), new
-
-
 def released_ledger(job: Job, recorded: Ledger) -> Ledger:
-    """All that a run has released.
+    """Return the recorded ledger, once it is that of the plan.
 
     Args:
         job: what was run.
@@ -755,27 +598,4 @@ def released_ledger(job: Job, recorded: Ledger) -> Ledger:
             f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
         )
-    return charge_in_flight(recorded, job.uninterrupted_ledger, job.windows)
-
-
-def _check(before: Job, after: Job, new: Window, folder: Path, agreed: bool) -> None:
-    was, now = (float(j.budget.epsilon.max()) for j in (before, after))
-    privacy = after.scenario.privacy
-    cost = f"ε = {epsilon_text(now)} instead of {epsilon_text(was)} at δ = {delta_text(privacy.delta)}"
-    rounds = f"{new.first_round} to {new.last_round}"
-    if privacy.cap is not None and now > privacy.cap:
-        raise InputError(
-            f"{_lost_secret(folder)} Releasing rounds {rounds} once more would cost {cost}, and pass the "
-            f"declared cap ε = {privacy.cap:g}. Run the scenario again in another folder; both runs are to be paid for."
-        )
-    if not agreed:
-        why = (
-            f"{_lost_secret(folder)} Rounds {rounds} may be out, and would be released once more with other "
-            f"noise, which is a second release: the run would cost {cost}. Agree with"
-        )
-        mend = "or run the scenario again in another folder; both runs are to be paid for then."
-        raise InputError(f"{why} charge_again=True, {mend}", command=f"{why} --charge-again, {mend}")
-
-
-def _lost_secret(folder: Path) -> str:
-    return f"resume: the secret of {folder} was not kept, and its noise cannot be drawn again."
+    return recorded

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
-from decentral_dp.reporting.plots.style import png_of
+from decentral_dp.reporting.plots.style import picture_of
 from decentral_dp.reporting.tables import TextTable, html, latex, markdown
 from decentral_dp.studies.gains import gain_figures, gain_words
 from decentral_dp.studies.intervals import HOLDS, REFUTED
@@ -285,7 +285,7 @@ def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]
 
 def _pictures(measured: Measured, gains: pd.DataFrame | None = None) -> dict[str, bytes]:
     """Name → PNG of every picture that has numbers, those of gains where these are given."""
-    images = {name: png_of(figure) for name, figure in study_figures(measured)}
+    images = {name: picture_of(figure) for name, figure in study_figures(measured)}
     if gains is not None:
-        images |= {name: png_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
+        images |= {name: picture_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
     return images

@@ -23,6 +23,7 @@ import pandas as pd
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
+from decentral_dp.files.regular import own
 from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import Callback, Reporter
@@ -315,7 +316,7 @@ def _write(
     verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
     measured = Measured(study, varied, means, table)
     gains = gain_table(study, values, table)
-    (out / "plots").mkdir(exist_ok=True)
+    own(out / "plots", out, "study").mkdir(exist_ok=True)
     figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
     paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, study.formats)]
     left = {out / "plots" / name for name in before} - set(paths)

@@ -9,7 +9,6 @@ Many small outcomes share one JSON file with what was asked (`keep_outcomes`). L
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -25,6 +24,7 @@ from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, Stopped, option_error
 from decentral_dp.files.durable import OWNERS, digest, new_salt, write_whole
+from decentral_dp.files.locks import HAS_LOCKS, lock_file
 from decentral_dp.files.package import package_digest
 from decentral_dp.files.regular import regular
 from decentral_dp.simulation.result import plain
@@ -280,16 +280,18 @@ def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
     Raises:
         InputError: another process computes there; the sentence.
     """
-    place = os.open(folder, os.O_RDONLY)
+    place = os.open(folder, os.O_RDONLY) if HAS_LOCKS else None
     try:
         # A file system without locks is taken at its word.
         with suppress(OSError):
             try:
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if place is not None:
+                    lock_file(place)
             except BlockingIOError:
                 raise InputError(under_way) from None
         for unfinished in folder.glob(".*.part"):
             unfinished.unlink()
         yield
     finally:
-        os.close(place)
+        if place is not None:
+            os.close(place)

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from decentral_dp.errors import needing
+from decentral_dp.files.trust import trusting
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -121,7 +122,8 @@ def in_ray(
 
     def run_work(item: Item) -> Outcome:
         # Ray takes functions only, and what is worked on may be a partial one.
-        return work(item)
+        with trusting():
+            return work(item)
 
     with cluster(address):
         remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(run_work)
@@ -271,7 +273,9 @@ def work_for(parent: int) -> None:
         os.dup2(2, 1)
         for line in sys.stdin:
             work, item = from_line(line)
-            replies.write(to_line(work(item)))
+            # The process that hands out the work has asked for consent.
+            with trusting():
+                replies.write(to_line(work(item)))
             replies.flush()
 
 

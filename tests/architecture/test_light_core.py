@@ -84,3 +84,36 @@ def test_another_missing_module_is_nobodys_extra() -> None:
     wanted = r'^from_losses: torch is not installed; pip install "decentral_dp\[torch\]" brings it\.$'
     with pytest.raises(InputError, match=wanted), needing("from_losses"):
         raise ModuleNotFoundError("No module named 'torch.func'", name="torch.func")
+
+
+WITHOUT_LOCKS = """
+import sys
+sys.modules["fcntl"] = None
+import numpy as np
+from typer.testing import CliRunner
+import decentral_dp
+from decentral_dp.cli.main import app
+from decentral_dp.estimators import DecentralisedClassifier
+
+few = {"algorithm.rounds": 2}
+assert decentral_dp.run("quadratic", set=few).result.status == "ok"
+for command in (["list"], ["plan", "ring_breast_cancer"], ["show", "quadratic"]):
+    assert CliRunner().invoke(app, command).exit_code == 0, command
+assert len(decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
+                               "grid": {"algorithm.rounds": [1, 2]}}, workers=1).summary) == 2
+try:
+    decentral_dp.run("quadratic", set=few, out="run")
+except decentral_dp.InputError as error:
+    print(error)
+"""
+
+
+def test_a_system_without_file_locks_has_all_but_run_folders(tmp_path: Path) -> None:
+    """Windows has no fcntl."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_LOCKS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run folders need file locks" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +14,10 @@ from decentral_dp.bounded import Bounded, Sensitivity, Split
 from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.run import longer_job
 from decentral_dp.tuner import project
 
 ROOT = bytes(range(32))
@@ -165,24 +162,3 @@ def test_a_poisson_sample_is_rounded_twice(width: int) -> None:
     assert loss >= 2.0 * (0.25 + np.sqrt(width) * grid)
     assert loss <= 2.0 * (0.25 + np.sqrt(width) * grid) * (1.0 + 1e-12)
     assert loss - 0.5 > 1.5 * np.sqrt(width) * grid
-
-
-def test_a_longer_run_that_would_have_released_otherwise_is_refused() -> None:
-    job = gossip()
-    found: Any = SimpleNamespace(extended_rounds=None, leased_rounds=2)
-
-    def build(**changes: Any) -> Any:
-        def made(scenario: Any) -> Any:
-            longer = gossip(rounds=scenario.algorithm.rounds)
-            return replace(longer, **{k: change(longer) for k, change in changes.items()})
-
-        return made
-
-    assert longer_job(job, found, None, 6, build()).rounds == 6  # type: ignore[arg-type]
-    louder = {"noise": lambda j: {c: replace(n, scale=2.0 * n.scale) for c, n in j.noise.items()}}
-    slower = {"noise": lambda j: {c: replace(n, decay=n.decay + 0.1) for c, n in j.noise.items()}}
-    fewer = {"noise": lambda j: {"y": j.noise["y"]}}
-    other = {"algorithm": lambda j: replace(j.algorithm, average=True) if hasattr(j.algorithm, "average") else None}
-    for change in (louder, slower, fewer, other):
-        with pytest.raises(InputError, match="the first 2 would have been released otherwise"):
-            longer_job(job, found, None, 6, build(**change))  # type: ignore[arg-type]

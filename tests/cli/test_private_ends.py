@@ -71,7 +71,7 @@ class DataSet(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """code: of the process. said: on standard error. result: of result.json, but for metrics, diagnostics and times."""
+    """code: of the process. said: on standard error. result: of result.json without metrics, digests and times."""
 
     code: int
     said: str
@@ -107,6 +107,9 @@ def ended(folder: Path, here: DataSet, content: Mapping[str, Any]) -> Ended:
     metrics = result.pop("metrics")
     result.pop("diagnostics")
     result.pop("seconds")
+    # Digests are of files that hold metrics and states.
+    result.pop("files", None)
+    result.pop("digest")
     result["problem"].pop("data")
     with np.load(folder / "out" / "state.npz") as arrays:
         released = {k: arrays[k] for k in arrays.files if k.startswith(("released", "published"))}

@@ -16,6 +16,7 @@ from decentral_dp import InputError
 from decentral_dp.cli.main import main
 from decentral_dp.config.loading import load
 from decentral_dp.errors import printable
+from tests.support.run_folders import rewrite_result
 
 Make = Callable[..., dict[str, Any]]
 ESCAPE = "\x1b[2J"
@@ -64,7 +65,7 @@ def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: 
     # A folder that somebody else has written is not trusted either.
     result = json.loads((out / "result.json").read_text())
     result["title"] = f"A ring{ESCAPE}"
-    (out / "result.json").write_text(json.dumps(result))
+    rewrite_result(out, result)
     said.append(command("report", str(out)))
     for text in (*said, (out / "report.html").read_text(encoding="utf-8")):
         assert _is_plain(text)

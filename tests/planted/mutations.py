@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .planting import Mutation
 
+_FLIPS = "tests/simulation/folder/test_flipped_bits.py"
+_LINES = "tests/simulation/folder/test_journal_lines.py::test_other_lines_than_those_that_were_written_are_refused"
 _MECHANISMS = "tests/privacy/mechanisms/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
@@ -16,7 +18,6 @@ _PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/test_records_sensitivity.py"
 _GRANULAR = "tests/constants/test_problem_constants.py"
-_AGAIN = "tests/simulation/folder/test_journal_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
 _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
@@ -449,13 +450,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "encrypted = map(cipher.update, repeat(bytes(8 * _NUMBERS)))",
         "encrypted = repeat(cipher.update(bytes(8 * _NUMBERS)))",
         (f"{_KEYSTREAMS}::test_numbers_of_every_width_come_in_order",),
-    ),
-    Mutation(
-        "secret noise of an older run drawn anew when it goes on",
-        "simulation/folder/journal.py",
-        "known = generator or PHILOX",
-        "known = generator or GENERATORS[1]",
-        ("tests/simulation/folder/test_journal.py::test_secret_noise_of_an_older_version_is_gone_on_with",),
     ),
     Mutation(
         "noise that does not depend on the records",
@@ -1230,34 +1224,53 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
     ),
     Mutation(
-        "what the end of a round sends, not charged again",
-        "privacy/ledger.py",
-        "c.rounds >= window.first_round * per_round",
-        "c.rounds > window.first_round * per_round",
-        (f"{_AGAIN}[course0-True]",),
+        "a journal whose lines have no digest of the lines before",
+        "simulation/folder/journal_lines.py",
+        "    linked = digest(chain.encode() + json.dumps(entry).encode())\n",
+        "    linked = digest(json.dumps(entry).encode())\n",
+        ("tests/simulation/folder/test_journal_lines.py",),
     ),
     Mutation(
-        "a second interruption that charges what the first one did",
+        "a damaged last line of the journal taken for one that was cut off",
+        "simulation/folder/journal_lines.py",
+        "    if rest and _is_whole(chain, rest[:-1]):\n",
+        "    if False:\n",
+        (f"{_LINES}[without its end]",),
+    ),
+    Mutation(
+        "a noise key that the journal does not bind",
         "simulation/folder/journal.py",
-        "            in_flight = windows[-1].first_round\n",
-        "            in_flight = 0\n",
-        (f"{_AGAIN}[course2-True]",),
+        "    if digest(content) != expected:\n",
+        '    if path.name != "noise_root.json" and digest(content) != expected:\n',
+        ("tests/simulation/folder/test_journal.py::test_a_noise_key_of_another_run_is_refused",),
     ),
     Mutation(
-        "what was in flight released again and charged once",
-        "simulation/jobs/job.py",
-        "        ledger = charge_in_flight(course, course, windows)\n",
-        "        ledger = course\n",
-        (f"{_AGAIN}[course0-True]",),
+        "a result from elsewhere that ends a run under way",
+        "simulation/folder/journal.py",
+        '    return any(entry.get("complete") == digest(content) for entry in entries)\n',
+        "    return is_complete(folder)\n",
+        ("tests/simulation/folder/test_journal.py::test_a_result_from_elsewhere_removes_nothing",),
     ),
     Mutation(
-        "releases of one batch amplified twice",
-        "privacy/ledger.py",
-        "np.where(inside[:, None], 1.0, r)",
-        "np.where(inside[:, None], r, r)",
-        (
-            "tests/simulation/folder/test_journal_charged_again.py::test_batches_amplify_nothing_of_what_was_released_twice",
-        ),
+        "files beside a result that nobody compares with their digests",
+        "simulation/result.py",
+        "        if path.is_file() and digest_of_file(path) != digests.get(name):\n",
+        "        if False:\n",
+        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused[some]",),
+    ),
+    Mutation(
+        "noiseless metrics of a run with secret noise that everybody may read",
+        "simulation/run.py",
+        '        write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)\n',
+        '        write_whole(partial / "metrics.parquet", to_parquet(done.measured))\n',
+        ("tests/reporting/test_folder_links.py::test_files_of_a_run_with_secret_noise_are_its_owners",),
+    ),
+    Mutation(
+        "code of a run folder that runs unasked",
+        "files/trust.py",
+        "    if _TRUSTED.get() or sha256(content).hexdigest() in _known():\n",
+        "    if _TRUSTED.get() or content:\n",
+        ("tests/files/test_trust.py::test_resume_asks_for_consent",),
     ),
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
@@ -1555,13 +1568,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    parts = 1.0 if sampled is None else float(sampled.steps)\n",
         "    parts = 1.0\n",
         (f"{_GUARDS}::test_a_poisson_sample_is_rounded_twice",),
-    ),
-    Mutation(
-        "a longer run that is another one",
-        "simulation/run.py",
-        "    if not _is_same_so_far(current, longer, interruption.leased_rounds):\n",
-        "    if longer.plans_ahead:\n",
-        (f"{_GUARDS}::test_a_longer_run_that_would_have_released_otherwise_is_refused",),
     ),
     Mutation(
         "a change that rounding does not move",

@@ -24,7 +24,7 @@ from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from tests.conftest import BASE
-from tests.support.run_folders import Page, read_page
+from tests.support.run_folders import Page, read_page, rewrite_result
 
 Make = Callable[..., dict[str, Any]]
 
@@ -200,6 +200,7 @@ def test_ranges_of_other_records_come_last_and_folded(
         text = re.sub(r"^scale = .*\n", "", file.read_text(), flags=re.MULTILINE)
         ranges = "".join(f"{name} = {{ low = 0.0, high = 1.0 }}\n" for name in features)
         file.write_text(f"{text}\n[problem.scale]\n{ranges}")
+        rewrite_result(copy_of)
         pair.append(copy_of)
     found = compare(*pair)
     tables = comparison_tables(found)
@@ -241,7 +242,7 @@ def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
         (["a", "../runs0/a"], "given twice"),
         (["a", "nowhere"], "is no run folder; it has no result.json"),
         (["a", "a/result.json"], "is no run folder"),
-        (["a", "damaged"], "cannot be read"),
+        (["a", "damaged"], "not JSON"),
     ],
 )
 def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str], sentence: str) -> None:
@@ -266,6 +267,7 @@ def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, col
     shutil.copytree(folders / "b", tmp_path / "b")
     frame = {"round": [1, 2], "agent": ["mean", "mean"], "name": ["loss", "loss"], "value": [1.0, 2.0]}
     pd.DataFrame({**frame, column: values}).to_parquet(tmp_path / "b" / "metrics.parquet")
+    rewrite_result(tmp_path / "b")
     with pytest.raises(InputError, match=r"metrics\.parquet: cannot be read \("):
         compare(folders / "a", tmp_path / "b")
 

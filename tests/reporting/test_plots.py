@@ -20,8 +20,17 @@ from decentral_dp.reporting.folder import Curve, curve, read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, write_plots
 from decentral_dp.reporting.plots.network import _hop_counts, layout
-from decentral_dp.reporting.plots.style import change, draw_curves, new_figure, package_style, save_picture, title
-from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
+from decentral_dp.reporting.plots.style import change, draw_curves, new_figure, package_style, picture_of, title
+from tests.support.run_folders import (
+    ALL_FIGURES,
+    DOT,
+    axes_of,
+    figure_of,
+    privacy_of,
+    read_page,
+    rewrite_result,
+    write_run,
+)
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +279,7 @@ def test_a_dollar_sign_or_a_strange_letter_in_a_name_is_no_formula(tmp_path: Pat
     result = json.loads((write_run(tmp_path) / "result.json").read_text(encoding="utf-8"))
     result["topology"]["kind"] = "文 $x^{$"
     result["evaluated_on"] = "$\\frac{$ values"
-    (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    rewrite_result(tmp_path, result)
     assert {p.stem for p in write_plots(tmp_path)} == ALL_FIGURES
 
 
@@ -279,7 +288,7 @@ def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, 
     with package_style():
         figure = new_figure(5.6, 3.5)
         assert FIGURES[name](figure, read_drawing(certified))
-        save_picture(figure, tmp_path / "drawn.png")
+        picture_of(figure)
         drawn = figure.get_tightbbox().padded(-0.01)
     assert drawn.x0 >= 0.0
     assert drawn.y0 >= 0.0
@@ -357,7 +366,7 @@ def test_layouts_follow_hop_counts() -> None:
 def with_graph(folder: Path, **graph: Any) -> Path:
     result = json.loads((write_run(folder) / "result.json").read_text(encoding="utf-8"))
     result["topology"] |= graph
-    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    rewrite_result(folder, result)
     return folder
 
 

@@ -16,7 +16,7 @@ from decentral_dp.reporting.plots.style import (
     log_axis,
     new_figure,
     package_style,
-    save_picture,
+    picture_of,
     title,
     write_figure,
 )
@@ -25,9 +25,7 @@ INCHES = (5.6, 3.5)
 
 
 def pixels(figure: Any) -> np.ndarray[Any, Any]:
-    drawn = io.BytesIO()
-    save_picture(figure, drawn)
-    return np.asarray(Image.open(drawn).convert("RGBA"))
+    return np.asarray(Image.open(io.BytesIO(picture_of(figure))).convert("RGBA"))
 
 
 def test_a_picture_is_what_the_canvas_holds() -> None:

@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 import decentral_dp
 from decentral_dp.simulation.model import Model
+from tests.support.run_folders import rewrite_result
 
 N, WARDS = 240, ("surgery", "icu", "garden")
 PRIVACY = {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5}
@@ -342,12 +343,14 @@ def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
     old = csv.parent / "old"
     shutil.copytree(folder, old)
     without = {k: v for k, v in result["problem"].items() if k not in ("features", "classes")}
-    (old / "result.json").write_text(json.dumps(result | {"problem": without}))
+    rewrite_result(old, result | {"problem": without})
     assert "Run its scenario again" in _refusal(decentral_dp.load_model, old)
     (old / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
     assert "not complete" in _refusal(decentral_dp.load_model, old)
     shutil.copy(folder / "result.json", old)
     (old / "state.npz").write_bytes(b"no archive")
+    assert "not the file that the run wrote" in _refusal(decentral_dp.load_model, old)
+    rewrite_result(old)
     assert "cannot be read" in _refusal(decentral_dp.load_model, old)
     (old / "state.npz").unlink()
     assert "it has no state.npz" in _refusal(decentral_dp.load_model, old)

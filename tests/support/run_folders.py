@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from decentral_dp.files.durable import digest
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.reporting.folder import read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
+from decentral_dp.simulation.folder.journal_lines import next_line
+from decentral_dp.simulation.result import digest_of_file, seal, text_of
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"
@@ -154,8 +157,22 @@ def write_run(
         "versions": {"decentral_dp": "0.1.0", "numpy": np.__version__},
         **(changes or {}),
     }
-    (folder / "result.json").write_text(json.dumps(inf_to_text(result)), encoding="utf-8")
+    rewrite_result(folder, inf_to_text(result))
     return folder
+
+
+def rewrite_result(folder: Path, content: Mapping[str, Any] | None = None) -> None:
+    """Write a result.json as a run does, with the digests of its text and of the files beside it.
+
+    Args:
+        folder: of a run.
+        content: by default what is there.
+    """
+    path = folder / "result.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if content is None else content
+    names = ("metrics.parquet", "ledger.parquet", "state.npz", "scenario.toml")
+    digests = {name: digest_of_file(folder / name) for name in names if (folder / name).is_file()}
+    path.write_text(text_of(seal({**known, "files": digests})), encoding="utf-8")
 
 
 def _metrics(rounds: int, agents: int, rng: np.random.Generator, epsilon: float) -> pd.DataFrame:
@@ -289,3 +306,22 @@ def page_of(folder: Path, **options: Any) -> Page:
     (folder / "plots").mkdir()
     (folder / "plots" / "topology.png").write_bytes(DOT)
     return read_page(write_report(folder))
+
+
+def rewrite_journal(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]] = lambda entry: entry) -> None:
+    """Write the journal of a run under way anew, as if the scenario and the noise key had been as they are.
+
+    Args:
+        folder: of the run.
+        change: makes another entry of each.
+    """
+    place, chain, lines = folder / "in_progress", "", []
+    bound = {
+        "scenario": digest((folder / "scenario.toml").read_bytes()),
+        "noise_key": digest((place / "noise_root.json").read_bytes()),
+    }
+    for line in (place / "journal.jsonl").read_text(encoding="utf-8").splitlines():
+        entry = {key: value for key, value in json.loads(line).items() if key != "chain"}
+        made, chain = next_line(chain, change(entry | (bound if "format" in entry else {})))
+        lines.append(made)
+    (place / "journal.jsonl").write_bytes(b"".join(lines))

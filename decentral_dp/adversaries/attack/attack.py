@@ -28,7 +28,7 @@ from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.files.durable import digest
+from decentral_dp.files.durable import OWNERS, digest
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
@@ -42,7 +42,7 @@ from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pool
-from decentral_dp.simulation.result import published_values, refuse_damaged, require_run_folder
+from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, statement_of
 from decentral_dp.statistics import Interval, auc, over_seeds
@@ -625,4 +625,6 @@ def write(inference: Inference, folders: Sequence[Path], out: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_json(out, summary(inference, folders))
+    # AUCs read the records, as metrics do.
+    mode = OWNERS if any(is_private(folder) for folder in folders) else 0o666
+    write_json(out, summary(inference, folders), mode)

@@ -46,12 +46,13 @@ from decentral_dp.adversaries.audit.runs import (
     sum_noise,
 )
 from decentral_dp.bounded import Array
+from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.result import read_result, refuse_damaged
+from decentral_dp.simulation.result import RESULT, mode_of, read_result, refuse_damaged, seal, text_of
 from decentral_dp.simulation.statements.of_job import claim_of, statement_of
 from decentral_dp.statistics import bound_by_counts, from_likelihoods, trade_off
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
@@ -290,7 +291,8 @@ def write_ends(audit: AuditResult, ends: Ends) -> Iterator[Path]:
         from decentral_dp.reporting.page import write_report
 
         result = read_result(ends.run)
-        write_json(ends.run / "result.json", {**result.content, "audit": audit.to_dict()})
+        content = text_of(seal({**result.content, "audit": audit.to_dict()}))
+        write_whole(ends.run / RESULT, content.encode(), mode_of(ends.run))
         with refuse_damaged(ends.run, "audit"):
             page = write_report(ends.run)
         yield page
@@ -432,7 +434,8 @@ def _result(
         tuple(curve),
     )
     if out is not None:
-        write_json(out, result.to_dict())
+        # Scores of an audit read the records, as metrics do.
+        write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import Stopped
+from decentral_dp.files.durable import write_whole
 from decentral_dp.formatting import agent_names, graph_text
 from decentral_dp.reporting.baselines import baselines_in
 from decentral_dp.reporting.facts import facts
@@ -19,7 +20,7 @@ from decentral_dp.reporting.folder import Drawing, read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page import guarantee, run
 from decentral_dp.reporting.words import Json, capitalise, choose_words, topology_name
-from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.simulation.result import RunResult, mode_of, read_result
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 from decentral_dp.user_code import own_name
 
@@ -51,7 +52,7 @@ def write_report(folder: Path) -> Path:
         *_scenario_and_citation(folder, result, scenario),
     ]
     path = folder / "report.html"
-    path.write_text(document(title, sections), encoding="utf-8")
+    write_whole(path, document(title, sections).encode(), mode_of(folder))
     return path
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import Array
+from decentral_dp.files.regular import own
 from decentral_dp.formatting import (
     communication_text,
     compression_text,
@@ -468,7 +469,7 @@ def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:
     hidden = " They are those of the exact lower solution at the published x, which nobody sees."
     pictures = []
     for name in names:
-        path = folder / "plots" / f"{name}.png"
+        path = own(folder / "plots" / f"{name}.png", folder, "report")
         of_whom = hidden if result.solves_lower and name in ("losses", "accuracy", "explained") else ""
         if path.exists():
             pictures.append(figure(path.read_bytes(), captions[name].format(unit=unit) + of_whom))

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import own
 from decentral_dp.reporting.folder import Drawing, read_drawing
 from decentral_dp.reporting.plots import curves, style
 from decentral_dp.reporting.plots.curves import noise, upper_variable
 from decentral_dp.reporting.plots.network import topology
+from decentral_dp.simulation.result import mode_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,14 +67,14 @@ def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",), drawin
         InputError: `folder` holds no readable result.json.
     """
     drawing = read_drawing(folder) if drawing is None else drawing
-    (folder / "plots").mkdir(exist_ok=True)
+    own(folder / "plots", folder, "report").mkdir(exist_ok=True)
     paths = []
     with style.package_style():
         for name, draw in FIGURES.items():
             path, figure = folder / "plots" / name, style.new_figure(*SIZE)
             wanted = formats if draw(figure, drawing) else ()
             style.remove_figure(path, wanted)
-            paths += style.write_figure(figure, path, wanted)
+            paths += style.write_figure(figure, path, wanted, mode_of(folder))
     return paths
 
 
@@ -102,7 +104,7 @@ class Picture:
 
     def _repr_png_(self) -> bytes:
         with style.package_style():
-            return style.png_of(self.figure)
+            return style.picture_of(self.figure)
 
 
 class RunPlots:

@@ -10,12 +10,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import printable
+from decentral_dp.files.durable import write_whole
 from decentral_dp.reporting.folder import Curve
 from decentral_dp.reporting.words import power_text
 
@@ -97,14 +98,15 @@ def side_label(text: str, figure: Figure, taken: float = 0.0) -> str:
     return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - taken) * LETTERS_PER_INCH)))
 
 
-def save_picture(figure: Figure, to: Path | BinaryIO, ending: Format = "png") -> None:
-    """Write a figure in one format. to: the file, or where its bytes go."""
+def picture_of(figure: Figure, ending: Format = "png") -> bytes:
+    """Return the content of a figure's file in one format."""
     from matplotlib import rcParams
 
     _write_out(figure)
     if ending != "png":
-        figure.savefig(to, format=ending, **_SAVE_OPTIONS[ending])
-        return
+        content = io.BytesIO()
+        figure.savefig(content, format=ending, **_SAVE_OPTIONS[ending])
+        return content.getvalue()
     # savefig draws everything twice, first for the layout alone, which each drawing makes.
     canvas: Any = figure.canvas
     shown, dpi = figure.get_dpi(), rcParams["savefig.dpi"]
@@ -112,7 +114,7 @@ def save_picture(figure: Figure, to: Path | BinaryIO, ending: Format = "png") ->
     canvas.draw()
     png = _png(np.asarray(canvas.buffer_rgba()), figure.get_dpi())
     figure.set_dpi(shown)
-    to.write_bytes(png) if isinstance(to, Path) else to.write(png)
+    return png
 
 
 # Of 0 to 9. Six, the usual one, makes files smaller by a tenth, and takes twice as long.
@@ -140,18 +142,18 @@ def _png(pixels: Array, dpi: float) -> bytes:
     )
 
 
-def png_of(figure: Figure) -> bytes:
-    """The figure as a PNG."""
-    png = io.BytesIO()
-    save_picture(figure, png)
-    return png.getvalue()
+def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",), mode: int = 0o666) -> list[Path]:
+    """Write a figure in each of these formats, and return the paths.
 
-
-def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
-    """Write a figure in each of these formats, and return the paths; path: without an ending."""
+    Args:
+        figure: to write.
+        path: without an ending.
+        formats: endings.
+        mode: of the files, less the umask.
+    """
     files = {ending: path.with_name(f"{path.name}.{ending}") for ending in FORMATS if ending in formats}
     for ending, file in files.items():
-        save_picture(figure, file, ending)
+        write_whole(file, picture_of(figure, ending), mode)
     return list(files.values())
 
 

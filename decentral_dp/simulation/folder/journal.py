@@ -3,18 +3,18 @@
 While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`,
 which its owner alone may read:
 
-journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
-                released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
-                on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
-                {"part": [A, B], …}: released values in a file of their own, with its digest.
-                {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
-                {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
+journal.jsonl   one JSON object a line (`journal_lines`), appended and synced. The first binds the scenario and the
+                noise key by their digests. {"leased": L}: from now on everything up to round L may be released.
+                {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes on from
+                there, and what was kept after it is void. {"part": [A, B], …}: released values in a file of their own,
+                with its digest. {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}. {"complete": D}: the
+                run's own result.json has the digest D.
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
                 the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
                 records are with their agents, so are the states (`AgentStates`), and here are receipts.
 releases-A-B.parquet: released values, where they are kept (`kept_releases`).
-scenario.toml   as the run was begun, where it has more rounds since. lock: held while the run is.
+lock            held while the run is.
 
 Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
 After a crash, what was leased counts as released. A run that goes on repeats these rounds with the same draws, so that
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import io
 import json
 import math
@@ -44,13 +43,14 @@ from typing import IO, Any, Literal, TypeGuard
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
+from decentral_dp.files.locks import lock_file, require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
-from decentral_dp.files.regular import refuse_unreadable, regular
+from decentral_dp.files.regular import own, refuse_unreadable
 from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.ledger import Window
-from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
+from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, key_of, root_of
+from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_lines
 from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
@@ -58,7 +58,7 @@ from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import IN_PROGRESS, is_complete, text_of
+from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, seal, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
 JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
@@ -73,12 +73,9 @@ class Interruption:
         input_digest: digest of the scenario and of the records that it was drawn for.
         versions: of what computed it.
         leased_rounds: rounds that may have been released.
-        in_flight: rounds that may have been released since the root was last another, or since the run was begun.
         saved_state: the last state that can be read; None for the start.
         state_number: number of that state's file; 0 for the start.
         rows: what was measured up to there.
-        extended_rounds: rounds of the run, where they are more than it was begun with.
-        windows: rounds that are charged once more, because their root was not kept.
         states: of the journal, those of this course of the run.
         releases: digests of the parts of what it released, as they were written.
     """
@@ -87,12 +84,9 @@ class Interruption:
     input_digest: str
     versions: dict[str, str]
     leased_rounds: int
-    in_flight: int
     saved_state: tuple[int, bytes] | None
     state_number: int
     rows: list[Row]
-    extended_rounds: int | None = None
-    windows: tuple[Window, ...] = ()
     states: Sequence[dict[str, Any]] = ()
     releases: Digests = field(default_factory=dict)
 
@@ -124,16 +118,17 @@ class Interruption:
 
 def lock_folder(folder: Path) -> IO[bytes]:
     """Lock a folder against other processes until the file is closed. Raises InputError where it is locked."""
-    path = regular(folder / IN_PROGRESS / LOCK, str(folder))
+    require_locks(str(folder))
+    path = own(folder / IN_PROGRESS / LOCK, folder, str(folder))
     if path.is_dir():
         raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")
-    lock = path.open("ab")
+    held = path.open("ab")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(held)
     except OSError:
-        lock.close()
+        held.close()
         raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
-    return lock
+    return held
 
 
 def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
@@ -143,15 +138,56 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
         InputError: somebody runs it now.
     """
     if not (folder / IN_PROGRESS).is_dir():
-        return "complete" if (folder / "result.json").is_file() and is_complete(folder) else "none"
-    with lock_folder(folder):
-        if is_complete(folder):
-            shutil.rmtree(folder / IN_PROGRESS)
+        return "complete" if (folder / RESULT).is_file() and is_complete(folder) else "none"
+    with refuse_unreadable("resume"), lock_folder(folder):
+        entries = _entries(folder / IN_PROGRESS)
+        if _has_own_result(folder, entries):
+            _remove_progress(folder / IN_PROGRESS)
             return "complete"
-        if first_scenario(folder).is_file():
+        if len(entries) > 1 or (folder / SCENARIO).is_file():
             return "under way"
         _remove(folder)
         return "none"
+
+
+def _entries(place: Path) -> list[dict[str, Any]]:
+    """The entries of the journal; none where there is no journal. Raises InputError for a damaged one."""
+    try:
+        return read_lines(own(place / JOURNAL, place.parent, "resume")).entries
+    except FileNotFoundError:
+        return []
+    except (ValueError, IsADirectoryError) as error:
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: Path, error: Exception) -> InputError:
+    return InputError(
+        f"resume: {place} is damaged ({error}), and the run cannot resume. What it may have released is in the "
+        'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
+    )
+
+
+def _has_own_result(folder: Path, entries: Sequence[dict[str, Any]]) -> bool:
+    """Whether the run in a folder is complete, and was killed while it tidied up.
+
+    Its journal says so, or is removed already; a result from elsewhere is not that of the run under way.
+    """
+    path = folder / RESULT
+    content = own(path, folder, "resume").read_bytes() if path.is_file() else b""
+    if {file.name for file in (folder / IN_PROGRESS).iterdir()} <= {LOCK}:
+        return bool(content) and is_complete(folder)
+    return any(entry.get("complete") == digest(content) for entry in entries)
+
+
+def _remove_progress(place: Path) -> None:
+    """Remove a folder `in_progress`: the journal, which says that the run is complete, after what it speaks of."""
+    last = (JOURNAL, LOCK)
+    for path in place.iterdir():
+        if path.name not in last:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for name in last:
+        (place / name).unlink(missing_ok=True)
+    place.rmdir()
 
 
 def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
@@ -163,13 +199,12 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
     place = folder / IN_PROGRESS
     with refuse_unreadable("resume"):
         if not place.is_dir():
-            state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
+            state = "is complete" if (folder / RESULT).is_file() else "is no run folder"
             raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
         lock = lock_folder(folder)
         try:
-            if is_complete(folder):
-                # It was killed between its result and the end of its tidying up.
-                shutil.rmtree(place)
+            if _has_own_result(folder, _entries(place)):
+                _remove_progress(place)
                 raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
             return _read_interruption(folder), lock
         except BaseException:
@@ -180,16 +215,14 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
 def _read_interruption(folder: Path) -> Interruption:
     place = folder / IN_PROGRESS
     try:
-        about = json.loads(regular(place / ROOT, "resume").read_text())
+        begun, *entries = read_lines(place / JOURNAL).entries or [{}]
+        if not begun:
+            raise ValueError(f"{JOURNAL} is empty")
+        _require_bound(folder / SCENARIO, folder, begun["scenario"])
+        about = json.loads(_require_bound(place / ROOT, folder, begun["noise_key"]))
         root = _read_root(about, folder)
-        scenario = regular(first_scenario(folder), "resume").read_text(encoding="utf-8")
-        if not scenario.endswith(str(about.get("ends", ""))):
-            raise ValueError(f"the last line of {SCENARIO} is missing")
         input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in about["versions"].items()}
-        entries = _entries(place / JOURNAL)
-        leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
-        windows, in_flight = _windows_to_charge(entries)
-        extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
+        leased = max((int(e[key]) for e in entries for key in ("leased", "released") if key in e), default=0)
         states = _states(entries)
         saved, number, rows = _last_state(place, states)
         # A part that was made once more has the name of the one before.
@@ -197,26 +230,21 @@ def _read_interruption(folder: Path) -> Interruption:
     except (InputError, PermissionError):
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
-            'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
-        ) from error
-    of_course = (saved, number, rows, extended, windows, states, releases)
-    return Interruption(root, input_digest, computed_by, leased, in_flight, *of_course)
+        raise _damaged(place, error) from error
+    return Interruption(root, input_digest, computed_by, leased, saved, number, rows, states, releases)
 
 
-def first_scenario(folder: Path) -> Path:
-    """The scenario that the run in a folder was begun with."""
-    place = folder / IN_PROGRESS / SCENARIO
-    return place if place.is_file() else folder / SCENARIO
-
-
-def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | None:
-    """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
+def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
+    """Return the noise key of a run that resumes.
 
     Raises:
-        InputError: it would not make the same draws, or not on the same records.
+        InputError: it was not kept, or would not make the same draws, or not on the same records.
     """
+    if interruption.root is None:
+        raise InputError(
+            f"resume: the noise key of {folder} was not kept, and its noise cannot be drawn again. Run the scenario "
+            "again in another folder; the budgets of both runs add up."
+        )
     if noise_digest(job) != interruption.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
@@ -260,48 +288,28 @@ def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
         generator: that its noise comes from.
     """
     root = None if key is None else key.hex()
-    return {"root": root, "generator": generator, "check": _check_of(root, generator)}
+    return {"root": root, "generator": generator}
 
 
 def _read_root(content: dict[str, Any], folder: Path) -> Root | None:
-    # Folders from before secret noise had a generator of its own name none.
-    root, generator = content["root"], content.get("generator")
-    if content["check"] != _check_of(root, generator):
-        raise ValueError(f"{ROOT} is not what was written")
-    known = generator or PHILOX
-    if known not in GENERATORS:
+    root, generator = content["root"], content["generator"]
+    if generator not in GENERATORS:
         raise InputError(
-            f"resume: the noise of {folder} comes from the generator {known!r}, and this version has "
+            f"resume: the noise of {folder} comes from the generator {generator!r}, and this version has "
             f"{' and '.join(GENERATORS)}; go on with the version of decentral_dp that the run was begun with."
         )
-    return None if root is None else root_of(bytes.fromhex(root), known)
+    return None if root is None else root_of(bytes.fromhex(root), generator)
 
 
-def _check_of(root: str | None, generator: str | None) -> str:
-    return digest((f"{root}" if generator is None else f"{generator} {root}").encode())
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last line that was cut off was never acted on."""
-    lines = regular(path, "resume").read_bytes().split(b"\n")
-    entries = [json.loads(line) for line in lines[:-1]]
-    if not all(isinstance(e, dict) for e in entries):
-        raise ValueError(f"{path.name} has a line that is no object")
-    return entries
-
-
-def _windows_to_charge(entries: Sequence[dict[str, Any]]) -> tuple[tuple[Window, ...], int]:
-    """The rounds that are charged once more, and those that may be out under the root that the run had last."""
-    windows: list[Window] = []
-    in_flight = 0
-    for entry in entries:
-        if "charged_again" in entry:
-            first, last = entry["charged_again"]
-            windows.append(Window(int(first), int(last)))
-            # Of a new root the first release is that of the state that it goes on from.
-            in_flight = windows[-1].first_round
-        in_flight = max(in_flight, int(entry.get("leased", 0)))
-    return tuple(windows), in_flight
+def _require_bound(path: Path, folder: Path, expected: str) -> bytes:
+    """Read a file that the first line of the journal binds. Raises InputError where it is another than then."""
+    content = own(path, folder, "resume").read_bytes()
+    if digest(content) != expected:
+        raise InputError(
+            f"resume: {path} is not the file that the run was begun with. Put it back, or run the scenario again in "
+            "another folder; the budgets of both runs add up."
+        )
+    return content
 
 
 def _states(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -363,8 +371,6 @@ def machine() -> dict[str, str]:
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
-# Of the scenario of a run that is not complete: where tables at the end are lost, what is left is a scenario, too.
-_LAST_LINE = "\n# The end of the file, without which no run goes on.\n"
 # Of a run, where agents keep their states.
 _NAME = re.compile("[0-9a-f]{16}")
 
@@ -383,7 +389,7 @@ class RunInProgress:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = module_of(job.algorithm)
-        start = interruption or Interruption(None, "", {}, 0, 0, None, 0, [])
+        start = interruption or Interruption(None, "", {}, 0, None, 0, [])
         self._before = self._leased = start.leased_rounds
         self._ahead, self._leased_at, self._leased_from = 1, time.monotonic(), self._leased
         self._number, self._written = start.state_number, len(start.rows)
@@ -394,26 +400,13 @@ class RunInProgress:
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
         self._place.chmod(OWNERS_FOLDER)
+        lines = read_lines(self._place / JOURNAL)
+        self._chain = lines.chain
         self._journal = (self._place / JOURNAL).open("ab")
         if interruption is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
-            self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
+            self._journal.truncate(lines.size)
             self._write(resumed=interruption.state_number)
-
-    def extend(self) -> None:
-        """Put on record that the run has the rounds of its job from now on, and what they cost."""
-        if not (self._place / SCENARIO).exists():
-            # The noise was drawn for that one; the folder's own is that of the longer run in the end.
-            write_synced(self._place / SCENARIO, (self.folder / SCENARIO).read_bytes())
-        _write_running(self.folder, self._job)
-        self._write(extended=self._job.rounds)
-
-    def charge_again(self, window: Window) -> None:
-        """Put on record that rounds are released once more with other noise, and what all of it costs."""
-        _write_running(self.folder, self._job)
-        self._write(charged_again=list(window))
-        # Rounds under the new root are on record before they are released, as those under the old one were.
-        self._leased = self._leased_from = window.first_round
 
     # --- from the engine --------------------------------------------------------------------------------------------
 
@@ -478,7 +471,8 @@ class RunInProgress:
         self._next_save = now + max(_INTERVAL, (now - started) / _SHARE)
 
     def _write(self, **entry: Any) -> None:
-        self._journal.write(json.dumps(entry).encode() + b"\n")
+        line, self._chain = next_line(self._chain, entry)
+        self._journal.write(line)
         self._journal.flush()
         os.fsync(self._journal.fileno())
 
@@ -514,7 +508,8 @@ class RunInProgress:
         with contextlib.suppress(OSError):
             # A full disk must not hide why the run ended.
             self._write(ended=status, released=self.released_rounds)
-            write_synced(self.folder / "result.json", _partial(self._job, self.released_rounds, status, reason))
+            content = _partial(self._job, self.released_rounds, status, reason)
+            write_synced(self.folder / RESULT, content, _mode(self._job))
         self.close()
 
     def discard(self) -> bool:
@@ -525,10 +520,14 @@ class RunInProgress:
         _remove(self.folder)
         return True
 
+    def record_result(self, content: bytes) -> None:
+        """Put on record which result.json is the run's own, before it is in its place."""
+        self._write(complete=digest(content))
+
     def complete(self) -> None:
         """Remove what is of a run under way only: its noise is nobody's business any more."""
         self.close()
-        shutil.rmtree(self._place)
+        _remove_progress(self._place)
 
     def close(self) -> None:
         # On a full disk what a failed write has left is written once more here, and must not hide why the run ended.
@@ -557,6 +556,8 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
         raise option_error("out", f": another run writes {folder} already. Give another folder.") from None
     lock = lock_folder(folder)
     try:
+        if job.scenario.seed is None:
+            folder.chmod(OWNERS_FOLDER)
         _begin(folder, job, keep_secret)
         return RunInProgress(folder, job, lock)
     except BaseException as error:
@@ -590,19 +591,28 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
     about["versions"] = machine() | device_versions(job)
-    about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
-    write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
-    (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
+    about |= {"states": os.urandom(8).hex()}
+    key = json.dumps(about).encode()
+    write_synced(folder / IN_PROGRESS / ROOT, key, OWNERS)
     copy_inputs(job.components, folder)
     write_graph(job.components, job.topology, folder)
-    text = resolved_toml(job.components, job.topology, folder)
-    write_synced(folder / "scenario.toml", (text + _LAST_LINE).encode())
+    scenario = resolved_toml(job.components, job.topology, folder).encode()
+    # The key's digest does not help to guess 256 random bits.
+    line, _ = next_line("", {"format": FORMAT, "scenario": digest(scenario), "noise_key": digest(key)})
+    write_synced(folder / IN_PROGRESS / JOURNAL, line, OWNERS)
+    # Last: a folder with a scenario has a journal.
+    write_synced(folder / SCENARIO, scenario)
     _write_running(folder, job)
+
+
+def _mode(job: Job) -> int:
+    """The mode of files that an adversary of secret noise must not read."""
+    return OWNERS if job.scenario.seed is None else 0o666
 
 
 def _write_running(folder: Path, job: Job) -> None:
     reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
-    write_synced(folder / "result.json", _partial(job, job.rounds, "running", reason))
+    write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
 def _remove(folder: Path) -> None:
@@ -611,7 +621,7 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
     remove_inputs(folder)
     for path in folder.iterdir():
-        if path.name.lstrip(".").removesuffix(".part") in ("scenario.toml", "result.json"):
+        if path.name.lstrip(".").removesuffix(".part") in (SCENARIO, RESULT):
             path.unlink()
     for empty in (folder, *folder.parents):
         try:
@@ -648,4 +658,4 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         "problem": problem_summary(job),
         "versions": versions(),
     }
-    return text_of(content).encode()
+    return text_of(seal(content)).encode()

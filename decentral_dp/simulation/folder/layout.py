@@ -32,7 +32,7 @@ from decentral_dp.config.schema import set_file
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.simulation.plan import title_here
@@ -72,6 +72,10 @@ def new_folder(out: Path | None, name: str) -> Iterator[Path]:
 
 def check_writable(folder: Path) -> None:
     """Refuse before the run what could not be written after it; leaves nothing behind."""
+    if is_url(str(folder).replace(":/", "://", 1)):
+        raise option_error(
+            "out", f": got the URL {folder}, expected a folder of this machine. Fix: give --upload the URL."
+        )
     try:
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise option_error(
@@ -153,6 +157,12 @@ def copy_inputs(c: Components, folder: Path) -> None:
         for source in (path, path.with_name(f"{path.name}.checked.json")):
             if source.is_file():
                 shutil.copyfile(source, target.with_name(target.name + source.name.removeprefix(path.name)))
+
+
+def inputs_in(folder: Path) -> list[str]:
+    """Names of the files that `copy_inputs` and `write_graph` have put into a folder."""
+    files = [path for name in (CODE, INPUTS) for path in (folder / name).rglob("*") if path.is_file()]
+    return sorted(path.relative_to(folder).as_posix() for path in [*files, folder / GRAPH] if path.is_file())
 
 
 def remove_inputs(folder: Path) -> None:

@@ -50,9 +50,7 @@ _OF_GOSSIP: Mapping[str, str] = {
         ("unit", "neighbours"), "releases of {kind} are priced for one replaced record, and for nothing else."
     ),
     **dict.fromkeys(("correlation", "observer"), "the noise of {kind} is its coordinator's, whom all agents trust."),
-    **dict.fromkeys(
-        ("box", "share", "cap", "epsilon_rounds"), "{kind} plans its whole budget beforehand and takes none."
-    ),
+    **dict.fromkeys(("box", "share", "cap"), "{kind} plans its whole budget beforehand and takes none."),
 }
 
 

@@ -556,43 +556,6 @@ def calibrated_schedules(
     return {c: replace(v, scale=v.scale * factors[c]) if c in factors else v for c, v in noise.items()}
 
 
-def calibration_rounds(s: Scenario) -> int:
-    """Rounds over which the target epsilon is spent: all, or privacy.epsilon_rounds of them.
-
-    Raises:
-        InputError: they are more than are run, or there is no target.
-    """
-    first, rounds = s.privacy.epsilon_rounds, s.algorithm.rounds
-    if first is None:
-        return rounds
-    if s.privacy.epsilon is None:
-        raise InputError(f"privacy.epsilon_rounds: got {first}, but no epsilon to spend over them. Leave it out.")
-    if first > rounds:
-        raise InputError(
-            f"privacy.epsilon_rounds: got {first}, but algorithm.rounds = {rounds} end before. Give at most as many."
-        )
-    return first
-
-
-def require_calibrated(ledger: Ledger, priced: Ledger) -> None:
-    """Refuse channels whose first charged release comes after the rounds that the target epsilon is spent over.
-
-    Args:
-        ledger: all planned releases.
-        priced: those that the noise was calibrated to.
-
-    Raises:
-        InputError: there is one, whose noise nothing settles.
-    """
-    known = {c.channel for c in priced.charged_channels}
-    later = [c.channel for c in ledger.charged_channels if c.channel not in known]
-    if later:
-        raise InputError(
-            f"privacy.epsilon_rounds: {later[0]} is released after them for the first time, so that epsilon does not "
-            "settle its noise. Give more rounds, or leave epsilon_rounds out."
-        )
-
-
 def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
     """Stop before the cap would be passed.
 
@@ -786,16 +749,13 @@ def gossip_job(c: Components) -> GossipJob:
 
     rounds = s.algorithm.rounds
     charged = charged_channels(channels, problem)
-    first = calibration_rounds(s)
     declared = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
     noise = PlannedNoise(mechanism, declared, pairs, factor, is_final=False)
     if privacy.epsilon is not None and mechanism != NO_NOISE:
         # Noise that goes on is charged for its grid, which is known once it is calibrated.
         for _ in range(1 if factor is None else 2):
-            target = plan_ledger(noise, first)
+            target = plan_ledger(noise, rounds)
             noise = noise._replace(schedules=calibrated_schedules(s, charged, noise.schedules, target, mechanism))
-        if first < rounds:
-            require_calibrated(plan_ledger(noise, rounds), target)
     if topology.over_time is not None and mechanism != NO_NOISE:
         weights = (np.full(topology.n_agents, share) for share in (0.25, 0.75))
         few, other = (plan_ledger(noise, min(rounds, 3), share) for share in weights)

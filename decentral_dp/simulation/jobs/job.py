@@ -34,9 +34,9 @@ from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.participants.solve import solved_quickly
-from decentral_dp.privacy.accounting.accountants import Budget, price
+from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger, Window, charge_in_flight
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, PlannedReleaser, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
@@ -66,9 +66,7 @@ class Job(Protocol):
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
     privacy.delta. settings_text: what the settings of training come to. of_classes: measures
-    of probabilities that are taken. root: of all draws; secret unseeded. windows:
-    rounds whose releases were made again with other noise, and are in the ledger once more; then planned_uninterrupted
-    is what is released without them.
+    of probabilities that are taken. root: of all draws; secret unseeded.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
@@ -105,8 +103,6 @@ class Job(Protocol):
     reason: str | None = None
     of_classes: tuple[str, ...] = ()
     root: Root = field(default=b"", repr=False)
-    windows: tuple[Window, ...] = ()
-    planned_uninterrupted: Ledger | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scenario.title!r}: {self.n_agents} agents, {self.rounds} rounds>"
@@ -157,11 +153,6 @@ class Job(Protocol):
     def counts(self) -> Counts:
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
-    @property
-    def uninterrupted_ledger(self) -> Ledger:
-        """What is planned to be released from the first round to the last, every round once."""
-        return self.ledger if self.planned_uninterrupted is None else self.planned_uninterrupted
-
     def first_release(self, after: int) -> int:
         """The first release of a run that goes on after a round; agents send once more what that round ended with."""
         return after * self.ledger.releases_per_round + int(self.plans_ahead)
@@ -172,15 +163,6 @@ class Job(Protocol):
     def with_root(self, root: Root) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""
         return replace(self, root=root)
-
-    def with_windows(self, windows: tuple[Window, ...]) -> Self:
-        """The same job with the releases of these rounds in its ledger and its budget once more."""
-        if not windows:
-            return self
-        course = self.uninterrupted_ledger
-        ledger = charge_in_flight(course, course, windows)
-        budget = price(ledger, self.scenario.privacy.delta)
-        return replace(self, ledger=ledger, budget=budget, windows=windows, planned_uninterrupted=course)
 
     def with_record(self, split: Split, agent: int, record: Any, times: int = 1) -> Self:
         """The same job with the first records of one agent and kind replaced.
@@ -336,9 +318,7 @@ class GossipJob(Job):
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(
-                    make_releaser=partial(
-                        CheckedReleaser, n.make_releaser, self.uninterrupted_ledger.select(n.agents), e.algorithm
-                    )
+                    make_releaser=partial(CheckedReleaser, n.make_releaser, self.ledger.select(n.agents), e.algorithm)
                 )
                 for n in nodes
             ]
@@ -366,7 +346,7 @@ class GossipJob(Job):
         return values if scored == self.n_agents else f"{values} of {scored} of the {self.n_agents} agents"
 
     def covers(self, recorded: Ledger) -> bool:
-        return recorded.same_releases(self.uninterrupted_ledger.truncate(recorded.rounds))
+        return recorded.same_releases(self.ledger.truncate(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
         privacy, average = self.scenario.privacy, self.scenario.run.average

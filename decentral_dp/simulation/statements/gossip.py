@@ -23,7 +23,7 @@ from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
-from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger, Window
+from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.pair_noise import PairNoise
@@ -65,7 +65,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
     return statement(
         job,
         # How far steps lead beside noise that takes itself back no ratio of one release says.
-        job.uninterrupted_ledger if job.factor is None else replace(job.uninterrupted_ledger, channels=()),
+        job.ledger if job.factor is None else replace(job.ledger, channels=()),
         _each_at_infinity(job, known),
         _notes(job, limits.finite_data),
         trusted=False,
@@ -166,9 +166,8 @@ def _has_other_sums(job: GossipJob) -> bool:
     """Whether the budget is no sum of one step of an agent a round, under noise of its own, by sensitivity/scale."""
     algorithm: Any = job.algorithm
     return bool(
-        # Rounds that are charged twice, and noise that neighbours share.
-        job.windows
-        or job.pairs is not None
+        # Noise that neighbours share.
+        job.pairs is not None
         or job.factor is not None
         # A price need not be sensitivity/scale, and a plan need not be that of a base class.
         or isinstance(job.mechanism, OutsideMechanism)
@@ -307,7 +306,6 @@ def paper_claim(job: GossipJob) -> Claim | None:
 def _notes(job: GossipJob, finite: float | None) -> list[str]:
     """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
     out = _printed_notes(job) if job.scenario.privacy.guarantee == "as_printed" else []
-    out += [_window_text(w) for w in job.windows]
     if job.factor is not None:
         out.append(
             "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
@@ -316,17 +314,6 @@ def _notes(job: GossipJob, finite: float | None) -> list[str]:
     if job.mechanism != NO_NOISE:
         out.append(_limit(job, finite))
     return out
-
-
-def _window_text(window: Window) -> str:
-    """What an interruption cost whose noise could not be drawn again."""
-    first, last = window
-    rounds = f"Round {first} was" if first == last else f"Rounds {first} to {last} were"
-    return (
-        f"{rounds} released twice with other noise: the run was cut off, and its secret was not kept. Both releases "
-        'are in the ledger, the earlier ones as channels called "again", and in every ε, without amplification by '
-        "batches. That holds if nobody chose the moment by looking at records or scores."
-    )
 
 
 def _printed_notes(job: GossipJob) -> list[str]:
@@ -347,8 +334,6 @@ def _printed_notes(job: GossipJob) -> list[str]:
 
 def _limit(job: GossipJob, finite: float | None) -> str:
     """What becomes of the budget for T → ∞ on finite shards."""
-    if finite is None and job.windows:
-        return "What becomes of ε for T → ∞ on finite shards is not derived for a run that released rounds twice."
     if finite is None:
         return "What becomes of ε for T → ∞ on finite shards is unknown: for this protocol no bound is derived."
     if np.isinf(job.budget.epsilon).any():

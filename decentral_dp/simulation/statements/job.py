@@ -27,7 +27,7 @@ import numpy as np
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.config.outside import labels
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
@@ -69,7 +69,7 @@ def statement(
     certified, word = table.guarantee == "certified", authors_word(job)
     # An x without coordinates carries nothing, though the ledger has a channel for it.
     absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
-    cautions = [*target_cautions(job), *delta_cautions(job)]
+    cautions = delta_cautions(job)
     batch = job.stream.batch if job.stream.kind == "minibatch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
@@ -82,7 +82,7 @@ def statement(
         epsilon_max=float(budget.epsilon.max()),
         epsilon_pure_max=float(budget.epsilon_pure.max()),
         # "as_printed" has a claim instead.
-        target=table.epsilon if job.mechanism != NO_NOISE and certified and not target_is_passed(job) else None,
+        target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
         cap=table.cap,
         agents=_agent_budgets(budget, limits, absent),
         free_channels=_free_channels(job.ledger),
@@ -97,23 +97,6 @@ def statement(
         cautions=tuple(cautions),
         **own,
     )
-
-
-def target_is_passed(job: Job) -> bool:
-    """Whether rounds follow those that the target epsilon is spent over."""
-    first = job.scenario.privacy.epsilon_rounds
-    return first is not None and first < job.rounds
-
-
-def target_cautions(job: Job) -> list[str]:
-    """What the target epsilon means where rounds follow those that it is spent over."""
-    if not target_is_passed(job) or job.mechanism == NO_NOISE:
-        return []
-    table = job.scenario.privacy
-    return [
-        f"The noise is that of ε = {table.epsilon:g} over {table.epsilon_rounds} rounds. It keeps its schedule up to "
-        f"round {job.rounds}, and all rounds together cost ε = {epsilon_text(float(job.budget.epsilon.max()))}."
-    ]
 
 
 def delta_cautions(job: Job) -> list[str]:

@@ -258,12 +258,14 @@ CHANGES = {
         "return 3.0": "one for each sensitivity",
         "return 1j * sensitivity / scale": "cost fails with TypeError: complex numbers, where real ones are wanted",
         "raise StopIteration": "cost fails with StopIteration",
+        "raise GeneratorExit": "cost fails with GeneratorExit",
     },
     f"return {SAMPLE}": {
         "return query": "off the grid",
         "return np.zeros(1 + query.size)": "finite numbers",
         "return np.full(query.size, np.nan)": "finite numbers",
         "raise type('Odd', (Exception,), {})('own')": "sample fails with Odd: own",
+        "raise GeneratorExit": "sample fails with GeneratorExit",
         "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 10 of .*mine\.py",
         "return np.rint(query / grid) * grid": NO_NOISE,
         # One coordinate of many; and a mechanism whose noise is rounded away.

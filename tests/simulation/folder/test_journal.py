@@ -21,7 +21,6 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
-from decentral_dp.files.durable import digest
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
@@ -31,9 +30,9 @@ from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
-from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import is_complete, read_result
+from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
 FILES = ["ledger.parquet", "metrics.parquet", "plots", "report.html", "result.json", "scenario.toml", "state.npz"]
@@ -271,43 +270,15 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     assert "was written nowhere" in _page(tmp_path / "forgotten")
 
 
-def _generator_recorded(folder: Path, generator: str | None) -> None:
-    """As if the run had been begun with another generator; None by a version that named none."""
-    path = folder / "in_progress" / "noise_root.json"
-    told = json.loads(path.read_text())
-    del told["generator"]
-    named = f"{told['root']}" if generator is None else f"{generator} {told['root']}"
-    told |= {"check": digest(named.encode())} | ({} if generator is None else {"generator": generator})
-    path.write_text(json.dumps(told))
-
-
-def test_secret_noise_of_an_older_version_is_gone_on_with(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its root is one of Philox, and the rounds under way are released again with the same draws."""
-    del small["seed"]
-    root = bytes(range(32))
-    monkeypatch.setattr(building, "secret_root", lambda: root)
-    whole = decentral_dp.run(small)
-    _cut_off(small, tmp_path / "run", 6)
-    monkeypatch.undo()
-    monkeypatch.setattr(page, "draw_run", lambda *_: None)
-    _generator_recorded(tmp_path / "run", None)
-    done = decentral_dp.resume(tmp_path / "run")
-    assert done.simulation().root == root
-    _assert_same(done, whole)
-
-
 def test_a_generator_that_is_not_here_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
     del small["seed"]
     _cut_off(small, tmp_path / "run", 6)
-    _generator_recorded(tmp_path / "run", "another-one")
-    with pytest.raises(InputError, match=r"generator 'another-one', and this version has .*; go on with the version"):
-        decentral_dp.resume(tmp_path / "run")
-    # A name that was changed alone is damage.
     path = tmp_path / "run" / "in_progress" / "noise_root.json"
-    path.write_text(path.read_text().replace("another-one", "philox-4x64"))
-    with pytest.raises(InputError, match="not what was written"):
+    path.write_text(path.read_text().replace("aes-256-ctr", "another-one"))
+    with pytest.raises(InputError, match=r"noise_root\.json\S* is not the file that the run was begun with"):
+        decentral_dp.resume(tmp_path / "run")
+    rewrite_journal(tmp_path / "run")
+    with pytest.raises(InputError, match=r"generator 'another-one', and this version has .*; go on with the version"):
         decentral_dp.resume(tmp_path / "run")
 
 
@@ -318,7 +289,7 @@ def _page(folder: Path) -> str:
 def test_what_was_not_kept_is_not_drawn_again(small: dict[str, Any], tmp_path: Path) -> None:
     del small["seed"]
     _cut_off(small, tmp_path / "run", 6, keep_secret=False)
-    with pytest.raises(InputError, match=r"was not kept.*charge_again=True"):
+    with pytest.raises(InputError, match=r"was not kept"):
         decentral_dp.resume(tmp_path / "run")
     small["seed"] = 3
     _cut_off(small, tmp_path / "seeded", 6, keep_secret=False)
@@ -426,27 +397,22 @@ def test_files_cut_short_are_refused_or_made_up_for_never_misread(small: dict[st
     assert 0 < went_on < 24
 
 
-def test_a_scenario_that_lost_its_last_tables_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
-    """What is left is a scenario, too: with other rounds of evaluation, or without a cap."""
+def test_a_scenario_that_has_changed_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
     _cut_off(small, tmp_path / "run", 6)
     path = tmp_path / "run" / "scenario.toml"
-    lines = path.read_text().splitlines(keepends=True)
-    cuts = [k for k, line in enumerate(lines) if line.startswith("[") or k == len(lines) - 1]
-    assert len(cuts) > 4
-    for cut in cuts:
-        path.write_text("".join(lines[:cut]))
-        with pytest.raises(InputError, match=r"is damaged \(the last line of scenario\.toml is missing\)"):
+    text = path.read_text()
+    for changed in (text[: text.index("[run]")], text.replace("evaluate_every = 2\n", "evaluate_every = 3\n")):
+        assert changed != text
+        path.write_text(changed)
+        with pytest.raises(InputError, match=r"scenario\.toml is not the file that the run was begun with"):
             decentral_dp.resume(tmp_path / "run")
-    # How often it is measured may be another number, as long as the file is whole; who hosts agents may not.
-    path.write_text("".join(lines).replace("[run]\n", "[run]\nblocks = 2\n"))
+    path.write_text(text.replace("[run]\n", "[run]\nblocks = 2\n"))
+    rewrite_journal(tmp_path / "run")
     with pytest.raises(InputError, match=r"agents were hosted in 1 blocks, and are in 2 now\. Put run\.blocks"):
         decentral_dp.resume(tmp_path / "run")
-    path.write_text("".join(lines).replace("evaluate_every = 2\n", "evaluate_every = 3\n"))
-    again = decentral_dp.resume(tmp_path / "run")
-    for channel, value in _uninterrupted(small).released.items():
-        np.testing.assert_array_equal(again.released[channel], value, strict=True)
-    assert {6, 9, 12} <= set(again.metrics["round"])
-    assert "The end of the file" not in path.read_text()
+    path.write_text(text)
+    rewrite_journal(tmp_path / "run")
+    _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
 
 
 def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any], tmp_path: Path) -> None:
@@ -480,6 +446,45 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(
         _assert_same(decentral_dp.resume(folder), whole)
     else:
         assert not folder.exists()
+
+
+@pytest.mark.parametrize("kind", [MemoryError, SystemError, ImportError])
+def test_a_lack_of_memory_at_the_end_is_a_sentence_and_the_run_resumes(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise kind("error return without exception set")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "result_of", failing)
+        with pytest.raises(MemoryError, match=f"{kind.__name__}: .*resume .*goes on"):
+            decentral_dp.run(small, out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
+    _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
+
+
+def test_a_result_from_elsewhere_removes_nothing(small: dict[str, Any], tmp_path: Path) -> None:
+    _cut_off(small, tmp_path / "run", 6)
+    decentral_dp.run(small, out=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "result.json", tmp_path / "run" / "result.json")
+    assert run_in_progress.progress_in(tmp_path / "run") == "under way"
+    _assert_same(decentral_dp.resume(tmp_path / "run"), _uninterrupted(small))
+    # Nor does a scenario that is missing make a run under way one that was never begun.
+    _cut_off(small, tmp_path / "lost", 6)
+    (tmp_path / "lost" / "scenario.toml").unlink()
+    assert run_in_progress.progress_in(tmp_path / "lost") == "under way"
+    with pytest.raises(InputError, match="is damaged"):
+        decentral_dp.resume(tmp_path / "lost")
+    assert (tmp_path / "lost" / "in_progress" / "noise_root.json").is_file()
+
+
+def test_a_noise_key_of_another_run_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
+    del small["seed"]
+    for name in ("run", "other"):
+        _cut_off(small, tmp_path / name, 6, keep_secret=name == "other")
+    shutil.copy(tmp_path / "other" / "in_progress" / "noise_root.json", tmp_path / "run" / "in_progress")
+    with pytest.raises(InputError, match="is not the file that the run was begun with"):
+        decentral_dp.resume(tmp_path / "run")
 
 
 def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Path) -> None:

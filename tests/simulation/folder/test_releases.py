@@ -26,6 +26,7 @@ from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder import releases as kept_releases
 from decentral_dp.simulation.jobs.build import build
+from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
 ROUNDS = 12
@@ -260,8 +261,8 @@ def test_a_part_whose_digest_was_written_anew_has_the_columns_of_releases(tmp_pa
     part = min((tmp_path / "run" / "in_progress").glob("releases-0-*.parquet"))
     before = durable.digest(part.read_bytes())
     pd.DataFrame({"values": [1, 2]}).to_parquet(part)
-    journal = part.with_name("journal.jsonl")
-    journal.write_text(journal.read_text().replace(before, durable.digest(part.read_bytes())))
+    now = durable.digest(part.read_bytes())
+    rewrite_journal(tmp_path / "run", lambda e: e | {"digest": now} if e.get("digest") == before else e)
     with pytest.raises(RuntimeError, match=r"is damaged \(other columns\); remove it"):
         decentral_dp.resume(tmp_path / "run")
     part.unlink()

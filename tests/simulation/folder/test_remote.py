@@ -1,9 +1,7 @@
-"""Run folders in an object store: what is copied, what stays, and a run that is cut off before its end."""
+"""Upload of finished run folders: what is copied, what stays, and what is refused before anything is released."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,13 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.errors import InputError
 from decentral_dp.reporting import page
-from decentral_dp.simulation.folder.remote import journal_folder, local_folder
-from decentral_dp.simulation.result import read_result
+from decentral_dp.simulation.result import read_result, require_run_folder
 
 pytest.importorskip("fsspec")
-Make = Callable[..., dict[str, Any]]
 URL = "memory://bucket/one"
+RUN = ["run", "quadratic", "--set", "algorithm.rounds=3", "--out", "here"]
 
 
 @pytest.fixture
@@ -35,108 +31,48 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return MemoryFileSystem()
 
 
-def _given(scenario: Make) -> dict[str, Any]:
-    return scenario(algorithm={"rounds": 6}, run={"evaluate_every": 2})
-
-
-def _cut_off(scenario: Make, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    whole = ScheduledReleaser.release
-
-    def release(self: ScheduledReleaser, index: int, *given: Any) -> Any:
-        if index == at:
-            raise KeyboardInterrupt
-        return whole(self, index, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ScheduledReleaser, "release", release)
-        with pytest.raises((Stopped, KeyboardInterrupt)):
-            decentral_dp.run(_given(scenario), out=URL)
-
-
-def test_a_run_is_copied_and_read_from_elsewhere(
-    scenario: Make, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = decentral_dp.run(_given(scenario), out=URL)
-    assert done.folder == Path("runs/memory/bucket/one")
-    here = {p.relative_to(done.folder).as_posix() for p in done.folder.rglob("*") if p.is_file()}
-    assert {name.removeprefix("/bucket/one/") for name in store.find("/bucket/one")} == here
-    # On another machine, or in another directory.
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert dict(read_result(local_folder(URL)).metrics) == dict(done.result.metrics)
-
-
-def test_un_noised_values_stay_here(scenario: Make, store: Any, tmp_path: Path) -> None:
-    done = decentral_dp.run(_given(scenario), out=URL)
-    assert done.folder is not None
-    assert done.state
-    store.get_file("/bucket/one/state.npz", str(tmp_path / "copied.npz"))
-    with np.load(done.folder / "state.npz") as kept, np.load(tmp_path / "copied.npz") as copied:
-        assert set(done.state) <= set(kept.files)
-        assert set(copied.files) == set(kept.files) - set(done.state)
+def test_what_is_uploaded_is_a_run_folder_without_un_noised_values(store: Any, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, [*RUN, "--upload", URL]).exit_code == 0
+    store.get("/bucket/one", str(tmp_path / "copy"), recursive=True)
+    names = {p.relative_to(tmp_path / "here") for p in (tmp_path / "here").rglob("*") if p.is_file()}
+    assert {p.relative_to(tmp_path / "copy") for p in (tmp_path / "copy").rglob("*") if p.is_file()} == names
+    require_run_folder(tmp_path / "copy", "predict", ("state.npz", "scenario.toml"))
+    assert read_result(tmp_path / "copy").metrics == read_result(tmp_path / "here").metrics
+    with np.load(tmp_path / "here" / "state.npz") as kept, np.load(tmp_path / "copy" / "state.npz") as copied:
+        assert (
+            set(copied.files) == {n for n in kept.files if n.startswith(("released_", "published_"))} < set(kept.files)
+        )
         for name in copied.files:
             np.testing.assert_array_equal(copied[name], kept[name])
 
 
-def test_the_command_says_where_the_copy_is(store: Any) -> None:
-    command = ["run", "quadratic", "--set", "algorithm.rounds=3", "--out", URL]
-    said = CliRunner().invoke(app, command)
-    assert said.exit_code == 0
-    assert said.stdout.splitlines()[-2:] == [
-        "Report: runs/memory/bucket/one/report.html",
-        f"Copied to {URL}, but for values without noise.",
-    ]
-    assert "Copied" not in CliRunner().invoke(app, [*command[:-1], "here"]).stdout
-
-
-def test_nothing_is_written_over(scenario: Make, store: Any) -> None:
-    store.pipe_file("/bucket/one/other.txt", b"")
-    with pytest.raises(InputError, match="exists already"):
-        decentral_dp.run(_given(scenario), out=URL)
-    assert not journal_folder(URL).exists()
-
-
-def test_what_was_cut_off_goes_on_here_and_begins_nowhere_else(
-    scenario: Make, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = decentral_dp.run(_given(scenario))
-    _cut_off(scenario, monkeypatch, at=4)
-    assert [Path(name).name for name in store.find("/bucket/one")] == ["under_way.json"]
-    (tmp_path / "elsewhere").mkdir()
-    with monkeypatch.context() as there:
-        there.chdir(tmp_path / "elsewhere")
-        with pytest.raises(InputError, match=r"a run was begun for .* whose journal is .*runs/memory/bucket/one"):
-            decentral_dp.run(_given(scenario), out=URL)
-    done = decentral_dp.resume(URL)
-    assert isinstance(done, decentral_dp.Run)
-    np.testing.assert_array_equal(done.released["x"], whole.released["x"])
-    assert json.loads(store.cat_file("/bucket/one/result.json"))["status"] == "ok"
-    assert not store.exists("/bucket/one/under_way.json")
-
-
-def test_what_released_nothing_leaves_nothing(scenario: Make, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _cut_off(scenario, monkeypatch, at=0)
-    assert not store.find("/bucket/one")
-    decentral_dp.run(_given(scenario), out=URL)
-
-
-def test_a_name_that_leaves_the_folder_is_refused(scenario: Make, store: Any, tmp_path: Path) -> None:
-    store.pipe_file("/bucket/bad/result.json", b"{}")
-    store.pipe_file("/bucket/bad/../../escaped", b"")
-    with pytest.raises(InputError, match="no complete run is there"):
-        local_folder("memory://bucket/bad")
-    assert not list(tmp_path.rglob("escaped"))
+def test_a_complete_run_is_uploaded_by_the_same_command(store: Any) -> None:
+    assert CliRunner().invoke(app, RUN).exit_code == 0
+    assert not store.find("/bucket")
+    assert CliRunner().invoke(app, [*RUN, "--or-resume", "--upload", URL]).exit_code == 0
+    assert store.exists("/bucket/one/result.json")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "words"),
     [
-        ("nosuch://a/b", "fsspec knows no such store"),
-        ("memory://", "names no folder"),
-        ("memory://a/../b", "names no folder"),
-        ("memory://bucket/empty", "no complete run is there"),
+        (URL, "is not empty"),
+        ("nosuch://a/b", "cannot be reached"),
+        ("no-package-of-this-name://a", "cannot be reached"),
     ],
 )
-def test_places_that_are_none(store: Any, url: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        local_folder(url)
+def test_a_place_that_cannot_be_written_is_refused_before_the_run(
+    store: Any, tmp_path: Path, url: str, words: str
+) -> None:
+    store.pipe_file("/bucket/one/other.txt", b"")
+    refused = CliRunner().invoke(app, [*RUN, "--upload", url])
+    assert isinstance(refused.exception, InputError)
+    assert words in str(refused.exception)
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("out", ["s3://bucket/name", "memory://bucket/one"])
+def test_a_url_is_no_folder(store: Any, tmp_path: Path, out: str) -> None:
+    with pytest.raises(InputError, match="expected a folder of this machine"):
+        decentral_dp.run("quadratic", out=out)
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
@@ -26,6 +25,7 @@ from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import STATES, AgentStates, AuthorModule, to_bytes
 from decentral_dp.simulation.run import Run
+from tests.support.run_folders import rewrite_journal
 
 ROUNDS = 12
 # A block of two agents, and one of another two.
@@ -239,19 +239,6 @@ def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
     assert not (shards / STATES).exists()
 
 
-def test_what_is_charged_again_does_not_depend_on_states_of_agents(shards: Path, tmp_path: Path) -> None:
-    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
-    del content["seed"]
-    (shards / "scenario.toml").write_text(tomli_w.dumps(content))
-    cut_off(shards, tmp_path / "run", keep_secret=False)
-    assert states(shards)
-    with pytest.raises(InputError, match=r"Rounds 0 to \d+ may be out"):
-        decentral_dp.resume(tmp_path / "run")
-    run = decentral_dp.resume(tmp_path / "run", charge_again=True)
-    assert "y again" in set(run.ledger["channel"])
-    assert not (shards / STATES).exists()
-
-
 def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,12 +247,12 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     lock.close()
     assert found.saved_state is not None
     # All that may be out lies before the state.
-    journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    capped = [
-        line | {"leased": min(line["leased"], found.saved_state[0])} if "leased" in line else line for line in lines
-    ]
-    journal.write_text("".join(json.dumps(line) + "\n" for line in capped))
+    last = found.saved_state[0]
+
+    def capped(entry: dict[str, Any]) -> dict[str, Any]:
+        return {k: min(v, last) if k in ("leased", "released") else v for k, v in entry.items()}
+
+    rewrite_journal(tmp_path / "run", capped)
     monkeypatch.setattr(interrupted_run, "machine", lambda: {"processor": "another"})
     with pytest.raises(InputError, match="would be released again with other last bits"):
         decentral_dp.resume(tmp_path / "run")

@@ -1,0 +1,111 @@
+"""Lines of a journal: JSON objects, each with a digest of its own content and of all lines before it.
+
+A changed, missing, moved or foreign line breaks the chain of digests, as in SQLite's write-ahead log. The first line
+binds the scenario and the noise key by their digests. A process that is killed while it writes leaves a last line
+without its end: nothing was released on its account, and it is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from decentral_dp.errors import InputError
+from decentral_dp.files.durable import digest
+from decentral_dp.files.regular import regular
+
+FORMAT = 2
+# First key of a line → all of its keys. Another key is of another version, whose lines this one does not understand.
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "format": ("format", "scenario", "noise_key"),
+    "leased": ("leased",),
+    "part": ("part", "digest"),
+    "saved": ("saved", "round", "digest", "metrics"),
+    "unkept": ("unkept",),
+    "resumed": ("resumed",),
+    "ended": ("ended", "released"),
+    "complete": ("complete",),
+}
+_CHAIN = "chain"
+
+
+class Lines(NamedTuple):
+    """The whole lines of a journal.
+
+    Args:
+        entries: each without its digest.
+        chain: the digest of the last line; the next one continues it.
+        size: bytes of all lines.
+    """
+
+    entries: list[dict[str, Any]]
+    chain: str
+    size: int
+
+
+def next_line(chain: str, entry: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the bytes of the next line, and its digest.
+
+    Args:
+        chain: digest of the line before; "" for the first.
+        entry: JSON values by key.
+
+    Example:
+        >>> first, chain = next_line("", {"format": FORMAT, "scenario": "a", "noise_key": "b"})
+        >>> second, _ = next_line(chain, {"leased": 3})
+        >>> again, _ = next_line("", {"leased": 3})
+        >>> second == again
+        False
+    """
+    linked = digest(chain.encode() + json.dumps(entry).encode())
+    return json.dumps({**entry, _CHAIN: linked}).encode() + b"\n", linked
+
+
+def read_lines(path: Path) -> Lines:
+    """Read a journal.
+
+    Raises:
+        InputError: it is of another version of the package.
+        ValueError: a line is not what was written.
+        OSError: it cannot be read.
+    """
+    *lines, rest = regular(path, "resume").read_bytes().split(b"\n")
+    entries: list[dict[str, Any]] = []
+    chain, size = "", 0
+    for number, line in enumerate(lines, 1):
+        entry, chain = _read_line(chain, line, f"line {number} of {path.name}")
+        entries.append(entry)
+        size += len(line) + 1
+    if rest and _is_whole(chain, rest[:-1]):
+        raise ValueError(f"line {len(lines) + 1} of {path.name} is not what was written")
+    for entry in entries:
+        known = KEYS.get(next(iter(entry)), ())
+        if set(entry) != set(known) or entry.get("format", FORMAT) != FORMAT:
+            raise InputError(
+                f"resume: {path} was written by another version of decentral_dp. Fix: resume with the version that the "
+                "run was begun with."
+            )
+    return Lines(entries, chain, size)
+
+
+def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]:
+    try:
+        entry = json.loads(line)
+        linked = entry.pop(_CHAIN)
+        written = next_line(chain, entry)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(f"{name} is not what was written") from None
+    # Bytes, and not values: two texts of one value are told apart as well.
+    if not entry or written != (line + b"\n", linked):
+        raise ValueError(f"{name} is not what was written")
+    return entry, linked
+
+
+def _is_whole(chain: str, line: bytes) -> bool:
+    try:
+        _read_line(chain, line, "")
+    except ValueError:
+        return False
+    return True

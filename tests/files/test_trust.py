@@ -1,0 +1,151 @@
+"""Code of a run folder runs where this machine knows it, or where somebody agrees; by one decision for all commands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.cli.main import app
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files import trust
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
+
+ROOT = Path(__file__).parents[2]
+MARK = "\nfrom pathlib import Path as _Path\n_Path({!r}).touch()\n"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(page, "draw_run", lambda *_: None)
+    return tmp_path / "state" / "decentral_dp" / "code_digests"
+
+
+def _scenario(folder: Path) -> Path:
+    """The scenario of docs/add_an_algorithm.md, with its file beside it."""
+    text = (ROOT / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
+    blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S))
+    folder.mkdir()
+    for name in ("heavy_ball.py", "heavy_ball.toml"):
+        (folder / name).write_text(blocks[name], encoding="utf-8")
+    return folder / "heavy_ball.toml"
+
+
+def _changed(folder: Path, mark: Path) -> None:
+    """Put one more line into the code of a folder, which leaves a mark where it is run."""
+    code = folder / "code" / "heavy_ball.py"
+    code.write_text(code.read_text(encoding="utf-8") + MARK.format(str(mark)), encoding="utf-8")
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    decentral_dp.run(_scenario(tmp_path / "mine"), out=tmp_path / "run", set={"algorithm.rounds": 3})
+    return tmp_path / "run"
+
+
+def test_what_this_machine_has_run_needs_no_consent(complete: Path, state: Path) -> None:
+    assert decentral_dp.plan(complete / "scenario.toml").rounds == 3
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.parent.stat().st_mode) == 0o700
+    state.unlink()
+    with pytest.raises(InputError, match="code of a run folder"):
+        decentral_dp.plan(complete / "scenario.toml")
+    # Running it from a run folder, with consent, makes it no known code.
+    with decentral_dp.trusting():
+        assert decentral_dp.plan(complete / "scenario.toml").rounds == 3
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "{}/scenario.toml"],
+        ["run", "{}/scenario.toml", "--out", "{}-again"],
+        ["attack", "{}"],
+        ["audit", "{}", "--runs", "20"],
+        ["network", "{}/scenario.toml"],
+        ["check", "{}/scenario.toml"],
+        ["check", "{}/code/heavy_ball.py:HeavyBall"],
+        ["show", "{}/code/heavy_ball.py:HeavyBall"],
+    ],
+    ids=lambda command: f"{command[0]} {command[1][3:]}",
+)
+def test_no_command_runs_code_of_a_folder_from_elsewhere(complete: Path, tmp_path: Path, command: list[str]) -> None:
+    mark = tmp_path / "mark"
+    # A folder from elsewhere is whole.
+    _changed(complete, mark)
+    _resealed(complete)
+    given = [part.format(complete) for part in command]
+    refused = CliRunner().invoke(app, given)
+    assert isinstance(refused.exception, InputError)
+    assert "--trust" in refused.exception.command
+    assert not mark.exists()
+    CliRunner().invoke(app, [*given, "--trust"])
+    assert mark.exists()
+
+
+def _resealed(folder: Path) -> None:
+    import json
+
+    from decentral_dp.simulation.result import digest_of_file, seal, text_of
+
+    content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    content["files"] = {name: digest_of_file(folder / name) for name in content["files"]}
+    (folder / "result.json").write_text(text_of(seal(content)), encoding="utf-8")
+
+
+def _cut_off(given: Any, folder: Path) -> None:
+    def progress(at: Progress) -> None:
+        if at.done >= 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(given, out=folder, set={"algorithm.rounds": 6, "run.evaluate_every": 1}, progress=progress)
+
+
+@pytest.mark.parametrize("resume", [decentral_dp.resume, decentral_dp.Run.resume])
+def test_resume_asks_for_consent(tmp_path: Path, state: Path, resume: Callable[..., Any]) -> None:
+    _cut_off(_scenario(tmp_path / "mine"), tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "known")
+    assert resume(tmp_path / "known").result.status == "ok"
+    state.unlink()
+    with pytest.raises(InputError, match="trust=True"):
+        resume(tmp_path / "run")
+    assert (tmp_path / "run" / "in_progress" / "noise_root.json").exists()
+    assert decentral_dp.resume(tmp_path / "run", trust=True).result.status == "ok"
+
+
+def test_code_outside_that_a_run_folder_names_needs_consent_as_well(complete: Path, tmp_path: Path) -> None:
+    elsewhere, mark = tmp_path / "elsewhere.py", tmp_path / "mark"
+    elsewhere.write_text((complete / "code" / "heavy_ball.py").read_text() + MARK.format(str(mark)))
+    scenario = complete / "scenario.toml"
+    scenario.write_text(scenario.read_text().replace("code/heavy_ball.py", str(elsewhere)))
+    with pytest.raises(InputError, match=r"elsewhere\.py. is code of a run folder"):
+        decentral_dp.plan(scenario)
+    assert not mark.exists()
+
+
+def test_code_that_lies_beside_ones_own_scenario_runs_and_is_known(tmp_path: Path, state: Path) -> None:
+    decentral_dp.plan(_scenario(tmp_path / "mine"))
+    assert len(state.read_text().split()) == 1
+    decentral_dp.plan(tmp_path / "mine" / "heavy_ball.toml")
+    assert len(state.read_text().split()) == 1
+
+
+def test_a_home_that_cannot_be_written_costs_a_consent_and_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    decentral_dp.run(_scenario(tmp_path / "mine"), out=tmp_path / "run", set={"algorithm.rounds": 2})
+    with pytest.raises(InputError, match="code of a run folder"):
+        trust.require_trust(tmp_path / "run" / "code" / "heavy_ball.py", b"")
