@@ -50,15 +50,16 @@ def facts(result: RunResult) -> list[Fact]:
     status = [] if result.status == "ok" else [Fact("status", result.status.replace("_", " "), sentence(result.reason))]
     return [
         *status,
-        *data_facts(result.problem.get("notes") or (), result.problem.get("settings", "")),
+        *data_facts(result.problem.get("notes") or (), result.problem.get("settings", ""), result.method),
         *privacy_facts(result.privacy),
         *_score_facts(result),
     ]
 
 
-def data_facts(notes: Iterable[str], settings: str) -> list[Fact]:
-    """Notes on the records, and what the settings of training come to."""
+def data_facts(notes: Iterable[str], settings: str, method: str = "") -> list[Fact]:
+    """List notes on the records, the algorithm with what is on, and what the settings of training come to."""
     facts = [Fact("data", "Data", str(note)) for note in notes]
+    facts += [Fact("data", "Algorithm", f"{method}.", {"algorithm": method})] if method else []
     return [*facts, Fact("data", "Settings", settings)] if settings else facts
 
 

@@ -62,6 +62,7 @@ from decentral_dp.simulation.folder.journal import (
 from decentral_dp.simulation.folder.layout import check_writable, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import Plan, baselines, problem_summary, title_of, topology_summary
@@ -348,13 +349,14 @@ def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], s
         status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = int(max(metrics["round"], default=0))
-    average = min(job.scenario.run.average, max(evaluated, 1))
+    average = min(job.scenario.tail_length, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
     content = {
         "title": title_of(job),
         "status": status,
         "reason": reason,
+        "method": method_name(job),
         "engine": job.scenario.run.engine,
         "rounds": rounds,
         "rounds_planned": job.scenario.algorithm.rounds,
@@ -555,7 +557,7 @@ def _perform(
         )
 
     def evaluate(s: Snapshot) -> None:
-        started, announced, averaged = time.perf_counter(), "", job.scenario.run.average > 1
+        started, announced, averaged = time.perf_counter(), "", job.scenario.tail_length > 1
         is_first = progress is not None and s.round == to_come[0]
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):

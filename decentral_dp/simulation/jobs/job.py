@@ -369,7 +369,7 @@ class GossipJob(Job):
         return recorded.same_releases(self.uninterrupted_ledger.truncate(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
-        privacy, average = self.scenario.privacy, self.scenario.run.average
+        privacy, average = self.scenario.privacy, self.scenario.tail_length
         dataset_of = partial(
             LocalDataset,
             agents,
