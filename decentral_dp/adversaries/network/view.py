@@ -336,18 +336,26 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             '"ldp_single_level" or "dp_dsgd".'
         )
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
-    for key, is_there, what in (
-        ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds,"),
-        ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
-        ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
-        ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
-        ("topology.delay", changes is not None and changes.delay, "late messages"),
-        ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
-        ("privacy.correlation", correlated, "noise that is correlated"),
-        ("privacy.unit", job.unit != RECORD, job.unit.noun),
-    ):
-        if is_there:
-            raise InputError(f"{key}: what an observer inside learns of {what} is not derived. Leave it out.")
+    there = [
+        (key, what)
+        for key, is_there, what in (
+            ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds"),
+            ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
+            ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
+            ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
+            ("topology.delay", changes is not None and changes.delay, "late messages"),
+            ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
+            ("privacy.correlation", correlated, "noise that is correlated"),
+            ("privacy.unit", job.unit != RECORD, job.unit.noun),
+        )
+        if is_there
+    ]
+    if there:
+        keys, whats = zip(*there, strict=True)
+        raise InputError(
+            f"{', '.join(keys)}: what an observer inside learns of {', of '.join(whats)} is not derived. Leave "
+            f"{'it' if len(there) == 1 else 'them'} out."
+        )
     problem: Any = job.problem
     trained = isinstance(problem, Training)
     if changes is not None and not trained:
