@@ -2,8 +2,9 @@
 
 What training at one level leaves to be planned: keys that may be left out of a scenario, or be "auto".
 
-Rounds are the same for every training, and are filled in when a scenario is read. The step and the clip follow from public numbers of the records (`simulation.jobs.settings`), and are
-filled in when its job is built. A run folder has all of them as numbers.
+Rounds are the same for every training, and are filled in when a scenario is read. The step and the clip follow from
+public numbers of the records (`simulation.jobs.settings`), and are filled in when its job is built. A run folder has
+all of them as numbers.
 
 The tables of a scenario that an algorithm starts from: every key that it needs, with an example of its value.
 """

@@ -6,6 +6,7 @@ what is lost, and how often it starts again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -90,6 +91,8 @@ class AgentNode(NamedTuple):
         neighbours: numbers of the blocks whose messages it reads, ascending.
         mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
         average: how many of the last released values to average for evaluation; default 1, only the last.
+        public_scale: of what an agent releases, beside the length of its start. Above `MOST_OF_SCALE` times both a run
+            has diverged; default infinite, and only values that are not finite count.
         domain: onto which releases are projected, and states that are public; default none.
         read_dataset: reads the data where the block will live, in place of `dataset`; default None. What agents keep to
             themselves then stays there: no state is viewed, and what is saved of one is a receipt.
@@ -109,6 +112,7 @@ class AgentNode(NamedTuple):
     neighbours: tuple[int, ...]
     mixing: sp.csr_array
     average: int = 1
+    public_scale: float = math.inf
     domain: Domain = None
     read_dataset: Callable[[], Hosted] | None = None
     over_time: OverTime | None = None
@@ -157,16 +161,22 @@ class CoordinatorNode(NamedTuple):
     reads: bool = False
 
 
+# Lengths of what is released, in its public scale, above which a run has diverged.
+MOST_OF_SCALE = 1e6
+
+
 class Divergence(NamedTuple):
-    """The first released value that was not finite.
+    """The first released value that was not finite, or too long for its public scale.
 
     Args:
         round: from 1; 0 of the start.
         channel: that it was released on.
+        finite: whether it was finite; default no.
     """
 
     round: int
     channel: str
+    finite: bool = False
 
 
 class SavedState(NamedTuple):
@@ -202,7 +212,7 @@ class Snapshot(NamedTuple):
         released: the last released values.
         published: the average of the last released values.
         state: the agents' own state.
-        divergence: the first released value that was not finite; None where all are.
+        divergence: the first released value that was not finite, or too long; None where none is.
         save: returns all that is needed to go on from here; to be called before the next round.
         drain: returns the released values that are kept since the last call, where they are kept at all. Whatever the
             state of this round releases again is left for the next call, unless the run is ending.

@@ -120,7 +120,7 @@ class _Decentralised(two_classes.Private):
         return model
 
     def _with_default_parts(self, scenario: dict[str, Any], data: Any, drawn: Any) -> dict[str, Any]:
-        """Ask for the parts of the default hyper-parameters that `algorithm` does not give, as far as it has them."""
+        """Ask for those parts of the default hyper-parameters that `algorithm` has and does not give."""
         table, linear = scenario["algorithm"], self.model == "linear"
         run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
         if table["kind"] in _WITH_PARTS:
@@ -152,8 +152,8 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
 
     Every agent takes clipped steps on its own records, noises each before it is sent, and averages with its neighbours:
     decentralised DP-SGD, `problem.kind = "classification"`. What an agent sends in all is (ε, δ)-differentially private
-    for replacing one of its records. Rounds, step and clip follow from public numbers. Momentum 0.9 where the graph bears
-    it, centred features of a linear model and a tail average are on, unless `algorithm` says otherwise.
+    for replacing one of its records. Rounds, step and clip follow from public numbers. Momentum 0.9 where the graph
+    bears it, centred features of a linear model and a tail average are on, unless `algorithm` says otherwise.
 
     Args:
         agents: among how many the rows are dealt, evenly and at random from a public seed; 5 where neither this nor the

@@ -76,6 +76,7 @@ class Plan:
         data_notes: in what the records are others than those that were named.
         method: the algorithm's name, with every part that is on.
         settings_text: what the settings of training come to; "" of anything else.
+        stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
         unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
@@ -103,6 +104,7 @@ class Plan:
     records: Ledger
     method: str = ""
     settings_text: str = ""
+    stability_text: str = ""
     unmeasured: str = ""
     communication: Communication | None = None
 
@@ -121,6 +123,7 @@ class Plan:
             data_notes=tuple(job.shards.notes),
             method=method_name(job),
             settings_text=job.settings_text,
+            stability_text=job.stability_text,
             settings=settings_of(job),
             theorem=theorem_of(job),
             records=job.ledger,
@@ -233,7 +236,8 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     # Where there is a guarantee, its notes tell of the data, too.
     data = data_facts(() if privacy.is_noisy else plan.data_notes, plan.settings_text, plan.method)
     known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
-    print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + known)
+    warned = [("Step", plan.stability_text)] if plan.stability_text else []
+    print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + warned + known)
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")

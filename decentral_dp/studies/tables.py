@@ -273,7 +273,19 @@ def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
 
 # Cells that diverged and are named in a note; of more, the rest is counted.
 _MOST_NAMED = 6
-_FACTS = ("cell", "seed", "guarantee", "mechanism", "delta", *PROMISES, "method", "status", "reason", "round", "seconds")
+_FACTS = (
+    "cell",
+    "seed",
+    "guarantee",
+    "mechanism",
+    "delta",
+    *PROMISES,
+    "method",
+    "status",
+    "reason",
+    "round",
+    "seconds",
+)
 
 
 def _diverged(cells: pd.DataFrame) -> str:

@@ -60,6 +60,7 @@ from decentral_dp.simulation.jobs.correlated_noise import (
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_text, with_centring, with_settings
+from decentral_dp.simulation.jobs.stability import curvature_of, stability_text
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime
@@ -813,6 +814,7 @@ def gossip_job(c: Components) -> GossipJob:
         own_square = 1.0 if pairs is None else pairs.own_square()
         text = settings_text(problem, algorithm, averaged, clip, rounds, noise.schedules, unit, own_square)
     text += f" Features are not centred: {not_centred}." if not_centred else ""
+    curvature = curvature_of(problem, shards.l2, by_channel(s.algorithm.init))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
@@ -839,4 +841,5 @@ def gossip_job(c: Components) -> GossipJob:
         factor=factor,
         pools_records=c.algorithm.network == "pooled" or bool(s.topology.pooled),
         settings_text=text,
+        stability_text=stability_text(s.algorithm.kind, algorithm, topology, curvature, rounds),
     )

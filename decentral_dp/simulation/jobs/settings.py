@@ -15,8 +15,8 @@ borne, on public numbers alone. So the rule is C τ = D/ν, within
     λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
 
 Where one of λ and C is given, the other follows from it. With `algorithm.centring` features of linear models are read
-from their mean, which agents first release; its share of the budget follows where it is left out (`share_of_centre`), and μ is what is left of it. Without noise, too, gradient descent is faster where curvatures are
-alike.
+from their mean, which agents first release; its share of the budget follows where it is left out (`share_of_centre`),
+and μ is what is left of it. Without noise, too, gradient descent is faster where curvatures are alike.
 
 Of a network, which starts from public random weights, L is what is usual there (`StepFacts.curvature`), and D is taken
 in deviations of these weights: noise may move a weight about as far from its start as that is from 0, or a seventh as
@@ -205,7 +205,9 @@ def with_settings(
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, why = float(unit.clips(fewest)), 0.0, ""
     if centring:
-        why = _no_centre(s, topology, known) or ("it takes Gaussian noise and a target" if noisy and not has_target else "")
+        why = _no_centre(s, topology, known) or (
+            "it takes Gaussian noise and a target" if noisy and not has_target else ""
+        )
     if centring and not why:
         share = share_of_centre(known.features, clips / (fewest * mu * math.sqrt(averaged)))
         why = "" if share else "noise would hide their mean at this ε"

@@ -279,7 +279,10 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"privacy": {"share": {"y": 1.0}}}, False),
         ({"privacy": {"clip": {"y": 0.1}}}, True),
         ({"privacy": {"epsilon": 0.1}}, False),
-        ({"privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": {"y": 0.1}}, "algorithm": {"y": {"scale": 0.1}}}, False),
+        (
+            {"privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": {"y": 0.1}}, "algorithm": {"y": {"scale": 0.1}}},
+            False,
+        ),
         ({"privacy": {"unit": "agent"}}, False),
         ({"privacy": {"guarantee": "none"}}, True),
         ({"privacy": {"guarantee": "none", "share": {"y": 1.0}}}, False),
