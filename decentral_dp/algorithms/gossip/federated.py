@@ -16,9 +16,9 @@ same at all agents. In DP-FedAvg the server is trusted and adds noise once, to t
 An answer depends on the records through a clipped mean alone, at a public point: one train record of agent i moves it
 by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
 
-With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the clipped mean
-of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²) as in
-`dp_dsgd`.
+With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
+clipped mean of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
+as in `dp_dsgd`.
 
 The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
 of released values, and costs nothing. With `adaptive` the server multiplies the mean d of the answers by √(mean(s)/s),

@@ -436,6 +436,9 @@ def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechan
     Raises:
         InputError: a certified run lacks the clip of a family that reads records.
     """
+    if s.privacy.guarantee == "none":
+        # The norm is that of noise, and there is none.
+        return Clip("l2")
     norm: Norm = mechanism.norm or "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
