@@ -45,7 +45,7 @@ def facts(result: RunResult) -> list[Fact]:
         >>> import decentral_dp
         >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
         >>> [(fact.name, fact.text) for fact in facts(run.result)]
-        [('Privacy', 'none: noise is off, ε = ∞.')]
+        [('Algorithm', 'ldp_dsbo.'), ('Privacy', 'none: noise is off, ε = ∞.')]
     """
     status = [] if result.status == "ok" else [Fact("status", result.status.replace("_", " "), sentence(result.reason))]
     return [
