@@ -14,6 +14,13 @@ borne, on public numbers alone. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
 
+A squared error that is clipped far below its usual size is an absolute error, which learns the median. Of labels that are
+numbers the clip therefore grows with the budget, in units of half the label range, from 0.02 to 0.5, once τ is 2000, in
+which unclipped steps settle. Where it is 0.5, τ grows. Of 1000, 2000 and 3000, for a trusted server and five agents at
+ε = 1, 3 and 8: on counts in 0:40, 6000 records of 8 features, where least squares have an R² of 0.07, 2000 learns 0.03
+to 0.07 and a clip of 0.02 had −0.03 to −0.01. On symmetric labels it learns as much as 0.02 does. With 1000 features of
+short records lose 0.04.
+
 Where one of λ and C is given, the other follows from it. With `algorithm.centring` features of linear models are read
 from their mean, which agents first release; its share of the budget follows where it is left out (`share_of_centre`),
 and μ is what is left of it. Without noise, too, gradient descent is faster where curvatures are alike.
@@ -73,17 +80,21 @@ _LEAST_STEP_SHARE = 0.35
 
 
 class Rule(NamedTuple):
-    """displacement: D. smallest_clip, largest_clip: of the clip. longest_time: τ."""
+    """displacement: D. smallest_clip, largest_clip: of the clip. longest_time: τ.
+
+    first_time: τ before the clip grows; beyond its largest value τ grows on. By default the clip grows last.
+    """
 
     displacement: float
     smallest_clip: float
     largest_clip: float
     longest_time: float
+    first_time: float = math.inf
 
 
 # Of labels that are numbers (scaled to [−1, 1]), of two classes, and of more.
 _NUMBERS, _TWO, _MORE = (
-    Rule(0.4, 0.02, 0.02, 15_000.0),
+    Rule(0.4, 0.02, 0.5, 15_000.0, 2000.0),
     Rule(6.0, 0.03, 0.25, 30_000.0),
     Rule(8.0, 0.03, 0.25, 30_000.0),
 )
@@ -151,7 +162,7 @@ def settings_of(facts: Facts) -> Settings:
         time = facts.step * per_step
         clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
         return Settings(facts.step, clip, clip * time * nu)
-    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / most))
+    clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(most, rule.first_time)))
     time = min(most, allowed / clip)
     return Settings(time / per_step, clip, clip * time * nu)
 

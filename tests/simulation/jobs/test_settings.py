@@ -48,7 +48,7 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
     facts = TWO._replace(classes=classes, mu=mu, records=records)
     step, clip, noise = settings_of(facts)
     assert 0.0 < step <= 1.5 / facts.curvature * (1.0 + 1e-12)
-    assert clip <= 0.25
+    assert clip <= (0.25 if classes else 0.5)
     assert noise <= 8.0 * (1.0 + 1e-9)
     time = facts.rounds * step / (1.0 - facts.heavy_ball)
     assert math.isclose(noise, clip * time * 2.0 / (records * mu * math.sqrt(5)), rel_tol=1e-9)
@@ -407,6 +407,12 @@ def _table(kind: str) -> tuple[Array, Array, int]:
         score = bits @ draw.normal(size=8)
         number = 0.15 * (score - score.mean()) / score.std() - 0.5 + 0.1 * draw.normal(size=n)
         return bits, np.clip(number, -1.0, 1.0), 0
+    if kind == "counts":
+        # Skewed: the median is far below the mean, and noise of a record is most of it.
+        features = np.clip(0.3 * draw.normal(size=(n, 8)) + 0.1, -1.0, 1.0)
+        score = features @ draw.normal(size=8)
+        size = np.exp(0.8 + 0.4 * (score - score.mean()) / score.std())
+        return features, np.minimum(draw.negative_binomial(0.8, 0.8 / (0.8 + size)), 40) / 20.0 - 1.0, 0
     if kind == "four":
         label = draw.integers(4, size=n)
         features = draw.normal(size=(4, 10))[label] + draw.normal(size=(n, 10))
@@ -427,8 +433,9 @@ def _trained(features: Array, labels: Array, classes: int, epsilon: float, model
         "seed": 7,
         "problem": problem,
         "topology": {"kind": "ring", "agents": AGENTS},
+        "algorithm": {"heavy_ball": 0.9, "centring": model == "linear"},
         "privacy": {"mechanism": "gaussian", "epsilon": epsilon, "delta": 1e-5},
-        "run": {"evaluate_every": 1000},
+        "run": {"evaluate_every": 1000, "average": 0.5 if model == "linear" else 0.2},
     }
     run = decentral_dp.run(scenario, data=frame)
     held = run.simulation().shards.test
@@ -488,6 +495,8 @@ GAPS = {
     "four": (0.03, 0.06),
     "numbers": (0.02, 0.05),
     "columns of 0 and 1": (0.02, 0.06),
+    # A clip far below the errors learns the median, whose R² is below 0 at every ε.
+    "counts": (0.02, 0.05),
 }
 
 
