@@ -397,10 +397,9 @@ _TRIED, _TRIED_SIZES = 16, (1.0, 10.0, 100.0) * 8
 
 
 def _check_logits(learner: Learner, n_features: int) -> None:
-    """Refuse a module whose outputs are probabilities, or of one sign: a loss takes them as logits, of any size.
+    """Refuse a module whose outputs are probabilities, or of one sign: a loss reads them as logits.
 
-    Outputs of a linear last layer leave every range as weights grow. What no record in [0, 1) and no weights show is not
-    seen.
+    Outputs of a linear last layer leave every range as weights grow. Only records in [0, 1) are tried.
 
     Raises:
         InputError: all outputs lie in [0, 1], those of each record add up to 1, or one output never changes its sign.

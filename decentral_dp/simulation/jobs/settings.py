@@ -14,16 +14,16 @@ borne, on public numbers alone. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
 
-A squared error that is clipped far below its usual size is an absolute error, which learns the median. Of labels that are
-numbers the clip therefore grows with the budget, in units of half the label range, from 0.02 to 0.5, once τ is 2000, in
-which unclipped steps settle. Where it is 0.5, τ grows. Of 1000, 2000 and 3000, for a trusted server and five agents at
-ε = 1, 3 and 8: on counts in 0:40, 6000 records of 8 features, where least squares have an R² of 0.07, 2000 learns 0.03
-to 0.07 and a clip of 0.02 had −0.03 to −0.01. On symmetric labels it learns as much as 0.02 does. With 1000 features of
-short records lose 0.04.
-
 Where one of λ and C is given, the other follows from it. With `algorithm.centring` features of linear models are read
-from their mean, which agents first release; its share of the budget follows where it is left out (`share_of_centre`),
+from their mean, which agents first release. Its share of the budget follows where it is left out (`share_of_centre`),
 and μ is what is left of it. Without noise, too, gradient descent is faster where curvatures are alike.
+
+A squared error that is clipped far below its usual size is an absolute error, which learns the median. Of labels that
+are numbers the clip therefore grows with the budget, in units of half the label range, from 0.02 to 0.5, once τ is
+2000, in which unclipped steps settle. Where it is 0.5, τ grows. Of 1000, 2000 and 3000, for a trusted server and five
+agents at ε = 1, 3 and 8: on counts in 0:40, 6000 records of 8 features, where least squares have an R² of 0.07, 2000
+learns 0.03 to 0.07 and a clip of 0.02 had −0.03 to −0.01. On symmetric labels it learns as much as 0.02 does. With 1000
+features of short records lose 0.04.
 
 Of a network, which starts from public random weights, L is what is usual there (`StepFacts.curvature`), and D is taken
 in deviations of these weights: noise may move a weight about as far from its start as that is from 0, or a seventh as
