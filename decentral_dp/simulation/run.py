@@ -347,9 +347,6 @@ def result_of(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], s
         )
     elif grown := grown_loss(_losses(job, outcome, metrics)):
         status, reason = "diverged", grown
-    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
-        # A metric reads records, and what a certified run ends with follows from what it released.
-        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(evaluated, 1))
