@@ -91,14 +91,14 @@ class AgentNode(NamedTuple):
         neighbours: numbers of the blocks whose messages it reads, ascending.
         mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
         average: how many of the last released values to average for evaluation; default 1, only the last.
-        public_scale: of what an agent releases, beside the length of its start. Above `MOST_OF_SCALE` times both a run
-            has diverged; default infinite, and only values that are not finite count.
         domain: onto which releases are projected, and states that are public; default none.
         read_dataset: reads the data where the block will live, in place of `dataset`; default None. What agents keep to
             themselves then stays there: no state is viewed, and what is saved of one is a receipt.
         over_time: weights that change by round, of which `mixing` has every link; default None, they stay.
         columns: number of the agent of each column of `mixing`, where weights change.
         compression: of what is sent; default None, all of it is.
+        public_scale: of what an agent releases, beside the length of its start. Above `MOST_OF_SCALE` times both a run
+            has diverged; default infinite, and only values that are not finite count.
 
     Limits:
         Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
@@ -112,12 +112,12 @@ class AgentNode(NamedTuple):
     neighbours: tuple[int, ...]
     mixing: sp.csr_array
     average: int = 1
-    public_scale: float = math.inf
     domain: Domain = None
     read_dataset: Callable[[], Hosted] | None = None
     over_time: OverTime | None = None
     columns: NDArray[np.int64] | None = None
     compression: Compression | None = None
+    public_scale: float = math.inf
 
     def with_boundary(self, boundary: Boundary) -> AgentNode:
         """The block where it reads its own message and what others send of theirs."""

@@ -348,8 +348,8 @@ class GossipJob(Job):
             sizes = self.sizes() if members is None else [block.size for block in members]
         cut = server_blocks(sizes) if self.central else blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
-        public = {"compression": compression, "public_scale": self.public_scale}
-        nodes = [self._agent_node(*block)._replace(**public) for block in cut]
+        scale = self.public_scale
+        nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in cut]
         if over_time is None:
             return nodes
         columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]

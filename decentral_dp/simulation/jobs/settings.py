@@ -202,7 +202,8 @@ def with_settings(
     if not isinstance(problem, Planned) or s.privacy.guarantee == "as_printed":
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
-    _check_centring(s, centring, topology)
+    if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
+        _check_centring(s, centring, topology)
     is_declared = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
     missing = [name for name, there in is_declared.items() if not there]
     centring = centring and "x" not in s.privacy.clip
@@ -216,9 +217,11 @@ def with_settings(
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, why = float(unit.clips(fewest)), 0.0, ""
     if centring:
-        why = _no_centre(s, topology, known) or (
-            "it takes Gaussian noise and a target" if noisy and not has_target else ""
-        )
+        why = _no_centre(s, topology, known)
+        if not why and unit.records is None:
+            why = "its share of the budget is planned for records, and privacy.unit names all that an agent holds"
+        if not why and noisy and not has_target:
+            why = "its share of the budget is planned for Gaussian noise and a target"
     if centring and not why:
         share = share_of_centre(known.features, clips / (fewest * mu * math.sqrt(averaged)))
         why = "" if share else "noise would hide their mean at this ε"
@@ -256,8 +259,6 @@ def with_settings(
 
 def _check_centring(s: Scenario, centring: bool, topology: Topology) -> None:
     """Refuse a bound on features' means where none is released. Raises InputError."""
-    if "x" not in s.privacy.clip:
-        return
     why = _no_centre(s, topology) if centring else "algorithm.centring is off"
     if why:
         raise InputError(
@@ -317,8 +318,6 @@ def _no_centre(s: Scenario, topology: Topology, known: StepFacts | None = None) 
     """Say why features are not read from their mean; "" where they may be. known: of the model."""
     if known is not None and not known.features:
         return "the model is not linear"
-    if unit_of(s.privacy.unit, s.privacy.neighbours).records is None:
-        return "their mean is released for records, and privacy.unit names all that an agent holds"
     if s.privacy.share and "x" not in s.privacy.share:
         return "privacy.share has no x"
     if stream_of(s).kind not in CENTRED_STREAMS:
