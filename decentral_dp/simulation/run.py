@@ -396,9 +396,11 @@ def _losses(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]]) -> 
     of_mean = np.asarray(metrics["agent"]) == "mean"
     names, values = np.asarray(metrics["name"])[of_mean], np.asarray(metrics["value"])[of_mean]
     losses = {name: values[names == name].tolist() for name in LOSSES if (names == name).any()}
-    evaluator = job.evaluator()
-    if losses or job.scenario.run.measures is None or not isinstance(evaluator, measuring.Evaluator):
+    if losses or job.scenario.run.measures is None:
         return losses
+    evaluator = job.evaluator()
+    if not isinstance(evaluator, measuring.Evaluator):
+        return {}
     own = replace(evaluator, measures=LOSSES, hypergradient=False, reads_state=False)
     with np.errstate(all="ignore"):
         try:
