@@ -212,6 +212,7 @@ def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str
 
 def test_of_training_nothing_speaks_of_x_or_of_levels(tmp_path: Path) -> None:
     changes = {"algorithm.rounds": 4, "algorithm.y.scale": 1.0, "privacy.clip.y": 0.1, "run.average": 2}
+    changes["algorithm.centring"] = False
     scenario = decentral_dp.load("classification", set={**changes, "description": ""})
     assert "reads no record" not in str(decentral_dp.plan(scenario))
     done = decentral_dp.run(scenario, out=tmp_path / "run").result
