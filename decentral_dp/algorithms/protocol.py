@@ -130,7 +130,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     @property
-    def centring(self) -> int:
+    def centring_rounds(self) -> int:
         """In how many rounds agents also send the mean of their features; 0 where features have no centre."""
         return 0
 

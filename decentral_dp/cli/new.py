@@ -29,7 +29,8 @@ from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
 from decentral_dp.problems import Facts as ProblemFacts
-from decentral_dp.simulation.jobs.settings import noise_leaves_little
+from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, noise_leaves_little, stable_momentum
+from decentral_dp.topology import build
 
 # Where nothing is to be tuned, and where a problem of two levels is asked for.
 TRAINING, DEFAULT_BILEVEL, DEFAULT_DATA = "dp_dsgd", "ldp_dsbo", "breast_cancer"
@@ -227,9 +228,10 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
     base = read_toml(find(base_name)) if base_name in shipped_names("scenario") else {}
     notes: dict[str, str] = {}
     if trains:
-        # Rounds, step, clip and average are planned.
+        # Rounds, step and clip are planned.
         base = dict(_TRAINING)
-        notes["algorithm"] = "Rounds, step, clip and average are planned from public numbers: `plan` says them."
+        notes["algorithm"] = "Rounds, step and clip are planned from public numbers: `plan` prints them."
+        notes["run.average"] = "Tail average: the mean over this share of the rounds is published."
     content: dict[str, Any] = {
         "title": "",
         "problem": _problem(options, base.get("problem", {}), folder, notes),
@@ -269,6 +271,8 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
         content = template.with_settings_that_learn(
             content, len(content["problem"]["scale"]) + len(rules.ranges), notes
         )
+    if trains:
+        content = _with_default_parts(content)
     if options.csv is not None and options.model in _MODELS:
         content = _with_model_that_learns(content, options.csv, notes)
     problem, m = content["problem"], content["topology"]["agents"]
@@ -279,6 +283,27 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
 def _is_training(problem: str | None) -> bool:
     """Whether a problem, if one is asked for, has one level: nothing is tuned."""
     return problem is None or (problem in PROBLEMS and PROBLEMS[problem].one_level)
+
+
+def _with_default_parts(content: dict[str, Any]) -> dict[str, Any]:
+    """Ask for the parts of the default hyper-parameters that the algorithm has: momentum, centring, tail average."""
+    table, linear = content["algorithm"], content["problem"].get("model") in (None, "linear")
+    parts: dict[str, Any] = {}
+    if table["kind"] == TRAINING:
+        parts = {"heavy_ball": _momentum(content["topology"]), "centring": linear}
+    average = TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK
+    run = {"average": average} | content["run"]
+    return {**content, "algorithm": {**table, **{k: v for k, v in parts.items() if v}}, "run": run}
+
+
+def _momentum(table: Mapping[str, Any]) -> float:
+    """The momentum that dies out on this graph; none where its parameters do not make one."""
+    try:
+        options = {key: value for key, value in table.items() if key not in ("kind", "agents", "weights")}
+        return stable_momentum(build(table["kind"], table["agents"], options, table.get("weights")), TRAINING)
+    except InputError:
+        # Refused with the whole scenario.
+        return 0.0
 
 
 # What a scenario of training starts from.

@@ -422,7 +422,11 @@ def own_fields(options: Iterable[tuple[str, Option]]) -> dict[str, tuple[Any, An
     """The keys of algorithms, by kind, all of them optional: what is missing is refused with an example."""
     tables = {StepSize: Step, Mapping: DomainTable}
     keys = [(kind, DeclaredKey(o.key, tables.get(o.type, o.pydantic_type), _phrase(o), False)) for kind, o in options]
-    return merged_fields(keys, _phrases)
+    # Of a switch that is left out, too, the algorithm has the default.
+    return {
+        key: (kind | None, Field(default=None, description=field.description)) if kind is bool else (kind, field)
+        for key, (kind, field) in merged_fields(keys, _phrases).items()
+    }
 
 
 def _phrase(option: Option) -> str:

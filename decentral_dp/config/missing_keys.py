@@ -2,9 +2,9 @@
 
 What training at one level leaves to be planned: keys that may be left out of a scenario, or be "auto".
 
-Rounds, heavy ball and the length of the averaged tail are the same for every training, and are filled in when a
-scenario is read. The step and the clip follow from public numbers of the records (`simulation.jobs.settings`), and are
-filled in when its job is built. A run folder has all of them as numbers.
+Rounds are the same for every training, and are filled in when a scenario is read. The step and the clip follow from
+public numbers of the records (`simulation.jobs.settings`), and are filled in when its job is built. A run folder has
+all of them as numbers.
 
 The tables of a scenario that an algorithm starts from: every key that it needs, with an example of its value.
 """
@@ -33,9 +33,7 @@ PLANNED = (
     ("algorithm", "kind"),
     ("algorithm", "rounds"),
     ("algorithm", "y"),
-    ("algorithm", "heavy_ball"),
     ("privacy", "clip"),
-    ("run", "average"),
 )
 ROUNDS = 1000
 # Of training at one level, what is planned where it is left out.
@@ -251,13 +249,9 @@ def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
     filled = {name: dict(value or {}) for name, value in tables.items()}
     for table, key in auto:
         del filled[table][key]
-    algorithm = filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
+    filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
     if entry.labels == "numbers" and filled["problem"].get("data") not in DATASETS:
         filled["problem"].setdefault("classes", [])
-    if isinstance(algorithm["rounds"], int):
-        # A network moves on for longer, and many rounds of its weights are much memory.
-        share = 2 if filled["problem"].get("model") in (None, "linear", {"kind": "linear"}) else 5
-        filled["run"].setdefault("average", max(1, algorithm["rounds"] // share))
     return {**content, **filled}
 
 

@@ -46,8 +46,6 @@ from decentral_dp.problems.protocol import Planned, Predictor, Problem
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
-# Algorithms that read features from their mean, which agents release.
-CENTRED_ALGORITHMS = ("dp_dsgd", "alone", "federated", "central")
 # Streams of records of which an agent has all from the start, in no public order.
 CENTRED_STREAMS = ("all", "minibatch", "poisson")
 # More agents than this, and their records are dealt before their graph is built.
@@ -408,11 +406,11 @@ def clip_of(s: Scenario, norm: Norm) -> Clip:
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """The problem that knows which clip its weights end on: none where an agent's steps are clipped as one.
 
-    A clip of x, by which features are centred, is for algorithms that do so, on records that are there from the start.
+    A clip of x, by which features are centred, is read where the algorithm asks for centring.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
-    if s.algorithm.kind not in CENTRED_ALGORITHMS or stream_of(s).kind not in CENTRED_STREAMS:
+    if not s.algorithm.own_keys().get("centring"):
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
 

@@ -124,8 +124,9 @@ class RunTable(Table):
     threshold: Share = 0.5
     """Probability above which the second of two classes is said, in recall, precision, F1 and balanced accuracy."""
 
-    average: Count = 1
-    """The mean of the last so many released values is evaluated and published. Read by gossip algorithms."""
+    average: Count | Annotated[float, Field(gt=0.0, lt=1.0)] = 1
+    """Tail average: the mean of the last so many released values is evaluated and published; 0.5: of the last half of
+    the rounds. Only the last value if left out. Read by gossip algorithms."""
 
     keep_releases: bool = False
     """Whether released values are written, as releases.parquet. Read where a run has a folder."""
@@ -578,6 +579,13 @@ class Scenario(Table):
     def public_seed(self) -> int:
         """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
         return self.seed if self.seed is not None else 0
+
+    @property
+    def tail_length(self) -> int:
+        """Released values that are averaged for evaluation and publication."""
+        average, rounds = self.run.average, self.algorithm.rounds
+        # A share of rounds that is whole but for float64's last bit is whole.
+        return average if isinstance(average, int) else max(1, math.floor(average * rounds + 1e-9))
 
     @property
     def records_seed(self) -> int:

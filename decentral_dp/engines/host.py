@@ -5,7 +5,6 @@ A trusted coordinator at work: its program, advanced from exchange to exchange. 
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -62,7 +61,7 @@ class View(NamedTuple):
         released: the last released values.
         published: the mean of the last released values.
         state: the agents' own state, which nobody else sees; empty where they read records of their own.
-        divergence: the first released value that was not finite; None where all are.
+        divergence: the first released value that was not finite, or too long; None where none is.
     """
 
     released: dict[str, Array]
@@ -140,6 +139,14 @@ class Host:
         # Data-independent, hence public; what is not sent at once is published as it starts.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent = RecentValues(node.average)
+        # Squares of the lengths above which a released value has diverged; of what is not finite, none is.
+        largest, scale = np.finfo(np.float64).max, protocol.MOST_OF_SCALE * node.public_scale
+        self._limit = min(scale * scale, float(largest))
+        with np.errstate(over="ignore"):
+            self._limits = {
+                c: np.minimum(np.square(scale + protocol.MOST_OF_SCALE * np.linalg.norm(v, axis=1)), largest)
+                for c, v in self._latest.items()
+            }
         self._divergence: protocol.Divergence | None = None
         self._undrained: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None and node.read_dataset is None:
@@ -162,10 +169,9 @@ class Host:
             self._own, message = self._release(values)
         except USER_ERRORS as error:
             raise error_of_round(error, self._round + 1) from error
-        # A sum of squares that is finite has finite terms, and is quicker than a look at each.
-        if self._divergence is None and not (math.isfinite(np.vdot(message, message)) or np.isfinite(message).all()):
-            bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
-            self._divergence = protocol.Divergence(-(-self._index // self._per_round), bad)
+        # One sum of squares is quicker than a look at each agent, and as long as the longest of them at least.
+        if self._divergence is None and not float(np.vdot(message, message)) <= self._limit:
+            self._divergence = self._first_too_long(self._own)
         if self._undrained is not None:
             self._undrained.append(protocol.ReleasedValues(self._index, dict(self._own)))
         self._latest = self._latest | {c: v for c, v in self._own.items() if c in self._latest}
@@ -173,6 +179,18 @@ class Host:
             self._recent.append(self._with_solution(self._latest))
         self._index += 1
         return message
+
+    def _first_too_long(self, released: Bundle) -> protocol.Divergence | None:
+        """The first channel on which an agent released what is not finite, or too long for its public scale.
+
+        Agent by agent, so that it does not depend on which agents share a block.
+        """
+        for channel, value in released.items():
+            squares = np.square(value).sum(axis=1)
+            if not (squares <= self._limits.get(channel, self._limit)).all():
+                at = -(-self._index // self._per_round)
+                return protocol.Divergence(at, channel, bool(np.isfinite(value).all()))
+        return None
 
     def _with_solution(self, values: dict[str, Array]) -> dict[str, Array]:
         return values if self._solution is None else {**values, **self._solution(values)}

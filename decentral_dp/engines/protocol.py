@@ -6,6 +6,7 @@ what is lost, and how often it starts again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -96,6 +97,8 @@ class AgentNode(NamedTuple):
         over_time: weights that change by round, of which `mixing` has every link; default None, they stay.
         columns: number of the agent of each column of `mixing`, where weights change.
         compression: of what is sent; default None, all of it is.
+        public_scale: of what an agent releases, beside the length of its start. Above `MOST_OF_SCALE` times both a run
+            has diverged; default infinite, and only values that are not finite count.
 
     Limits:
         Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
@@ -114,6 +117,7 @@ class AgentNode(NamedTuple):
     over_time: OverTime | None = None
     columns: NDArray[np.int64] | None = None
     compression: Compression | None = None
+    public_scale: float = math.inf
 
     def with_boundary(self, boundary: Boundary) -> AgentNode:
         """The block where it reads its own message and what others send of theirs."""
@@ -157,16 +161,22 @@ class CoordinatorNode(NamedTuple):
     reads: bool = False
 
 
+# Lengths of what is released, in its public scale, above which a run has diverged.
+MOST_OF_SCALE = 1e6
+
+
 class Divergence(NamedTuple):
-    """The first released value that was not finite.
+    """The first released value that was not finite, or too long for its public scale.
 
     Args:
         round: from 1; 0 of the start.
         channel: that it was released on.
+        finite: whether it was finite; default no.
     """
 
     round: int
     channel: str
+    finite: bool = False
 
 
 class SavedState(NamedTuple):
@@ -202,7 +212,7 @@ class Snapshot(NamedTuple):
         released: the last released values.
         published: the average of the last released values.
         state: the agents' own state.
-        divergence: the first released value that was not finite; None where all are.
+        divergence: the first released value that was not finite, or too long; None where none is.
         save: returns all that is needed to go on from here; to be called before the next round.
         drain: returns the released values that are kept since the last call, where they are kept at all. Whatever the
             state of this round releases again is left for the next call, unless the run is ending.

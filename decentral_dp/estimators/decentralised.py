@@ -14,10 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.components import components_of
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import two_classes
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.words import capitalise
+from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import Model
 from decentral_dp.simulation.run import run_job
 
@@ -97,6 +99,7 @@ class _Decentralised(two_classes.Private):
         }
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
+        scenario = self._with_default_parts(scenario, data, drawn)
         planned = two_classes.build_for(scenario, data, drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
@@ -116,6 +119,21 @@ class _Decentralised(two_classes.Private):
         self.model_ = model
         return model
 
+    def _with_default_parts(self, scenario: dict[str, Any], data: Any, drawn: Any) -> dict[str, Any]:
+        """Ask for those parts of the default hyper-parameters that `algorithm` has and does not give."""
+        table, linear = scenario["algorithm"], self.model == "linear"
+        run = {"average": TAIL_OF_LINEAR if linear else TAIL_OF_NETWORK, **scenario["run"]}
+        if table["kind"] in _WITH_PARTS:
+            try:
+                topology = components_of(scenario, data=data, topology=drawn).topology.make()
+                momentum = stable_momentum(topology, table["kind"])
+            except InputError:
+                # Refused once more by the build, in the words of parameters.
+                momentum = 0.0
+            whole = scenario.get("topology", {}).get("compression") is None
+            table = {"heavy_ball": momentum if whole else 0.0, "centring": linear} | table
+        return {**scenario, "algorithm": table, "run": run}
+
     def _linear(self, model: Model) -> tuple[Array, Array]:
         """Weights (e, d) and intercepts (e,) of features as they are given."""
         weights = model.weights
@@ -124,13 +142,18 @@ class _Decentralised(two_classes.Private):
         return coef, weights["bias"] - coef @ (0.5 * (low + high))
 
 
+# Algorithms that have momentum and centring.
+_WITH_PARTS = ("dp_dsgd", "alone", "federated", "central")
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """A classifier that agents train together on a graph, none of whom trusts another.
 
     Every agent takes clipped steps on its own records, noises each before it is sent, and averages with its neighbours:
     decentralised DP-SGD, `problem.kind = "classification"`. What an agent sends in all is (ε, δ)-differentially private
-    for replacing one of its records. Rounds, step and clip follow from public numbers.
+    for replacing one of its records. Rounds, step and clip follow from public numbers. Momentum 0.9 where the graph
+    bears it, centred features of a linear model and a tail average are on, unless `algorithm` says otherwise.
 
     Args:
         agents: among how many the rows are dealt, evenly and at random from a public seed; 5 where neither this nor the

@@ -516,7 +516,7 @@ class PrivateAUCClassifier(TwoClasses):
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
         done = run_job(build_for(scenario, data))
-        if done.result.has_diverged:
+        if not np.isfinite(done.published["x"]).all():
             raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.
         x, budget = done.published["x"][0], done.simulation().budget

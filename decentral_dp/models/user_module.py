@@ -123,10 +123,25 @@ def _checked_module(module: nn.Module, where: str, n_features: int, outputs: int
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise InputError(
-            f"{where}: the module does not run on one record at a time: {reason(error)}; {_MEND}."
-        ) from error
+        why = _known_cause(module, error) or f"{reason(error)}; {_MEND}."
+        raise InputError(f"{where}: the module does not run on one record at a time: {why}") from error
     return module
+
+
+def _known_cause(module: nn.Module, error: BaseException) -> str:
+    """The cause of what torch says of other things, and its fix; "" where it is none that is known."""
+    kinds = {type(layer) for layer in module.modules()}
+    if isinstance(error, IndexError) and kinds & {nn.Embedding, nn.EmbeddingBag}:
+        return (
+            "an index of an embedding is out of range, for records outside the declared ranges are tried as well. "
+            "Fix: cut indices, as in index.clamp(0, num_embeddings - 1)."
+        )
+    if nn.GroupNorm in kinds and "more than 1 value per channel" in str(error):
+        return (
+            "GroupNorm with as many groups as channels normalises single numbers of a flat batch, to 0. Fix: take "
+            "fewer groups, or nn.LayerNorm."
+        )
+    return ""
 
 
 def _check_global_hooks(where: str) -> None:
@@ -165,6 +180,19 @@ def _check_layer(where: str, layer: nn.Module) -> None:
         raise InputError(
             f"{where} is {kind} with track_running_stats, which remembers records from batch to batch; "
             "take track_running_stats=False, or nn.GroupNorm."
+        )
+    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+        raise InputError(
+            f"{where} is {kind}, and torch.func has no gradients of single records for it. Fix: write the recurrence "
+            "with nn.Linear layers and a loop over the columns."
+        )
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        raise InputError(
+            f"{where} is {kind} with max_norm, which changes its weights whenever it is used. Fix: leave max_norm out."
+        )
+    if isinstance(layer, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise InputError(
+            f"{where} is {kind}, which takes no gradients of single records. Fix: return the module that is in it."
         )
     drops = isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0.0
     if drops or isinstance(layer, nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
@@ -234,17 +262,22 @@ def _check_gradients(module: nn.Module, where: str, inputs: Tensor) -> None:
     untouched = inputs.clone()
 
     together = vmap(lambda record: forward_one(module, parameters, record))(inputs)
-    rows = vmap(grad(lambda p, record: forward_one(module, p, record).sum()), in_dims=(None, 0))(parameters, inputs)
+    # Outputs that add up to 1, as a Softmax gives them, depend on parameters although their sum does not.
+    weights = torch.cos(torch.arange(float(together.shape[1]), dtype=together.dtype, device=together.device))
+    rows = vmap(grad(lambda p, record: forward_one(module, p, record) @ weights), in_dims=(None, 0))(parameters, inputs)
     if not torch.equal(inputs, untouched):
         raise InputError(f"{where}: the module changes its records in place; leave them as they are.")
     if not _is_close(together, module(inputs)):
         raise InputError(f"{where}: the module's outputs under torch.func.vmap are others than without; {_MEND}.")
     if not any(bool(row.any()) for row in rows.values()):
-        raise InputError(f"{where}: no output depends on a trainable parameter; use them, and detach nothing.")
+        raise InputError(
+            f"{where}: on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU "
+            "or Softmax, which may cut all of them, use the parameters, and detach nothing."
+        )
     for k, record in enumerate(inputs):
         with torch.enable_grad():
             values = dict(trainable(module))
-            plain = torch.autograd.grad(module(record[None]).sum(), list(values.values()), allow_unused=True)
+            plain = torch.autograd.grad(module(record[None])[0] @ weights, list(values.values()), allow_unused=True)
         for (name, value), slope in zip(values.items(), plain, strict=True):
             if not _is_close(rows[name][k], torch.zeros_like(value) if slope is None else slope):
                 raise InputError(

@@ -38,20 +38,21 @@ def facts(result: RunResult) -> list[Fact]:
         >>> import decentral_dp
         >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
         >>> [(fact.name, fact.text) for fact in facts(run.result)]
-        [('Privacy', 'none: noise is off, ε = ∞.')]
+        [('Algorithm', 'ldp_dsbo.'), ('Privacy', 'none: noise is off, ε = ∞.')]
     """
     status = [] if result.status == "ok" else [Fact("status", result.status.replace("_", " "), sentence(result.reason))]
     return [
         *status,
-        *data_facts(result.problem.get("notes") or (), result.problem.get("settings", "")),
+        *data_facts(result.problem.get("notes") or (), result.problem.get("settings", ""), result.method),
         *privacy_facts(result.privacy),
         *_score_facts(result),
     ]
 
 
-def data_facts(notes: Iterable[str], settings: str) -> list[Fact]:
-    """Notes on the records, and what the settings of training come to."""
+def data_facts(notes: Iterable[str], settings: str, method: str = "") -> list[Fact]:
+    """List notes on the records, the algorithm with what is on, and what the settings of training come to."""
     facts = [Fact("data", "Data", str(note)) for note in notes]
+    facts += [Fact("data", "Algorithm", f"{method}.", {"algorithm": method})] if method else []
     return [*facts, Fact("data", "Settings", settings)] if settings else facts
 
 

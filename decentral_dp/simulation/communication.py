@@ -238,7 +238,7 @@ def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
 
 def _centring_messages(job: GossipJob) -> tuple[int, int]:
     """In how many rounds, from the second on, the mean of features travels in the same messages; its coordinates."""
-    return min(job.algorithm.centring, job.rounds - 1), job.problem.p
+    return min(job.algorithm.centring_rounds, job.rounds - 1), job.problem.p
 
 
 def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
@@ -254,7 +254,7 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     each = two.releases_per_round
     # What a server says follows from answers that the agents have.
     channels = [c for c in two.channels if c.sensitivity or not job.central]
-    if job.algorithm.centring:
+    if job.algorithm.centring_rounds:
         channels = [c for c in channels if c.channel not in ("x", "m")]
     return [(c.channel, c.dimension, e) for c in channels for e in set((c.rounds[c.rounds < 2 * each] % each).tolist())]
 

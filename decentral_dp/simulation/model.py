@@ -309,8 +309,10 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         InputError: the run diverged, its problem predicts nothing, or what predicts was not published.
     """
     kind, about = scenario.problem.kind, result.problem
-    if result.has_diverged:
-        raise InputError("predict: this run diverged, and its weights are not finite. Run it with smaller steps.")
+    # By what was released, which alone ends a run early: a label that an evaluation gave reads records.
+    stopped = result.has_diverged and result.rounds != result.rounds_planned
+    if stopped or not all(np.isfinite(value).all() for value in published.values()):
+        raise InputError("predict: this run diverged, and its weights are no model. Run it with smaller steps.")
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
     y = published.get("x" if result.is_minimax else "y")

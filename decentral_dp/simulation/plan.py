@@ -49,6 +49,7 @@ from decentral_dp.reporting.words import WORDS, article, choose_words, spans, to
 from decentral_dp.simulation.communication import communication, compression_summary
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
@@ -72,7 +73,9 @@ class Plan:
         rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
         n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
         data_notes: in what the records are others than those that were named.
+        method: the algorithm's name, with every part that is on.
         settings_text: what the settings of training come to; "" of anything else.
+        stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
         unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
@@ -98,7 +101,9 @@ class Plan:
     settings: Mapping[str, Any] | None
     theorem: Mapping[str, Any] | None
     records: Ledger
+    method: str = ""
     settings_text: str = ""
+    stability_text: str = ""
     unmeasured: str = ""
     communication: Communication | None = None
 
@@ -115,7 +120,9 @@ class Plan:
             topology=topology_summary(job),
             privacy=statement_of(job),
             data_notes=tuple(job.shards.notes),
+            method=method_name(job),
             settings_text=job.settings_text,
+            stability_text=job.stability_text,
             settings=settings_of(job),
             theorem=theorem_of(job),
             records=job.ledger,
@@ -143,7 +150,7 @@ class Plan:
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import plan_view
 
-        return plan_view(self.title, self.privacy, self.topology, self.settings_text)
+        return plan_view(self.title, self.privacy, self.topology, self.settings_text, self.method)
 
     def __str__(self) -> str:
         text = io.StringIO()
@@ -225,9 +232,10 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
-    data = data_facts(() if privacy.is_noisy else plan.data_notes, plan.settings_text)
+    data = data_facts(() if privacy.is_noisy else plan.data_notes, plan.settings_text, plan.method)
     known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
-    print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + known)
+    warned = [("Step", plan.stability_text)] if plan.stability_text else []
+    print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + warned + known)
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")

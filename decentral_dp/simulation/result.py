@@ -79,6 +79,7 @@ class RunResult(Mapping[str, Any]):
         privacy: the guarantee and its price.
         status: "ok", "diverged" or "budget_reached"; of a run that is not complete "running", "interrupted" or
             "failed". reason: why the run ended early; None where it did not.
+        method: the algorithm's name, with every part that is on.
         rounds: that were run. rounds_planned: that were asked for; None where nothing was recorded.
         metrics: name → mean over agents at the last evaluation. evaluated_on: the values that these are of, in words.
         baselines: metric → its value for who always says the commonest class, or the mean label.
@@ -110,6 +111,7 @@ class RunResult(Mapping[str, Any]):
     title: Text = ""
     status: Text = "unknown"
     reason: OptionalText = None
+    method: Text = ""
     engine: Text = "local"
     rounds: Whole = 0
     rounds_planned: OptionalWhole = None

@@ -57,6 +57,7 @@ from decentral_dp.simulation.folder.journal import (
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
@@ -299,23 +300,24 @@ def result_of(
     divergence, ends = outcome.last_snapshot.divergence, measuring.final(metrics)
     status, reason = job.status, job.reason
     if divergence is not None:
+        what = "grew above 10⁶ times its public scale" if divergence.finite else "stopped being finite"
         status = "diverged"
         reason = (
-            f"the released value of {divergence.channel} stopped being finite at round {divergence.round}; "
+            f"the released value of {divergence.channel} {what} at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
-    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
-        # A metric reads records, and what a certified run ends with follows from what it released.
-        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
+    elif grown := grown_loss(_losses(job, outcome, metrics)):
+        status, reason = "diverged", grown
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = int(max(metrics["round"], default=0))
-    average = min(job.scenario.run.average, max(evaluated, 1))
+    average = min(job.scenario.tail_length, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
     content = {
         "title": title_of(job),
         "status": status,
         "reason": reason,
+        "method": method_name(job),
         "engine": job.scenario.run.engine,
         "rounds": rounds,
         "rounds_planned": job.scenario.algorithm.rounds,
@@ -343,6 +345,57 @@ def result_of(
         "versions": versions(),
     }
     return RunResult.from_content(content, statement)
+
+
+# Losses that are minimised, by the names of their measures.
+LOSSES = ("upper_loss", "lower_loss", "primal")
+# Times its start, or 1, above which the evaluated loss of a run has diverged.
+_MOST_GROWTH = 1e3
+
+
+def _losses(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]]) -> dict[str, list[float]]:
+    """Loss → its means over agents from the start on; where `run.measures` leaves losses out, at the end alone."""
+    of_mean = np.asarray(metrics["agent"]) == "mean"
+    names, values = np.asarray(metrics["name"])[of_mean], np.asarray(metrics["value"])[of_mean]
+    losses = {name: values[names == name].tolist() for name in LOSSES if (names == name).any()}
+    if losses or job.scenario.run.measures is None:
+        return losses
+    evaluator = job.evaluator()
+    if not isinstance(evaluator, measuring.Evaluator):
+        return {}
+    own = replace(evaluator, measures=LOSSES, hypergradient=False, reads_state=False)
+    with np.errstate(all="ignore"):
+        try:
+            rows = own.rows(outcome.last_snapshot, averaged=False)
+        except USER_ERRORS:
+            # No certified run ends because of what its records are.
+            return {}
+    return {name: [value] for _, agent, name, value in rows if agent == "mean" and name in LOSSES}
+
+
+def grown_loss(losses: Mapping[str, Sequence[float]]) -> str:
+    """Say that a loss ended above 10³ max(its start, 1); "" where none did.
+
+    It is evaluated on records, and no ε covers it: it labels a run that has ended, and stops none.
+
+    Args:
+        losses: measure → its means over agents from the start on, or at the end alone.
+
+    Example:
+        >>> grown_loss({"lower_loss": [0.7, 0.5]}), grown_loss({"upper_loss": [0.7, 2e4]})[:39]
+        ('', 'upper_loss grew from 0.7 to 2e+04, more')
+    """
+    for name, values in losses.items():
+        start, end = (values[0] if len(values) > 1 else math.nan), values[-1]
+        if math.isnan(end) and math.isnan(start):
+            continue
+        if not end <= _MOST_GROWTH * max(1.0, start if math.isfinite(start) else 1.0):
+            grew = f" grew from {start:.3g} to" if math.isfinite(start) else " ended at"
+            return (
+                f"{name}{grew} {end:.3g}, more than 1000 times max(start, 1), by an evaluation that no ε covers. Use "
+                "smaller step sizes or a start nearer to 0."
+            )
+    return ""
 
 
 def _with_keys(result: RunResult, **keys: Any) -> RunResult:
@@ -544,7 +597,7 @@ def _perform(
         )
 
     def evaluate(s: Snapshot) -> None:
-        started, announced, averaged = time.perf_counter(), "", job.scenario.run.average > 1
+        started, announced, averaged = time.perf_counter(), "", job.scenario.tail_length > 1
         is_first = progress is not None and s.round == to_come[0]
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):

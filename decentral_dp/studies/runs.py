@@ -28,6 +28,7 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
@@ -42,7 +43,7 @@ Status = Literal["ok", "budget_reached", "diverged", "refused", "failed"]
 GOOD = ("ok", "budget_reached")
 Record = dict[str, Any]
 """status, reason, round, seconds; finals: name → value at the end; curves: name → [[rounds], [values]]; notes: what is
-taken on the author's word; threat_model: adjacency and adversary."""
+taken on the author's word; threat_model: adjacency and adversary; method: the algorithm with what is on."""
 
 
 class Task(NamedTuple):
@@ -132,6 +133,7 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
         "curves": {},
         "notes": [],
         "threat_model": ["", ""],
+        "method": "",
     }
 
 
@@ -162,6 +164,7 @@ def _run(scenario: Scenario, task: Task) -> Record:
     _add_sent(record, job, sorted({*means["round"].tolist(), result.rounds}))
     privacy = result.privacy
     record["notes"], record["threat_model"] = list(privacy.authors_notes), _threat_model(privacy)
+    record["method"] = result.method
     record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
         "epsilon_max": privacy.epsilon_max,
@@ -189,6 +192,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     limits = horizon_of(job)
     privacy = statement_of(job)
     record["notes"], record["threat_model"] = list(privacy.authors_notes), _threat_model(privacy)
+    record["method"] = method_name(job)
     record["curves"] = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon_pure, 0.0)],

@@ -146,7 +146,7 @@ def different_threat_models(cells: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Record]) -> pd.DataFrame:
-    """Tabulate one row per cell: cell, seed, the axes, what its ε is, status, reason, round, seconds.
+    """Tabulate one row per cell: cell, seed, the axes, what its ε is, method, status, reason, round, seconds.
 
     What its ε is: guarantee, mechanism, delta, adjacency and adversary, the last two "" without noise.
     """
@@ -157,7 +157,7 @@ def cell_table(cells: Sequence[Cell], keys: Sequence[str], records: Sequence[Rec
             **cell.labels,
             **_privacy(cell),
             **dict(zip(THREAT_MODEL, record["threat_model"], strict=True)),
-            **{name: record[name] for name in ("status", "reason", "round", "seconds")},
+            **{name: record[name] for name in ("method", "status", "reason", "round", "seconds")},
         }
         for cell, key, record in zip(cells, keys, records, strict=True)
     ]
@@ -260,7 +260,7 @@ def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
 
 
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
-    """Say what means and intervals are over: the cells that ended ok, and how many of all did not."""
+    """Say what means and intervals are over, which cells diverged, and which algorithms have more than their name."""
     text = "Means over the cells that ended ok"
     if not _count_failures(cells):
         n = len(study.seed_list)
@@ -268,7 +268,42 @@ def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
     if (cells["status"] == "diverged").any():
         text += "; prices and facts also over those that diverged"
     intervals = described_intervals(kinds, study.confidence)
-    return f"{text}. {intervals + '. ' if intervals else ''}{failures_text(cells)}"
+    return f"{text}. {intervals + '. ' if intervals else ''}{failures_text(cells)}{_diverged(cells)}{_methods(cells)}"
+
+
+# Cells that diverged and are named in a note; of more, the rest is counted.
+_MOST_NAMED = 6
+_FACTS = (
+    "cell",
+    "seed",
+    "guarantee",
+    "mechanism",
+    "delta",
+    *THREAT_MODEL,
+    "method",
+    "status",
+    "reason",
+    "round",
+    "seconds",
+)
+
+
+def _diverged(cells: pd.DataFrame) -> str:
+    """The cells that diverged, by their axes and seeds."""
+    lost = cells[cells["status"] == "diverged"]
+    axes = [name for name in cells if name not in _FACTS]
+    named = [
+        " ".join([*(str(row[name]) for name in axes), *([] if row.get("seed") is None else [f"seed {row['seed']}"])])
+        for row in lost[:_MOST_NAMED].to_dict("records")
+    ]
+    more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+    return f" Diverged, and in no mean: {'; '.join(named)}{more}." if named else ""
+
+
+def _methods(cells: pd.DataFrame) -> str:
+    """The algorithms of which more is on than their name says."""
+    methods = [text for text in dict.fromkeys(cells.get("method", ())) if " + " in text]
+    return f" Algorithms: {'; '.join(methods)}." if methods else ""
 
 
 def failures_text(cells: pd.DataFrame) -> str:

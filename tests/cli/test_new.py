@@ -57,6 +57,30 @@ def test_neighbours_share_noise_where_few_agents_may_tell(tmp_path: Path) -> Non
         carry_out(tmp_path / "other.toml", replace(MINE, colluders=1, algorithm="dp_bilevel"))
 
 
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        ({}, "D-SGD + momentum 0.9, centred features, tail average"),
+        ({"topology": "torus", "agents": 16, "epsilon": 50.0}, "D-SGD + centred features, tail average"),
+        ({"model": "mlp", "epsilon": 200.0}, "D-SGD + momentum 0.9, tail average"),
+        ({"algorithm": "ldp_single_level"}, "D-SGD, combine then adapt + tail average"),
+    ],
+)
+def test_what_is_on_beside_the_algorithm_is_a_key_of_the_file(
+    options: dict[str, Any], method: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    carry_out(path, replace(MINE, **options) if "topology" not in options else Options(**options))
+    assert decentral_dp.plan(path).method == method
+    written = tomllib.loads(path.read_text(encoding="utf-8"))
+    for key in ("heavy_ball", "centring"):
+        written["algorithm"].pop(key, None)
+    del written["run"]["average"]
+    if "topology" not in options:
+        written["problem"]["data"] = str(RECORDS)
+    assert " + " not in decentral_dp.plan(written).method
+
+
 @pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in UNFIT])
 def test_what_is_written_of_a_csv_is_planned_at_once(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "mine" / "new.toml"

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, PrivacyWarning, ScaleWarning
+from decentral_dp.simulation.run import run_job
 
 BOTH = [DecentralisedClassifier, DecentralisedRegressor]
 USUAL: dict[str, Any] = {"rounds": 60, "epsilon": 8.0, "random_state": 1}
@@ -218,3 +219,34 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
     for limits in (3, (2, 1), ("a", "b"), (0, np.inf)):
         with pytest.raises(InputError, match="label_range"):
             DecentralisedRegressor(**USUAL, label_range=limits).fit(*numbers)
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        ({}, "D-SGD + momentum 0.9, centred features, tail average"),
+        ({"topology": "torus", "agents": 16}, "D-SGD + centred features, tail average"),
+        (
+            {"topology": nx.convert_node_labels_to_integers(nx.hypercube_graph(3))},
+            "D-SGD + centred features, tail average",
+        ),
+        (
+            {"algorithm": {"kind": "dp_dsgd", "heavy_ball": 0.5, "centring": False}},
+            "D-SGD + momentum 0.5, tail average",
+        ),
+        ({"algorithm": "gradient_tracking"}, "gradient tracking + tail average"),
+    ],
+)
+def test_an_estimator_asks_for_what_it_has_beside_its_algorithm(
+    asked: dict[str, Any], parts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Any] = []
+
+    def kept(job: Any) -> Any:
+        runs.append(run_job(job))
+        return runs[-1]
+
+    monkeypatch.setattr("decentral_dp.estimators.decentralised.run_job", kept)
+    usual = {**USUAL, **DECLARED[DecentralisedClassifier]}
+    DecentralisedClassifier(**{**usual, **asked}).fit(*_records(DecentralisedClassifier))
+    assert runs[0].result.method == parts

@@ -126,12 +126,60 @@ LAYERS = [
     ("nn.Dropout(0.1)", r"layer 'layers.0' is Dropout, which is random"),
     ("nn.AlphaDropout(0.1)", r"layer 'layers.0' is AlphaDropout, which is random"),
     ("nn.RReLU()", r"layer 'layers.0' is RReLU, which is random"),
+    ("nn.GRUCell(8, 8)", r"layer 'layers.0' is GRUCell, and torch.func has no gradients of single records for it"),
+    ("nn.LSTM(8, 8)", r"layer 'layers.0' is LSTM, and torch.func"),
+    ("nn.RNN(8, 8)", r"layer 'layers.0' is RNN, and torch.func"),
+    ("nn.Embedding(4, 8, max_norm=1.0)", r"layer 'layers.0' is Embedding with max_norm, which changes its weights"),
+    ("nn.DataParallel(nn.Linear(8, 8))", r"layer 'layers.0' is DataParallel, which takes no gradients of single"),
+    ("nn.GroupNorm(8, 8)", r"GroupNorm with as many groups as channels normalises single numbers"),
 ]
 
 
 @pytest.mark.parametrize(("layers", "told"), LAYERS)
 def test_layers_that_are_refused(tmp_path, layers, told):
     assert told in refusal(tmp_path, f"return Net(n_features, outputs, {layers})")
+
+
+def _trained(tmp_path, classes, end, **privacy):
+    """A plan of a classifier, whose module ends so."""
+    layers = f"nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, outputs){end}"
+    text = f"from torch import nn\n\n\ndef build(n, outputs):\n    return nn.Sequential({layers})\n"
+    (tmp_path / "net.py").write_text(text)
+    problem = {"kind": "classification", "data": "breast_cancer" if classes == 2 else "wine", "scale": "public_ranges"}
+    content = {
+        "problem": {**problem, "model": {"kind": "torch", "file": str(tmp_path / "net.py")}},
+        "topology": {"kind": "ring", "agents": 4},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 2, "y": {"scale": 0.1}},
+        "privacy": privacy or {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"y": 1.0}},
+    }
+    return decentral_dp.plan(content)
+
+
+@pytest.mark.parametrize(
+    ("classes", "end", "fix"),
+    [
+        (2, ", nn.Sigmoid()", "remove the last Sigmoid"),
+        (3, ", nn.Sigmoid()", "remove the last Sigmoid"),
+        (3, ", nn.Softmax(1)", "remove the last Softmax"),
+        (2, ", nn.ReLU()", "remove the last ReLU"),
+        (2, ", nn.Softplus()", "remove the last ReLU"),
+    ],
+)
+def test_outputs_that_are_no_logits_are_refused(tmp_path, classes, end, fix):
+    with pytest.raises(InputError, match=f"problem.model: .* Fix: {fix}"):
+        _trained(tmp_path, classes, end)
+
+
+@pytest.mark.parametrize(("classes", "end"), [(2, ""), (3, ""), (2, ", nn.Tanh()"), (3, ", nn.LogSoftmax(1)")])
+def test_outputs_that_may_be_logits_are_taken(tmp_path, classes, end):
+    assert _trained(tmp_path, classes, end).n_agents == 4
+
+
+def test_without_noise_no_norm_of_noise_refuses_a_module(tmp_path):
+    """The mechanism that is left out is Laplace's, which clips in a norm that no module has."""
+    assert _trained(tmp_path, 2, "", guarantee="none").n_agents == 4
+    with pytest.raises(InputError, match="Laplace noise wants gradients clipped in l1"):
+        _trained(tmp_path, 2, "", epsilon=4.0, clip={"y": 1.0})
 
 
 def forward(lines, before="", after=""):
@@ -180,8 +228,14 @@ FORWARDS = {
         "",
         "does not run on one record at a time",
     ),
-    "numpy": ("return torch.from_numpy(self.last(self.first(a)).numpy())", "", "does not run|no output depends"),
-    "no weights": ("return a[:, :2]", "", "no output depends on a trainable parameter"),
+    "numpy": ("return torch.from_numpy(self.last(self.first(a)).numpy())", "", "does not run|no output changes"),
+    "no weights": ("return a[:, :2]", "", "no output changes with a trainable parameter. Fix: leave out a last ReLU"),
+    "an index": (
+        "return self.last(self.first(a) + self.table((9.9 * a[:, 0]).long()))",
+        "self.table = nn.Embedding(10, 8)",
+        r"records outside the declared ranges are tried as well. Fix: cut indices, as in index.clamp\(0",
+    ),
+    "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: leave out a last ReLU"),
     "wrong": ("return self.last(a)", "", "does not run on one record at a time: RuntimeError: mat1 and mat2"),
     "typo": ("return self.lost(a)", "", "AttributeError"),
     "not a number": (

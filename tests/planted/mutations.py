@@ -934,11 +934,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_LEDGER}::test_spending_more_than_was_planned_is_seen",),
     ),
     Mutation(
-        "a status that follows what is not released",
+        "a run that an evaluation of its loss stops",
         "simulation/run.py",
-        '    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(',
-        "    elif not math.isfinite(",
-        ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
+        "            evaluate(s)\n        if journal",
+        "            evaluate(s)\n"
+        "            if any(name in LOSSES and value > 1e3 for _, _, name, value in rows):\n"
+        "                return True\n"
+        "        if journal",
+        ("tests/simulation/test_divergence.py::test_a_loss_a_thousand_times_its_start_labels_a_run_that_has_ended",),
     ),
     Mutation(
         "groups whose weighed slopes differ by one bound, not two",

@@ -163,15 +163,6 @@ def test_a_price_that_depends_on_the_weights_is_refused() -> None:
     assert decentral_dp.plan("ldp_dsbo", set={"topology.drop": 0.1}).epsilon == decentral_dp.plan("ldp_dsbo").epsilon
 
 
-def test_momentum_is_left_out_where_the_network_changes() -> None:
-    def planned(**keys: Any) -> float:
-        job = decentral_dp.build("classification", set=keys)
-        return float(job.simulation().scenario.algorithm.own_keys()["heavy_ball"])
-
-    assert planned() == 0.9
-    assert planned(**{"topology.over_time": "matching"}) == 0.0
-
-
 # --- what is sent ----------------------------------------------------------------------------------------------------
 
 

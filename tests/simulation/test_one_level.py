@@ -212,6 +212,7 @@ def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str
 
 def test_of_training_nothing_speaks_of_x_or_of_levels(tmp_path: Path) -> None:
     changes = {"algorithm.rounds": 4, "algorithm.y.scale": 1.0, "privacy.clip.y": 0.1, "run.average": 2}
+    changes["algorithm.centring"] = False
     scenario = decentral_dp.load("classification", set={**changes, "description": ""})
     assert "reads no record" not in str(decentral_dp.plan(scenario))
     done = decentral_dp.run(scenario, out=tmp_path / "run").result
@@ -253,7 +254,8 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
 @pytest.mark.parametrize("kind", ["push_sum", "choco", "gradient_tracking", "exact_diffusion", "random_walk"])
 def test_planned_settings_of_every_algorithm_are_said(kind: str) -> None:
     """Step and clip had been planned, and said nowhere."""
-    plan = decentral_dp.plan("classification", set={"algorithm.kind": kind, "algorithm.rounds": 50})
+    parts = ["algorithm.heavy_ball", "algorithm.centring"]
+    plan = decentral_dp.plan("classification", set={"algorithm.kind": kind, "algorithm.rounds": 50}, unset=parts)
     assert re.search(r"50 rounds of step \d\S*; the gradient of a record is clipped to \d", plan.settings_text)
 
 

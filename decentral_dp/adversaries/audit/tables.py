@@ -77,7 +77,7 @@ def scenario_of(system: System) -> Scenario:
     if s.algorithm.rounds <= _ROUNDS:
         return s
     try:
-        return load(table, [f"algorithm.rounds={_ROUNDS}", f"run.average={min(s.run.average, _ROUNDS)}"])
+        return load(table, [f"algorithm.rounds={_ROUNDS}", f"run.average={min(s.tail_length, _ROUNDS)}"])
     except InputError:
         return s
 

@@ -337,29 +337,28 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}; use "
             '"ldp_single_level" or "dp_dsgd".'
         )
-    if getattr(job.algorithm, "heavy_ball", 0.0):
-        also = ", and privacy.share = { y = 1.0 }, so that no mean is released" if job.algorithm.centring else ""
-        raise InputError(
-            f"algorithm.heavy_ball: {kind} with momentum sends what two rounds lead to, and pairs of agents are priced "
-            f"for one. Set it to 0{also}; where it is left out, it may be planned."
-        )
     changes, correlated = job.topology.over_time, job.pairs is not None or job.factor is not None
-    for key, is_there, what in (
-        ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
-        ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
-        ("topology.delay", changes is not None and changes.delay, "late messages"),
-        ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
-        ("privacy.correlation", correlated, "noise that is correlated"),
-        ("privacy.unit", job.unit != RECORD, job.unit.noun),
-    ):
-        if is_there:
-            raise InputError(f"{key}: what an observer inside learns of {what} is not derived. Leave it out.")
-    problem: Any = job.problem
-    if job.algorithm.centring:
-        raise InputError(
-            "privacy.clip.x: what an observer inside learns where features are read from their mean is not derived. "
-            "Leave it out: privacy.share = { y = 1.0 }, and no x in privacy.clip."
+    there = [
+        (key, what)
+        for key, is_there, what in (
+            ("algorithm.heavy_ball", getattr(job.algorithm, "heavy_ball", 0.0), "momentum, which joins two rounds"),
+            ("algorithm.centring", job.algorithm.centring_rounds, "features that are read from their mean"),
+            ("algorithm.adaptive", job.algorithm.subtracts_variance, "adaptive steps"),
+            ("algorithm.local_steps", getattr(job.algorithm, "local_steps", 0), "local steps"),
+            ("topology.delay", changes is not None and changes.delay, "late messages"),
+            ("topology.compression", job.scenario.topology.compression is not None, "compressed messages"),
+            ("privacy.correlation", correlated, "noise that is correlated"),
+            ("privacy.unit", job.unit != RECORD, job.unit.noun),
         )
+        if is_there
+    ]
+    if there:
+        keys, whats = zip(*there, strict=True)
+        raise InputError(
+            f"{', '.join(keys)}: what an observer inside learns of {', of '.join(whats)} is not derived. Leave "
+            f"{'it' if len(there) == 1 else 'them'} out."
+        )
+    problem: Any = job.problem
     trained = isinstance(problem, Training)
     if changes is not None and not trained:
         raise InputError(

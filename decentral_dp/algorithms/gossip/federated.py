@@ -16,9 +16,9 @@ same at all agents. In DP-FedAvg the server is trusted and adds noise once, to t
 An answer depends on the records through a clipped mean alone, at a public point: one train record of agent i moves it
 by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
 
-Where the problem reads features from a centre x (`problems.training`), agents answer in round 1 with the clipped mean
-of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²) as in
-`dp_dsgd`.
+With `centring` the problem reads features from a centre x (`problems.training`): agents answer in round 1 with the
+clipped mean of their features as well, noised once, and x is then the mean of these answers, times max(0, 1 − ν²/‖x‖²)
+as in `dp_dsgd`.
 
 The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
 of released values, and costs nothing. With `adaptive` the server multiplies the mean d of the answers by √(mean(s)/s),
@@ -73,7 +73,7 @@ class Federated(DpDsgd):
             "y": dp.Channel("y", q, ()),
             "u": dp.Channel("y", q, ("lower_grad_y",)),
         }
-        return channels | {"m": dp.Channel("x", p, ("feature_mean",))} if self.centring else channels
+        return channels | {"m": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, the others ask for u."""
@@ -83,7 +83,7 @@ class Federated(DpDsgd):
         planned = dp.blocks(public, index, "lower_grad_y", t) if self.block else dp.plan_release(public, index, [use])
         free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
         # Of round 1, so that it travels where those of `dp_dsgd` do.
-        means = {"m": feature_mean_release(public, np.array([e + 1]))} if self.centring else {}
+        means = {"m": feature_mean_release(public, np.array([e + 1]))} if self.centring_rounds else {}
         return {"x": free, "y": free, "u": planned, **means}
 
     # The base talks to neighbours, and this answers a server.
@@ -99,7 +99,7 @@ class Federated(DpDsgd):
                 u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
             else:
                 u = -self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
-            if self.centring and t == 1 and k == 0:
+            if self.centring_rounds and t == 1 and k == 0:
                 answer = yield dp.Ask(u=u, m=dataset.feature_mean())
                 x = self.shortened(answer.mean.m)
             else:

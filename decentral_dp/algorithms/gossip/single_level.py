@@ -19,11 +19,11 @@ With ỹ what an agent released, and a_i = 1 − |w_ii|:
     the correction a round later: over the network mean(c) moves by the mean of √(mean(s)/s) d. All of it is a function
     of released values and costs no privacy. Agents whose records differ settle where the sum of their adapted steps is
     0, which is another point than the minimiser. t counts released steps.
-    Where the problem reads features from a centre x (`problems.training`), x_{i,1} is the clipped mean of the features
-    of all of agent i's records, whatever a round reads, released with noise of its own once, and
-    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring` − 1 rounds, then once multiplied by max(0, 1 − ν²/‖x‖²),
-    ν² what is expected of its noise (James & Stein 1961), and sent as it stays: functions of what was released.
-    Gradients are taken at the x of their round.
+    With `centring` the problem reads features from a centre x (`problems.training`): x_{i,1} is the clipped mean of the
+    features of all of agent i's records, whatever a round reads, released with noise of its own once, and
+    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring_rounds` − 1 rounds, then once multiplied by
+    max(0, 1 − ν²/‖x‖²), ν² what is expected of its noise (James & Stein 1961), and sent as it stays: functions of what
+    was released. Gradients are taken at the x of their round.
     With K `local_steps` a round goes on from ỹ by K − 1 further steps, each released to oneself at its price. Where all
     that an agent holds is protected (privacy.unit = "agent") they are taken without noise from c to y_K, and
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}) is the release of the round, as in DP-FedAvg.
@@ -160,10 +160,15 @@ class DpDsgd(OneLevel):
         at_least=0.0,
         below=1.0,
     )
+    centring: bool = dp.option(
+        "whether agents first release the mean of their features, with noise, and a linear model reads features less "
+        "the mean of these",
+        default=False,
+    )
     # Whether a round's steps are one release.
     block: bool = dp.internal(default=False)
     # In how many rounds the features' means of agents are sent; 0 where features have no centre.
-    centring: int = dp.internal(default=0)
+    centring_rounds: int = dp.internal(default=0)
     # ν².
     centre_noise: float = dp.internal(default=0.0)
 
@@ -185,7 +190,7 @@ class DpDsgd(OneLevel):
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         channels = super().releases(p, q)
-        return channels | {"x": dp.Channel("x", p, ("feature_mean",))} if self.centring else channels
+        return channels | {"x": dp.Channel("x", p, ("feature_mean",))} if self.centring_rounds else channels
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         indices = np.arange(1, public.rounds * self.releases_per_round + 1)
@@ -195,7 +200,7 @@ class DpDsgd(OneLevel):
             t = (indices - 1) // self.steps
             sent = dp.plan_release(public, indices, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)])
         x = dp.free_release(public, indices[-1:])
-        if self.centring:
+        if self.centring_rounds:
             first = indices[self.releases_per_round - 1 : self.releases_per_round]
             x = feature_mean_release(public, first)
         return {"x": x, "y": sent}
@@ -207,13 +212,13 @@ class DpDsgd(OneLevel):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Moving) -> dp.GossipSteps[Moving]:
         x = s.x
-        if 0 < t <= self.centring:
+        if 0 < t <= self.centring_rounds:
             released, neighbour_sum = yield dp.Gossip(x=x, y=s.y)
             # In the last of these rounds as it was sent, so that what is published is what gradients are taken at.
             x = released.x
-            if t < self.centring:
+            if t < self.centring_rounds:
                 x = (1.0 - dataset.neighbour_weight) * x + neighbour_sum.x
-            if t == self.centring - 1:
+            if t == self.centring_rounds - 1:
                 x = self.shortened(x)
         else:
             released, neighbour_sum = yield dp.Gossip(y=s.y)
@@ -237,7 +242,7 @@ class DpDsgd(OneLevel):
                 change, second = self._correction(dataset, t, k, next_ahead - own, second)
                 next_ahead = own = own + change
             y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
-        if self.centring and t == 0:
+        if self.centring_rounds and t == 0:
             x = dataset.feature_mean()
         return Moving(x, y, combined, next_ahead, second)
 

@@ -360,9 +360,10 @@ class PrintedDpDsgd(single_level.OneLevel):
     heavy_ball: float = 0.0
     local_steps: int | None = None
     adaptive: float = 0.0
+    centring: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("heavy_ball", "local_steps", "adaptive"):
+        for key in ("heavy_ball", "local_steps", "adaptive", "centring"):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 

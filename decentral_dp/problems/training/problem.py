@@ -371,6 +371,8 @@ def classification(
         raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
     chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
+    if model is not None and model.kind == "torch":
+        _check_logits(learner, facts.n_features)
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius)
 
@@ -387,6 +389,46 @@ def regression(
     learner = _learner(facts, model, 1)
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)
+
+
+# Records on which outputs are tried to be logits, and sizes of weights, eight draws of each: an output that may have
+# either sign has one in all draws with a probability of 2⁻²³.
+_TRIED, _TRIED_SIZES = 16, (1.0, 10.0, 100.0) * 8
+
+
+def _check_logits(learner: Learner, n_features: int) -> None:
+    """Refuse a module whose outputs are probabilities, or of one sign: a loss reads them as logits.
+
+    Outputs of a linear last layer leave every range as weights grow. Only records in [0, 1) are tried.
+
+    Raises:
+        InputError: all outputs lie in [0, 1], those of each record add up to 1, or one output never changes its sign.
+    """
+    draw, start = np.random.default_rng(0), learner.start
+    rows = draw.random((1, _TRIED, n_features))
+    outputs = []
+    with np.errstate(all="ignore"):
+        for size in _TRIED_SIZES:
+            weights = start + size * draw.normal(size=start.shape)
+            outputs.append(learner.outputs_of(weights[None], rows)[0])
+    tried = np.concatenate(outputs)
+    if not np.isfinite(tried).all():
+        return
+    if tried.shape[1] > 1 and np.allclose(tried.sum(axis=1), 1.0, rtol=0.0, atol=1e-6) and (tried >= 0.0).all():
+        raise InputError(
+            "problem.model: its outputs add up to 1 for every synthetic record, and logits are expected. Fix: remove "
+            "the last Softmax."
+        )
+    if (tried >= 0.0).all() and (tried <= 1.0).all():
+        raise InputError(
+            "problem.model: all of its outputs on synthetic records lie in [0, 1], and logits are expected. Fix: "
+            "remove the last Sigmoid or Softmax."
+        )
+    if tried.shape[1] == 1 and ((tried >= 0.0).all() or (tried <= 0.0).all()):
+        raise InputError(
+            "problem.model: its output never changes its sign on synthetic records, and a logit below and above 0 is "
+            "expected. Fix: remove the last ReLU, or what else cuts it."
+        )
 
 
 def _loss(kind: str, losses: Mapping[str, Loss]) -> Loss:

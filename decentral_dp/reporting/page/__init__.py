@@ -137,14 +137,15 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = (), baselines: Mappi
     ).markup
 
 
-def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any], settings: str) -> str:
-    """Markup of a plan; graph: as in `result.json`; settings: what those of training come to, or ""."""
+def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any], settings: str, method: str) -> str:
+    """Markup of a plan; graph: as in `result.json`; settings: what those of training come to, or ""; method: of it."""
     notes = [tag("li", note) for note in privacy.notes]
     return tag(
         "div",
         tag("h4", title or "Plan"),
         guarantee.verdict(privacy, graph),
         *_graph(privacy, graph),
+        *([tag("p", f"Algorithm: {method}.")] if method else []),
         *([tag("p", f"Settings: {settings}")] if settings else []),
         *_budgets(privacy, graph),
         *([tag("ul", join(notes))] if notes else []),

@@ -204,7 +204,10 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", capitalise(words.network) or network),
-        ("Algorithm", " · ".join(str(v) for v in (own_name(str(ran.get("kind") or "")), privacy.protocol) if v)),
+        (
+            "Algorithm",
+            " · ".join(filter(None, (result.method or own_name(str(ran.get("kind") or "")), privacy.protocol))),
+        ),
         ("Step sizes", schedules("λ", steps)),
         ("Settings", settings_text({k: v if isinstance(v, str) else power_text(v) for k, v in plain.items()})),
         ("Left out", f"{', '.join(left_out)}: by default, or from public facts" if left_out else ""),

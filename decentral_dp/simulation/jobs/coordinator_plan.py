@@ -67,7 +67,7 @@ def check_coordinated(c: Components) -> Coordinated:
         samples = "rate" in entry.optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."
         raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
-    if s.run.average != 1:
+    if s.tail_length != 1:
         raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
     for key, why in _OF_GOSSIP.items():
         if getattr(privacy, key) != type(privacy).model_fields[key].default:

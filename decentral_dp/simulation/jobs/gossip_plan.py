@@ -59,7 +59,8 @@ from decentral_dp.simulation.jobs.correlated_noise import (
     time_factor_of,
 )
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
-from decentral_dp.simulation.jobs.settings import settings_text, with_centring, with_heavy_ball, with_settings
+from decentral_dp.simulation.jobs.settings import settings_text, with_centring, with_settings
+from decentral_dp.simulation.jobs.stability import curvature_of, stability_text
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime
@@ -435,6 +436,9 @@ def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechan
     Raises:
         InputError: a certified run lacks the clip of a family that reads records.
     """
+    if s.privacy.guarantee == "none":
+        # The norm is that of noise, and there is none.
+        return Clip("l2")
     norm: Norm = mechanism.norm or "l2"
     if s.privacy.guarantee != "certified":
         return Clip(norm)
@@ -633,7 +637,7 @@ _ARRAYS_OF_A_ROUND = 10
 
 def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
     """Refuse a run whose values do not fit into this machine. Raises InputError."""
-    average, width, memory = min(s.run.average, s.algorithm.rounds), problem.p + problem.q, machine_memory()
+    average, width, memory = min(s.tail_length, s.algorithm.rounds), problem.p + problem.q, machine_memory()
     wanted = 8.0 * n_agents * width * (average + _ARRAYS_OF_A_ROUND)
     if s.run.engine == "local" and wanted > memory:
         fitting = int(memory / (8.0 * n_agents * width)) - _ARRAYS_OF_A_ROUND
@@ -707,7 +711,7 @@ def gossip_job(c: Components) -> GossipJob:
     network = public_network(topology, s)
     pairs = pair_noise_of(s, network)
     averaged_noises = averaged if pairs is None else averaged * pairs.gain_of_average()
-    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, averaged_noises)
+    c, not_centred = with_settings(c, problem, shards, topology, averaged_noises)
     s, privacy = c.scenario, c.scenario.privacy
     problem = with_clip(problem, s, clip_of(s, c.mechanism.norm or "l2"))
     algorithm = cast(Algorithm, algorithm_of(c))
@@ -772,6 +776,8 @@ def gossip_job(c: Components) -> GossipJob:
     if factor is None:
         own_square = 1.0 if pairs is None else pairs.own_square()
         text = settings_text(problem, algorithm, averaged, clip, rounds, noise.schedules, unit, own_square)
+    text += f" Features are not centred: {not_centred}." if not_centred else ""
+    curvature = curvature_of(problem, shards.l2, by_channel(s.algorithm.init))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
@@ -798,4 +804,5 @@ def gossip_job(c: Components) -> GossipJob:
         factor=factor,
         pools_records=c.algorithm.network == "pooled" or bool(s.topology.pooled),
         settings_text=text,
+        stability_text=stability_text(s.algorithm.kind, algorithm, topology, curvature, rounds),
     )

@@ -5,6 +5,7 @@ Gossip: agents that trust nobody. Coordinator, bilevel or minimax: agents that t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -65,7 +66,8 @@ class Job(Protocol):
 
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
-    privacy.delta. settings_text: what the settings of training come to. of_classes: measures
+    privacy.delta. settings_text: what the settings of training come to. stability_text: a warning of steps that
+    may be unstable on this graph; "" where there is none. of_classes: measures
     of probabilities that are taken. root: of all draws; secret unseeded.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
@@ -99,6 +101,7 @@ class Job(Protocol):
     ledger: Ledger
     budget: Budget
     settings_text: str = ""
+    stability_text: str = ""
     status: str = "ok"
     reason: str | None = None
     of_classes: tuple[str, ...] = ()
@@ -286,6 +289,31 @@ class GossipJob(Job):
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
         return made if table.consensus else replace(made, consensus=made.contraction(max(widths)))
 
+    @property
+    def public_scale(self) -> float:
+        """How long what agents release may become by all noise and all clipped steps, from public numbers.
+
+        With channels c, their widths d_c, noise σ_c,t and sensitivities Δ_c,t, it is
+
+            S = 1 + Σ_c Σ_t (σ_c,t √d_c g + N Δ_c,t)/(1 − β),
+
+        N the most records of an agent, β the momentum, g the growth of noise that is shared or correlated over rounds.
+        A release whose steps nothing bounds counts 1. The rule is a threshold for divergence, and no bound on a value
+        that is sound: the margin is `MOST_OF_SCALE`.
+        """
+        growth = max(1.0, 1.0 if self.pairs is None else self.pairs.reach())
+        growth *= max(1.0, 1.0 if self.factor is None else self.factor.growth)
+        most = float(max(counts.max(initial=1) for counts in self.counts.values()))
+        scale = 0.0
+        with np.errstate(over="ignore"):
+            for c in self.ledger.channels:
+                if not c.sensitivity:
+                    continue
+                scale += float(c.scale.max(axis=1, initial=0.0).sum()) * math.sqrt(c.dimension) * growth
+                moves = sum(s.max(axis=1, initial=0.0) * most for s in c.sensitivity.values())
+                scale += float(np.where(np.isfinite(moves), moves, 1.0).sum())
+        return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "heavy_ball", 0.0)))
+
     def nodes(
         self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
     ) -> list[AgentNode]:
@@ -302,7 +330,8 @@ class GossipJob(Job):
             sizes = self.sizes() if members is None else [block.size for block in members]
         cut = server_blocks(sizes) if self.central else blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
-        nodes = [self._agent_node(*block)._replace(compression=compression) for block in cut]
+        scale = self.public_scale
+        nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in cut]
         if over_time is None:
             return nodes
         columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
@@ -349,7 +378,7 @@ class GossipJob(Job):
         return recorded.same_releases(self.ledger.truncate(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
-        privacy, average = self.scenario.privacy, self.scenario.run.average
+        privacy, average = self.scenario.privacy, self.scenario.tail_length
         dataset_of = partial(
             LocalDataset,
             agents,

@@ -51,11 +51,11 @@ def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any)
         "privacy.clip.y": 0.05,
         "topology.agents": 6,
         "problem.l2": 0.02,
-        **({"algorithm.heavy_ball": 0.0} if algorithm == "dp_dsgd" else {}),
         **PROBLEMS[problem],
         **more,
     }
-    return load("classification", [f"{key}={toml(value)}" for key, value in keys.items()])
+    parts = ["algorithm.heavy_ball", "algorithm.centring"]
+    return load("classification", [f"{key}={toml(value)}" for key, value in keys.items()], unset=parts)
 
 
 def numbers() -> pd.DataFrame:
@@ -245,7 +245,7 @@ def test_graphs_in_turn_have_a_price_and_so_has_a_function_that_gives_them() -> 
 REFUSED = {
     "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: how far a step pulls two hidden states apart"),
     "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
-    "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: dp_dsgd with momentum"),
+    "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: what an observer inside learns of momentum"),
     "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
     "privacy.clip.x": (1.0, "privacy.clip.x: what an observer inside learns where features are read from their mean"),
     "topology.delay": (2, "topology.delay: what an observer inside learns of late messages"),
@@ -262,9 +262,9 @@ def test_what_no_factor_is_known_of_is_refused(key: str) -> None:
 
 
 def test_all_planned_settings_that_stand_in_the_way_are_named_at_once() -> None:
-    with pytest.raises(InputError, match=r"Set it to 0, and privacy\.share = \{ y = 1\.0 \}"):
+    with pytest.raises(InputError, match=r"^algorithm\.heavy_ball, algorithm\.centring: "):
         decentral_dp.network_view("classification")
-    settings = {"algorithm.heavy_ball": 0.0, "privacy.share": {"y": 1.0}, "algorithm.rounds": 5}
+    settings = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
     assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()
 
 

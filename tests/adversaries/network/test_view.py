@@ -445,7 +445,10 @@ def test_a_view_of_an_object_with_names() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9}, "heavy_ball: dp_dsgd with momentum"),
+        (
+            {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
+            "algorithm.heavy_ball: what an observer inside learns of momentum",
+        ),
         (
             {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
             "algorithm.adaptive: .* learns of adaptive steps",

@@ -37,7 +37,7 @@ def _job(frame: pd.DataFrame | None = None, seed: int = 1, **tables: Any) -> Any
             "scale": {"a": [-1, 1], "b": [-1, 1]},
         },
         "topology": {"kind": "ring", "agents": AGENTS},
-        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}, "heavy_ball": 0.5},
+        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}, "heavy_ball": 0.5, "centring": True},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": CLIP},
     }
     for name, table in tables.items():
@@ -59,7 +59,7 @@ def test_the_plan_is_the_hand_made_one_and_what_is_recorded() -> None:
 def test_means_are_averaged_shortened_by_their_noise_and_published() -> None:
     job = _job()
     said = conversation(job, loud)
-    rounds, noise = job.algorithm.centring, job.algorithm.centre_noise
+    rounds, noise = job.algorithm.centring_rounds, job.algorithm.centre_noise
     assert 2 < rounds < ROUNDS // 2
     assert noise == pytest.approx(D * float(job.noise["x"].scale[0]) ** 2 / AGENTS, rel=0.05)
     assert [("x" in exchange) for exchange in said] == [1 <= t <= rounds or t == ROUNDS for t in range(ROUNDS + 1)]
@@ -270,7 +270,7 @@ def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_sec
         ({"topology": {"drop": 0.1}, "algorithm": {"heavy_ball": 0.0}}, "the network changes"),
         (
             {"privacy": {"correlation": {"in_time": {"kind": "banded_square_root", "bands": 2}}}},
-            "noise goes on in time",
+            "noise is correlated over rounds",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_what_all_records_have_in_common_leaves_the_clip() -> None:
     gained = []
     for seed in range(3):
         scores: list[Array] = []
-        for privacy in ({}, {"share": {"y": 1.0}}):
+        for centring in (True, False):
             content = {
                 "seed": seed,
                 "problem": {
@@ -306,9 +306,9 @@ def test_what_all_records_have_in_common_leaves_the_clip() -> None:
                     "scale": {name: [-1, 1] for name in "abcdef"},
                 },
                 "topology": {"kind": "complete", "agents": 5},
-                "algorithm": {"rounds": 300},
-                "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, **privacy},
-                "run": {"evaluate_every": 300, "measures": ["test_auc"]},
+                "algorithm": {"rounds": 300, "heavy_ball": 0.9, "centring": centring},
+                "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5},
+                "run": {"evaluate_every": 300, "measures": ["test_auc"], "average": 0.5},
             }
             scores.append(decentral_dp.run(content, data=_table(seed)).result.metrics["test_auc"])
         gained.append(scores[0] - scores[1])

@@ -19,7 +19,8 @@ from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.problems import Facts as ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training.problem import classification
-from decentral_dp.simulation.jobs.settings import Facts, settings_of, share_of_centre
+from decentral_dp.reporting.comparison import comparison_tables
+from decentral_dp.simulation.jobs.settings import Facts, settings_of, share_of_centre, stable_momentum
 
 AGENTS, RECORDS = 5, 800
 TWO = Facts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, heavy_ball=0.9, curvature=0.2525)
@@ -47,7 +48,7 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
     facts = TWO._replace(classes=classes, mu=mu, records=records)
     step, clip, noise = settings_of(facts)
     assert 0.0 < step <= 1.5 / facts.curvature * (1.0 + 1e-12)
-    assert clip <= 0.25
+    assert clip <= (0.25 if classes else 0.5)
     assert noise <= 8.0 * (1.0 + 1e-9)
     time = facts.rounds * step / (1.0 - facts.heavy_ball)
     assert math.isclose(noise, clip * time * 2.0 / (records * mu * math.sqrt(5)), rel_tol=1e-9)
@@ -70,11 +71,60 @@ def test_noise_does_not_depend_on_the_number_of_rounds() -> None:
         ({"kind": "ring", "agents": 16, "drop": 0.1}, "dp_dsgd", 0.0),
     ],
 )
-def test_momentum_is_planned_where_it_dies_out(graph: dict[str, Any], kind: str, beta: float) -> None:
-    plan = decentral_dp.plan(_scenario(topology=graph, algorithm={"kind": kind}))
-    assert f"with a heavy ball of {beta:g}" in plan.settings_text
-    assert f"Settings  {plan.rounds} rounds of step" in str(plan)
-    assert f"Settings: {plan.settings_text}" in plan._repr_html_()
+def test_momentum_is_asked_for_where_it_dies_out(graph: dict[str, Any], kind: str, beta: float) -> None:
+    job = decentral_dp.build(_scenario(topology=graph, algorithm={"kind": kind})).simulation()
+    assert stable_momentum(job.topology, kind) == beta
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("dp_dsgd", "D-SGD"),
+        ("ldp_single_level", "D-SGD, combine then adapt"),
+        ("federated", "DP-FedAvg with noise of each agent"),
+        ("central", "DP-SGD on the records of all"),
+        ("alone", "DP-SGD of each agent by itself"),
+        ("random_walk", "random-walk SGD"),
+        ("push_sum", "push-sum SGD"),
+        ("choco", "CHOCO-SGD"),
+        ("exact_diffusion", "exact diffusion"),
+        ("gradient_tracking", "gradient tracking"),
+    ],
+)
+def test_a_baseline_is_the_algorithm_of_its_name_unless_a_key_asks_for_more(kind: str, name: str) -> None:
+    """Steps and clips may be planned; momentum, averages, centred features and second moments never are."""
+    table = {"kind": kind, "rounds": 20, **({} if kind != "choco" else {"y": {"scale": 1.0}})}
+    graph = {"compression": {"kind": "sign"}} if kind == "choco" else {}
+    run = decentral_dp.run(_scenario(algorithm=table, topology=graph, run={"measures": ["test_loss"]}))
+    job = run.simulation()
+    assert run.result.method == decentral_dp.plan(job.scenario).method == name
+    assert [getattr(job.algorithm, key, 0.0) for key in ("heavy_ball", "adaptive", "centring_rounds")] == [0, 0, 0]
+    assert job.problem.p == 0
+    assert not any(name.endswith("_last") for name in run.result.metrics)
+    assert all(np.array_equal(run.released[channel], value) for channel, value in run.published.items())
+
+
+def test_a_plan_a_run_and_a_comparison_print_what_is_on(tmp_path: Path) -> None:
+    table = {"kind": "dp_dsgd", "rounds": 20, "heavy_ball": 0.9, "adaptive": 0.99, "centring": True}
+    content = _scenario(algorithm=table, run={"average": 0.5, "measures": ["test_loss"]})
+    method = "D-SGD + momentum 0.9, second moments 0.99, centred features, tail average"
+    plan = decentral_dp.plan(content)
+    assert plan.method == method
+    # Of a table of the terminal, which breaks lines.
+    assert f"Algorithm {method}." in " ".join(str(plan).split())
+    assert f"Algorithm: {method}." in plan._repr_html_()
+    on, off = (tmp_path / name for name in ("on", "off"))
+    decentral_dp.run(content, out=on)
+    decentral_dp.run(_scenario(algorithm={"kind": "dp_dsgd", "rounds": 20}, run={"measures": ["test_loss"]}), out=off)
+    assert method in (on / "report.html").read_text(encoding="utf-8")
+    (budgets, *_) = comparison_tables(decentral_dp.compare(on, off))
+    assert dict(budgets.rows)["algorithm"] == [method, "D-SGD"]
+
+
+def test_a_tail_average_may_be_a_share_of_the_rounds() -> None:
+    for average, rounds, length in ((0.5, 25, 12), (0.2, 35, 7), (0.29, 100, 29), (0.1, 3, 1), (7, 25, 7)):
+        table = {"kind": "dp_dsgd", "rounds": rounds}
+        assert decentral_dp.load(_scenario(algorithm=table, run={"average": average})).tail_length == length
 
 
 def test_planned_momentum_neither_grows_on_a_torus_nor_is_stopped_too_early() -> None:
@@ -154,11 +204,10 @@ def test_noise_of_a_network_is_bounded_by_its_start_and_steps_by_its_curvature(
     problem = {"kind": "classification", "data": "digits", "scale": "public_ranges", "model": model}
     job = decentral_dp.build(_scenario(problem=problem, privacy={"epsilon": epsilon})).simulation()
     start = job.problem.start["y"]
-    noise = job.noise["y"].scale.max() / 0.1 * math.sqrt(job.rounds / AGENTS)
+    noise = job.noise["y"].scale.max() * math.sqrt(job.rounds / AGENTS)
     assert noise <= 1.4 * start[start != 0.0].std() * 1.15
     assert job.algorithm.y.scale <= 1.5 / job.problem.curvature * 1.005
     assert 0.3 <= job.clip.y <= 1.0
-    assert job.scenario.run.average == 200
 
 
 def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_largest_eigenvalue() -> None:
@@ -228,8 +277,12 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({}, True),
         ({"algorithm": {"kind": "central"}}, True),
         ({"privacy": {"share": {"y": 1.0}}}, False),
-        ({"privacy": {"clip": {"y": 0.1}}}, False),
+        ({"privacy": {"clip": {"y": 0.1}}}, True),
         ({"privacy": {"epsilon": 0.1}}, False),
+        (
+            {"privacy": {"epsilon": None, "y": {"scale": 0.1}, "clip": {"y": 0.1}}, "algorithm": {"y": {"scale": 0.1}}},
+            False,
+        ),
         ({"privacy": {"unit": "agent"}}, False),
         ({"privacy": {"guarantee": "none"}}, True),
         ({"privacy": {"guarantee": "none", "share": {"y": 1.0}}}, False),
@@ -239,13 +292,16 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"privacy": {"correlation": {"across": "pairwise", "ratio": 4.0}}}, True),
         ({"privacy": {"correlation": {"in_time": {"kind": "banded_square_root", "bands": 2}}}}, False),
         ({"topology": {"drop": 0.1}}, False),
-        ({"algorithm": {"kind": "ldp_single_level"}}, False),
         ({"algorithm": {"kind": "federated"}}, True),
     ],
 )
-def test_features_are_read_from_their_mean_where_that_is_planned(tables: dict[str, Any], centred: bool) -> None:
-    job = decentral_dp.build(_scenario(**tables)).simulation()
+def test_features_are_read_from_their_mean_where_that_is_asked_for(tables: dict[str, Any], centred: bool) -> None:
+    asked = {"kind": "dp_dsgd", "centring": True} | tables.get("algorithm", {})
+    job = decentral_dp.build(_scenario(**{**tables, "algorithm": asked})).simulation()
     assert job.problem.p == (30 if centred else 0)
+    assert ("Features are not centred: " in job.settings_text) is not centred
+    # The folder of a run says what was done.
+    assert job.scenario.algorithm.centring is centred
     # A server asks for the mean beside the steps; neighbours send it as x.
     assert any(c.channel in ("x", "m") for c in job.ledger.charged_channels) is centred
 
@@ -254,10 +310,10 @@ def test_features_are_read_from_their_mean_where_that_is_planned(tables: dict[st
 
 
 def test_what_is_left_out_and_what_is_auto_are_the_same() -> None:
-    auto = {"algorithm": {"kind": "auto", "rounds": "auto", "y": "auto"}, "run": {"average": "auto"}}
+    auto = {"algorithm": {"kind": "auto", "rounds": "auto", "y": "auto"}}
     left, said = decentral_dp.build(_scenario()), decentral_dp.build(_scenario(**auto))
     assert left.scenario == said.scenario
-    assert (left.scenario.algorithm.kind, left.rounds, left.scenario.run.average) == ("dp_dsgd", 1000, 500)
+    assert (left.scenario.algorithm.kind, left.rounds, left.scenario.run.average) == ("dp_dsgd", 1000, 1)
 
 
 def test_what_is_given_stays() -> None:
@@ -314,11 +370,12 @@ def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
     memory: float, mend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: dict[str, Any] = {"problem": {"model": {"kind": "mlp", "widths": [150]}}}
+    many = {"average": 0.2}
     monkeypatch.setattr("decentral_dp.simulation.jobs.gossip_plan.machine_memory", lambda: memory)
     with pytest.raises(
         InputError, match=r"run\.average: 200 released values of 5 agents with 4,801 numbers each"
     ) as refused:
-        decentral_dp.plan(_scenario(**tables))
+        decentral_dp.plan(_scenario(**tables, run=many))
     assert mend in str(refused.value)
     if memory > 1e7:
         decentral_dp.plan(_scenario(**tables, run={"average": 146}))
@@ -350,6 +407,12 @@ def _table(kind: str) -> tuple[Array, Array, int]:
         score = bits @ draw.normal(size=8)
         number = 0.15 * (score - score.mean()) / score.std() - 0.5 + 0.1 * draw.normal(size=n)
         return bits, np.clip(number, -1.0, 1.0), 0
+    if kind == "counts":
+        # Skewed: the median is far below the mean, and noise of a record is most of it.
+        features = np.clip(0.3 * draw.normal(size=(n, 8)) + 0.1, -1.0, 1.0)
+        score = features @ draw.normal(size=8)
+        size = np.exp(0.8 + 0.4 * (score - score.mean()) / score.std())
+        return features, np.minimum(draw.negative_binomial(0.8, 0.8 / (0.8 + size)), 40) / 20.0 - 1.0, 0
     if kind == "four":
         label = draw.integers(4, size=n)
         features = draw.normal(size=(4, 10))[label] + draw.normal(size=(n, 10))
@@ -370,8 +433,9 @@ def _trained(features: Array, labels: Array, classes: int, epsilon: float, model
         "seed": 7,
         "problem": problem,
         "topology": {"kind": "ring", "agents": AGENTS},
+        "algorithm": {"heavy_ball": 0.9, "centring": model == "linear"},
         "privacy": {"mechanism": "gaussian", "epsilon": epsilon, "delta": 1e-5},
-        "run": {"evaluate_every": 1000},
+        "run": {"evaluate_every": 1000, "average": 0.5 if model == "linear" else 0.2},
     }
     run = decentral_dp.run(scenario, data=frame)
     held = run.simulation().shards.test
@@ -431,6 +495,8 @@ GAPS = {
     "four": (0.03, 0.06),
     "numbers": (0.02, 0.05),
     "columns of 0 and 1": (0.02, 0.06),
+    # A clip far below the errors learns the median, whose R² is below 0 at every ε.
+    "counts": (0.02, 0.05),
 }
 
 

@@ -1,0 +1,180 @@
+"""Runs that diverge: what labels them, what stops them, and that no study averages them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.cli.main import app
+from decentral_dp.config.loading import toml_value
+from decentral_dp.engines.protocol import MOST_OF_SCALE
+from decentral_dp.studies.tables import study_table
+
+# Scales of their own, so that fewer rounds have the noise of more.
+NOISE = {
+    "mechanism": "gaussian",
+    "delta": 1e-5,
+    "clip": {"y": 1.0, "z": 1.0},
+    "y": {"scale": 0.5},
+    "z": {"scale": 0.5},
+}
+
+
+def _content(step: float, rounds: int, *, noisy: bool = False, seed: int = 1, **run: Any) -> dict[str, Any]:
+    """Descent on two levels whose λ_min(W) − λL is below −1 for λ = 1 on a ring of four, where λ_min = −1/3."""
+    records = {"dimension": 5, "records": 40, "test_records": 50}
+    return {
+        "seed": seed,
+        "problem": {
+            "kind": "logistic_hyperparameter",
+            "data": "synthetic_classification",
+            "normalise": "l2",
+            "synthetic": records,
+        },
+        "topology": {"kind": "ring", "agents": 4},
+        "algorithm": {
+            "kind": "ldp_dsbo",
+            "rounds": rounds,
+            "x": {"scale": 0.5},
+            "y": {"scale": step},
+            "z": {"scale": step},
+        },
+        "privacy": NOISE if noisy else {"guarantee": "none"},
+        "run": {"evaluate_every": 5, **run},
+    }
+
+
+def _toml(content: dict[str, Any]) -> str:
+    return "\n".join(f"{key} = {toml_value(value)}" for key, value in content.items())
+
+
+@cache
+def _rounds_to_growth(noisy: bool) -> int:
+    """The first round by which a loss is above 1000 and nothing has stopped the run."""
+    run = decentral_dp.run(_content(1.0, 400, noisy=noisy, evaluate_every=1))
+    means = run.metrics[(run.metrics["agent"] == "mean") & (run.metrics["name"] == "lower_loss")]
+    return int(means[means["value"] > 1e3]["round"].iloc[0])
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("measures", [None, ["test_accuracy"]])
+def test_a_loss_a_thousand_times_its_start_labels_a_run_that_has_ended(
+    noisy: bool, measures: list[str] | None, tmp_path: Path
+) -> None:
+    rounds = _rounds_to_growth(noisy) + 10
+    content = _content(1.0, rounds, noisy=noisy, measures=measures)
+    run = decentral_dp.run(content, out=tmp_path / "run")
+    assert (run.result.status, run.result.rounds, run.result.rounds_planned) == ("diverged", rounds, rounds)
+    assert "by an evaluation that no ε covers" in str(run.result.reason)
+    # The label reads records, and takes nothing from what was released.
+    assert run.simulation().ledger.same_releases(run.records)
+    assert run.model.agents or run.model.weights
+
+
+def test_the_label_leaves_the_exit_status_1(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(_toml(_content(1.0, _rounds_to_growth(False))), encoding="utf-8")
+    done = CliRunner().invoke(app, ["run", str(scenario), "--out", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    few = CliRunner().invoke(app, ["run", str(scenario), "--set", "algorithm.rounds=5", "--out", str(tmp_path / "b")])
+    assert few.exit_code == 0
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_release_above_a_million_public_scales_stops_a_run_wherever_its_agents_are(noisy: bool) -> None:
+    done = [decentral_dp.run(_content(1.0, 400, noisy=noisy, blocks=blocks)) for blocks in (1, 3, 4)]
+    first = done[0]
+    assert first.result.status == "diverged"
+    assert "public scale" in str(first.result.reason)
+    assert first.result.rounds < 400
+    # Post-processing: the round follows from what was released, and from public numbers.
+    limit = MOST_OF_SCALE * first.simulation().public_scale
+    assert max(float(np.linalg.norm(v, axis=1).max()) for v in first.released.values()) > limit
+    assert all(np.isfinite(v).all() for v in first.released.values())
+    assert {run.result.rounds for run in done} == {first.result.rounds}
+    # What was released is charged, and no more: the ledger is that of the plan up to where it stopped.
+    recorded = first.records
+    assert recorded.same_releases(first.simulation().ledger.truncate(recorded.rounds))
+    assert recorded.rounds < 400
+
+
+def test_the_public_scale_reads_no_record() -> None:
+    """Of other records of the same number it is the same, and it grows with noise and with clips."""
+    one, other = (decentral_dp.build(_content(0.3, 50, noisy=True, seed=s)).simulation().public_scale for s in (1, 2))
+    assert one == other
+    wide = _content(0.3, 50, noisy=True)
+    wide["privacy"] = {**NOISE, "clip": {"y": 10.0, "z": 10.0}}
+    assert decentral_dp.build(wide).simulation().public_scale > 4.0 * one
+
+
+def test_a_run_that_learns_has_not_diverged() -> None:
+    for name in ("classification", "ldp_single_level", "quadratic"):
+        assert decentral_dp.run(name, set={"algorithm.rounds": 40}).result.status == "ok"
+
+
+def test_a_study_has_no_mean_over_runs_that_diverged_and_names_them(tmp_path: Path) -> None:
+    rounds = _rounds_to_growth(False)
+    content = _content(1.0, rounds)
+    scenario = tmp_path / "s.toml"
+    scenario.write_text(_toml(content), encoding="utf-8")
+    study = {
+        "scenario": str(scenario),
+        "seeds": 1,
+        "measure": ["lower_loss"],
+        "grid": {"algorithm.y.scale": [0.3, 1.0], "algorithm.z.scale": [0.3, 1.0]},
+    }
+    (tmp_path / "study.toml").write_text(_toml(study), encoding="utf-8")
+    done = decentral_dp.study(tmp_path / "study.toml", out=tmp_path / "out")
+    lost = done.cells[done.cells["status"] == "diverged"]
+    assert len(lost) >= 1
+    means = done.summary[(done.summary["name"] == "lower_loss") & done.summary["last"]]
+    assert means["mean"].max() < 1e3
+    text = study_table(done.measurements).note
+    assert "Diverged, and in no mean: " in text
+    assert "1.0 1.0 seed 1" in text
+    assert not math.isnan(float(means["mean"].iloc[0]))
+
+
+def test_a_plan_names_the_largest_step_that_is_stable_on_the_graph() -> None:
+    """λ_min(W) − λL against the eigenvalues of the graph and the curvature at the start of x."""
+    plan = decentral_dp.plan(_content(1.0, 10))
+    job = decentral_dp.build(_content(1.0, 10)).simulation()
+    links = job.topology.mixing.toarray()
+    np.fill_diagonal(links, 0.0)
+    least = float(np.linalg.eigvalsh(links + np.diag(1.0 - links.sum(axis=1)))[0])
+    assert least == pytest.approx(-1.0 / 3.0)
+    largest = float(plan.stability_text.rstrip(".").rpartition(" ")[2])
+    # A quarter of the square of the longest record, and the strength exp(0), shared by the coordinates.
+    assert largest == pytest.approx((1.0 + least) / 1.25, rel=0.01)
+    assert " ".join(plan.stability_text.split()) in " ".join(str(plan).split())
+    assert decentral_dp.plan(_content(0.99 * largest, 10)).stability_text == ""
+    assert decentral_dp.plan(_content(1.01 * largest, 10)).stability_text != ""
+
+
+@pytest.mark.parametrize(
+    ("graph", "step", "momentum", "warns"),
+    [
+        # A quarter of curvature for two classes, and the intercept: L = 0.26, and 2 (1 + β)/L is 7.7 and 14.6.
+        ("ring", 7.0, 0.0, False),
+        ("ring", 8.0, 0.0, True),
+        ("ring", 8.0, 0.9, False),
+        ("torus", 1.0, 0.0, False),
+        ("torus", 1.0, 0.9, True),
+    ],
+)
+def test_momentum_on_a_mixture_is_judged_by_the_graph(graph: str, step: float, momentum: float, warns: bool) -> None:
+    changes = {
+        "topology": {"kind": graph, "agents": 16},
+        "algorithm.y": {"scale": step},
+        "algorithm.heavy_ball": momentum,
+        "algorithm.centring": False,
+        "algorithm.rounds": 10,
+    }
+    assert bool(decentral_dp.plan("classification", set=changes).stability_text) is warns
