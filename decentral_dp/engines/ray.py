@@ -22,6 +22,7 @@ from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.host import Host, coordinate
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import (
@@ -100,6 +101,8 @@ class ClientActor:
         self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
+        if method == "machine":
+            return machine_digest(getattr(self._client_block, "block", self._client_block))
         return getattr(self._client_block, method)(*arguments)
 
 
@@ -136,6 +139,7 @@ class RayEngine:
 
         Raises:
             ActorLostError: actors are lost again and again before a round more is done.
+            InputError: a lost actor started again on a machine that rounds differently.
 
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
@@ -166,15 +170,19 @@ class RayEngine:
 
         Raises:
             ActorLostError: actors are lost again and again at one question.
+            InputError: as of `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
+            machines: list[str] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
                 driver = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
                 while True:
                     try:
+                        if not machines or driver.restarts:
+                            machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except _LOSS_ERRORS as error:
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
@@ -184,6 +192,22 @@ class RayEngine:
                         actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
 
             return coordinate(coordinator_node, rounds, call_blocks, control)
+
+
+def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: RunControl) -> list[str]:
+    """The machines that the actors run on. before: where they ran until they were lost; empty at the start.
+
+    Raises:
+        InputError: one rounds differently, so that repeated rounds would be a second release under the same noise.
+    """
+    machines: list[str] = _call_all(actors, "machine")
+    if before and (moved := sum(a != b for a, b in zip(before, machines, strict=True))):
+        raise InputError(
+            f"run.engine: {moved} of {len(machines)} blocks of agents started again on a machine with another "
+            'processor or other versions, where last bits differ. Fix: "resume" on machines like the first ones.'
+        )
+    control.check_machines(machines)
+    return machines
 
 
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
@@ -217,7 +241,7 @@ def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: 
 class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
 
-    is_joined: whether the Ray is somebody else's.
+    is_joined: whether the Ray is somebody else's. machines: of the actors.
     """
 
     state: SavedState | None
@@ -226,6 +250,7 @@ class _Driver:
     restarts: int = 0
     saved_at: float = field(default_factory=time.monotonic)
     is_joined: bool = False
+    machines: list[str] = field(default_factory=list)
 
     def set_state(self, saved: SavedState) -> None:
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
@@ -287,6 +312,7 @@ def _drive(
         # Nothing is released before every agent has its records.
         first = last_common(call_blocks("saved_rounds"))
         call_blocks("resume_after", first)
+    driver.machines = _checked_machines(actors, driver.machines, control)
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     over_time = nodes[0].over_time

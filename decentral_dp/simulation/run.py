@@ -583,7 +583,19 @@ def _perform(
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()), table.gpus_per_actor)
-    control = RunControl(evaluation_rounds, observe, saved_state=saved)
+
+    def check_machines(machines: Sequence[str]) -> None:
+        if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:
+            # Both ends of an edge round the same draw to the grid, and have to arrive at one number.
+            raise InputError(
+                "privacy.correlation: noise that neighbours share cancels only if their machines round identically "
+                f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on identical "
+                "machines, or leave privacy.correlation out."
+            )
+        if journal is not None:
+            journal.check_machines(machines)
+
+    control = RunControl(evaluation_rounds, observe, saved_state=saved, check_machines=check_machines)
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.

@@ -4,10 +4,11 @@ While a run is under way its folder holds `scenario.toml`, `result.json` with th
 which its owner alone may read:
 
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
-                released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
-                on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
-                {"part": [A, B], …}: released values in a file of their own, with its digest.
-                {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
+                released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K,
+                "versions": …}: the run goes on from there, and what was kept after it is void. {"machines": […]}:
+                digests of what last bits depend on, of each block of agents in a process of its own. {"extended": N}:
+                it has N rounds from now on. {"part": [A, B], …}: released values in a file of their own, with its
+                digest. {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
                 the run is done.
@@ -32,7 +33,6 @@ import io
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import time
@@ -41,13 +41,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal, TypeGuard
 
+from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import refuse_unreadable, regular
-from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
@@ -82,6 +82,7 @@ class Interruption:
         windows: rounds that are charged once more, because their root was not kept.
         states: of the journal, those of this course of the run.
         releases: digests of the parts of what it released, as they were written.
+        machines: digests of what the last bits of each block depend on, where blocks have processes of their own.
     """
 
     root: Root | None
@@ -96,6 +97,7 @@ class Interruption:
     windows: tuple[Window, ...] = ()
     states: Sequence[dict[str, Any]] = ()
     releases: Digests = field(default_factory=dict)
+    machines: tuple[str, ...] = ()
 
     def state(self, job: Job) -> SavedState | None:
         """Where the run goes on; None where it starts anew, with the same draws.
@@ -186,8 +188,10 @@ def _read_interruption(folder: Path) -> Interruption:
         scenario = regular(first_scenario(folder), "resume").read_text(encoding="utf-8")
         if not scenario.endswith(str(about.get("ends", ""))):
             raise ValueError(f"the last line of {SCENARIO} is missing")
-        input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in about["versions"].items()}
-        entries = _entries(place / JOURNAL)
+        input_digest, entries = str(about["given"]), _entries(place / JOURNAL)
+        by = next((e["versions"] for e in reversed(entries) if "versions" in e), about["versions"])
+        computed_by = {str(k): str(v) for k, v in by.items()}
+        machines = next((tuple(map(str, e["machines"])) for e in reversed(entries) if "machines" in e), ())
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
         windows, in_flight = _windows_to_charge(entries)
         extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
@@ -202,7 +206,7 @@ def _read_interruption(folder: Path) -> Interruption:
             f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
-    of_course = (saved, number, rows, extended, windows, states, releases)
+    of_course = (saved, number, rows, extended, windows, states, releases, machines)
     return Interruption(root, input_digest, computed_by, leased, in_flight, *of_course)
 
 
@@ -224,14 +228,14 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | No
             "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
             "bare. Put them back, or run the scenario again in another folder."
         )
-    here = machine() | device_versions(job)
+    here = machine_of(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
-    # Agents that have lost the last of their own states go on from an earlier one.
-    certain = interruption.saved_state[0] if interruption.saved_state and not job.states_are_elsewhere else 0
-    if others and interruption.leased_rounds > certain:
+    # The first release of the round after a kept state is made again, too.
+    if others and interruption.leased_rounds:
         raise InputError(
-            f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
-            "last bits, which is a second release. Go on where it was begun, or with the same versions."
+            f"resume: the run was begun with {', '.join(others)}, and rounds in flight would be released again with "
+            "other last bits under the same noise. Fix: resume on the machine and with the versions that it was begun "
+            "with."
         )
     return interruption.root
 
@@ -346,20 +350,9 @@ def noise_digest(job: Job) -> str:
     return key_of(noise_root(replace(job.components, scenario=seeded), job.shards, job.mechanism)).hex()
 
 
-def device_versions(job: Job) -> dict[str, str]:
-    """What they depend on besides, where the problem computes on another device than the processor."""
-    device = getattr(job.problem, "device", job.scenario.run.device)
-    words = device_words(device)
-    return {"device": words} if words else {}
-
-
-def machine() -> dict[str, str]:
-    """What the last bits of a state depend on."""
-    processor = platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
-    return {**versions(), "processor": processor}
+def machine_of(job: Job) -> dict[str, str]:
+    """What the last bits of a job's values depend on, in this process."""
+    return machine(getattr(job.problem, "device", job.scenario.run.device))
 
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
@@ -390,7 +383,7 @@ class RunInProgress:
         self._number, self._written = start.state_number, len(start.rows)
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
-        self._goes_on = interruption is not None
+        self._goes_on, self._machines = interruption is not None, start.machines
         after, parts = start.saved_state[0] if start.saved_state else 0, start.releases
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
@@ -399,7 +392,7 @@ class RunInProgress:
         if interruption is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
             self._journal.truncate((self._place / JOURNAL).read_bytes().rfind(b"\n") + 1)
-            self._write(resumed=interruption.state_number)
+            self._write(resumed=interruption.state_number, versions=machine_of(job))
 
     def extend(self) -> None:
         """Put on record that the run has the rounds of its job from now on, and what they cost."""
@@ -423,6 +416,22 @@ class RunInProgress:
         self._reached = max(self._reached, t)
         full = self._releases is not None and self._releases.due(t)
         return t < self._job.rounds and (t >= self._leased or full or time.monotonic() >= self._next_save)
+
+    def check_machines(self, machines: Sequence[str]) -> None:
+        """Put on record where blocks of agents compute, before they release anything.
+
+        Raises:
+            InputError: rounds may be out, and a block computed them on a machine that rounds differently.
+        """
+        if self._leased and self._machines and tuple(machines) != self._machines:
+            raise InputError(
+                "resume: agents run on machines with other processors or versions than before, and rounds in flight "
+                "would be released again with other last bits under the same noise. Fix: start Ray on machines like "
+                "those that the run was begun on."
+            )
+        if tuple(machines) != self._machines:
+            self._machines = tuple(machines)
+            self._write(machines=list(machines))
 
     @property
     def keeps_releases(self) -> bool:
@@ -591,7 +600,7 @@ def advice_on(error: OSError) -> str:
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
-    about["versions"] = machine() | device_versions(job)
+    about["versions"] = machine_of(job)
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
     (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
