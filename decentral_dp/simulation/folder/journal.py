@@ -55,7 +55,7 @@ from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
-from decentral_dp.simulation.jobs.build import noise_root
+from decentral_dp.simulation.jobs.build import input_digest
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
@@ -222,7 +222,7 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | No
     Raises:
         InputError: it would not make the same draws, or not on the same records.
     """
-    if noise_digest(job) != interruption.input_digest:
+    if input_digest(job.components, job.shards, job.mechanism) != interruption.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
@@ -339,15 +339,6 @@ def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[i
         if content is not None:
             return (int(entries[n - 1]["round"]), content), number, [row for part in parts[:n] for row in part]
     return None, 0, []
-
-
-def noise_digest(job: Job) -> str:
-    """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
-    if job.scenario.seed is not None:
-        # The root is that digest already; files are not read a second time.
-        return digest(key_of(job.root))
-    seeded = job.scenario.model_copy(update={"seed": 0})
-    return key_of(noise_root(replace(job.components, scenario=seeded), job.shards, job.mechanism)).hex()
 
 
 def machine_of(job: Job) -> dict[str, str]:
@@ -599,8 +590,8 @@ def advice_on(error: OSError) -> str:
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
-    about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
-    about["versions"] = machine_of(job)
+    about = written_root(None if secret else key_of(job.root), generator_of(job.root))
+    about |= {"given": input_digest(job.components, job.shards, job.mechanism), "versions": machine_of(job)}
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
     (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
