@@ -57,7 +57,7 @@ def noise_root(seed: int | None) -> Root:
     return secret_root() if seed is None else seeded_root(seed, b"run")
 
 
-def input_digest(c: Components, shards: Shards, mechanism: Mechanism) -> str:
+def run_digest(c: Components, shards: Shards, mechanism: Mechanism) -> str:
     """Return a digest of all that decides what a job releases, by which an interrupted run is resumed on the same.
 
     Equal noise on other records or at other scales would cancel in a difference: the scenario as written, the files it
@@ -105,7 +105,7 @@ def input_digest(c: Components, shards: Shards, mechanism: Mechanism) -> str:
 
 
 def topology_table(c: Components) -> dict[str, Any]:
-    """The table [topology] as `input_digest` has it: with the digest of a file in the place of its name."""
+    """The table [topology] as `run_digest` has it: with the digest of a file in the place of its name."""
     table = c.scenario.topology.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     content: dict[str, Any] = {"topology": table}
     for place, path in c.files.items():
@@ -115,7 +115,7 @@ def topology_table(c: Components) -> dict[str, Any]:
 
 
 def table_digest(table: Mapping[str, Any]) -> str:
-    """A digest of a table as `input_digest` has it."""
+    """A digest of a table as `run_digest` has it."""
     return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
