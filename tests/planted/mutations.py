@@ -373,7 +373,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/build.py",
         '"records": shards.digest.hex(),',
         '"records": "",',
-        ("tests/simulation/folder/test_journal.py::test_other_records_are_refused",),
+        (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_records",),
     ),
     Mutation(
         "a run resumed at other clips",
