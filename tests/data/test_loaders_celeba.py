@@ -241,13 +241,13 @@ def test_a_run_on_it_and_its_resolved_scenario(tmp_path: Path) -> None:
     assert int((built.shards.labels[kept] == 1).sum()) == 3
 
 
-def test_what_is_held_out_is_told_to_the_noise(tmp_path: Path) -> None:
-    """With all images for testing moved, features and labels are the same, and the noise must not be."""
+def test_which_records_are_held_out_is_part_of_the_input(tmp_path: Path) -> None:
+    """With all images for testing moved, features and labels are the same, and no run is resumed on them."""
     first = build.build(load_scenario(content(written(tmp_path))))
     (tmp_path / LISTS["partition"]).write_text(parts(cycle="0021"), encoding="utf-8")
     second = build.build(load_scenario(content(tmp_path)))
     assert np.array_equal(first.shards.features, second.shards.features)
-    assert first.root != second.root
+    assert build.run_digest(first) != build.run_digest(second)
 
 
 # Features of anything else

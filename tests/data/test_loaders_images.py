@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.data import Dataset, load, make_shards, scale
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build, run_digest
 from decentral_dp.simulation.plan import problem_summary
 from decentral_dp.simulation.statements.of_job import statement_of
 
@@ -501,7 +501,7 @@ def test_noise_hangs_on_what_the_files_hold_and_not_on_where_they_are(tmp_path: 
         (moved / NAMES[f"{key}images"]).write_bytes(idx(everything[rows], 28, 28))
         (moved / NAMES[f"{key}labels"]).write_bytes(idx(names[rows]))
     roots = [
-        build(decentral_dp.load(scenario({"data": "mnist", "files": {"folder": str(folder)}}))).root
+        run_digest(build(decentral_dp.load(scenario({"data": "mnist", "files": {"folder": str(folder)}}))))
         for folder in (here, there, moved)
     ]
     assert roots[0] == roots[1]

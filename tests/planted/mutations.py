@@ -100,7 +100,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/fingerprint.py",
         "            return [sibling]\n",
         "            return []\n",
-        ("tests/config/test_sibling_files.py::test_noise_and_labels_follow_all_files",),
+        ("tests/config/test_sibling_files.py::test_digests_and_labels_follow_all_files",),
     ),
     Mutation(
         "an audit that cannot refute and does not say so",

@@ -170,7 +170,7 @@ def test_another_graph_in_the_file_is_another_input(scenario: Callable[..., dict
     text = (folder / "topology.graphml").read_text()
     (folder / "topology.graphml").write_text(text.replace('source="3" target="4"', 'source="0" target="4"'))
     other = decentral_dp.run(folder / "scenario.toml")
-    digests = [run_digest(j.components, j.shards, j.mechanism) for j in (first.simulation(), other.simulation())]
+    digests = [run_digest(j) for j in (first.simulation(), other.simulation())]
     assert digests[0] != digests[1]
 
 

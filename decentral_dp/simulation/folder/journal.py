@@ -222,7 +222,7 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root | No
     Raises:
         InputError: it would not make the same draws, or not on the same records.
     """
-    if run_digest(job.components, job.shards, job.mechanism) != interruption.input_digest:
+    if run_digest(job) != interruption.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
@@ -591,7 +591,7 @@ def advice_on(error: OSError) -> str:
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     about = written_root(None if secret else key_of(job.root), generator_of(job.root))
-    about |= {"given": run_digest(job.components, job.shards, job.mechanism), "versions": machine_of(job)}
+    about |= {"given": run_digest(job), "versions": machine_of(job)}
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
     (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)

@@ -23,11 +23,10 @@ from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import refusal_of_missing_keys
 from decentral_dp.config.scenario_components import check_device, check_sizes, make_problem, problem_of
 from decentral_dp.config.schema import set_file
-from decentral_dp.data import COLLECTIONS, FILED, Shards
+from decentral_dp.data import COLLECTIONS, FILED
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
@@ -57,18 +56,14 @@ def noise_root(seed: int | None) -> Root:
     return secret_root() if seed is None else seeded_root(seed, b"run")
 
 
-def run_digest(c: Components, shards: Shards, mechanism: Mechanism) -> str:
+def run_digest(job: Job) -> str:
     """Return a digest of all that decides what a job releases, by which an interrupted run is resumed on the same.
 
     Equal noise on other records or at other scales would cancel in a difference: the scenario as written, the files it
     names, the records as loaded, the sources of components from outside. It depends on nothing that this package
     derives, and on no default.
-
-    Args:
-        c: what the scenario names.
-        shards: its records, whose digest was taken before any arithmetic.
-        mechanism: the law of noise.
     """
+    c, shards, mechanism = job.components, job.shards, job.mechanism
     s = c.scenario
     content = s.model_dump(
         mode="json",
