@@ -93,7 +93,7 @@ def _sample_digest() -> str:
     digest = blake2b(digest_size=8)
     for result in results:
         digest.update(np.ascontiguousarray(result).tobytes())
-    features = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[call-overload, index]
+    features = np.show_config(mode="dicts")["SIMD Extensions"]
     compiled = find_spec("decentral_dp.models._linear_terms") is not None
     kept = [features.get("found", []), compiled, [os.environ.get(name, "") for name in _SETTINGS]]
     digest.update(json.dumps(kept).encode())
