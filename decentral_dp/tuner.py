@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -168,7 +169,7 @@ def tune(
         context.problem.prepare(*project(*role, arguments.loss, arguments.radius, arguments.label_bound), "l2")
         for role in roles
     ]
-    root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, b"tune")
+    root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, content(arguments, roles))
     one = np.zeros(1, dtype=np.int64)
     split: dict[Split, Any] = {"train": [records[0]], "validation": [records[1]]}
     client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
@@ -349,6 +350,15 @@ def project(features: Array, labels: Array, loss: LossName, radius: float, label
     a = np.ascontiguousarray(np.where(inside[:, None], a, normalise(a, "l2", radius).features))
     b = np.where(finite, labels, 0.0)
     return a, np.where(b > 0.0, 1.0, -1.0) if loss == "logistic" else np.clip(b, -label_bound, label_bound)
+
+
+def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
+    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference.
+
+    roles: features (n, d) and labels (n,), of train and validation records.
+    """
+    digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
+    return repr((tuple(arguments), digests)).encode()
 
 
 def statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:

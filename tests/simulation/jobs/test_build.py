@@ -115,6 +115,26 @@ def test_an_objects_fields_matter() -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_two_data_sets_are_tuned_with_other_noise() -> None:
+    draw = np.random.default_rng(1)
+    features, labels = draw.uniform(-0.5, 0.5, (400, 3)), np.where(draw.uniform(size=400) < 0.5, -1.0, 1.0)
+    other = features.copy()
+    other[5] = -other[5]
+    tuned = [
+        decentral_dp.tune(
+            train=(f, labels),
+            validation=(features, labels),
+            epsilon=4.0,
+            delta=1e-6,
+            weight_range=(0.01, 1.0),
+            seed=3,
+            steps=3,
+        )
+        for f in (features, features, other)
+    ]
+    assert tuned[0].weight == tuned[1].weight != tuned[2].weight
+
+
 def test_it_is_the_same_in_another_process_and_on_another_processor() -> None:
     text = """
 import decentral_dp
