@@ -55,6 +55,11 @@ def machine_digest(holder: Any = None) -> str:
     return blake2b(json.dumps(machine(device), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
+def machine_of_clients(block: Any) -> str:
+    """Return `machine_digest` for a block of a coordinator's agents, whose records may be read later."""
+    return machine_digest(getattr(block, "block", block))
+
+
 @functools.cache
 def _processor() -> str:
     with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.arithmetic import machine_digest
+from decentral_dp.engines.arithmetic import machine_of_clients
 from decentral_dp.engines.host import Host, coordinate
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import (
@@ -102,7 +102,7 @@ class ClientActor:
 
     def call(self, method: str, *arguments: Any) -> Any:
         if method == "machine":
-            return machine_digest(getattr(self._client_block, "block", self._client_block))
+            return machine_of_clients(self._client_block)
         return getattr(self._client_block, method)(*arguments)
 
 
@@ -206,7 +206,8 @@ def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: Run
             f"run.engine: {moved} of {len(machines)} blocks of agents started again on a machine with another "
             'processor or other versions, where last bits differ. Fix: "resume" on machines like the first ones.'
         )
-    control.check_machines(machines)
+    if control.check_machines is not None:
+        control.check_machines(machines)
     return machines
 
 
@@ -308,11 +309,11 @@ def _drive(
     observed = control.observes(rounds)
     own_records = any(n.read_dataset is not None for n in nodes)
     first = 0 if driver.state is None else driver.state.round
+    driver.machines = _checked_machines(actors, driver.machines, control)
     if own_records:
         # Nothing is released before every agent has its records.
         first = last_common(call_blocks("saved_rounds"))
         call_blocks("resume_after", first)
-    driver.machines = _checked_machines(actors, driver.machines, control)
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     over_time = nodes[0].over_time

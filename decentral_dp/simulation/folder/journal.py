@@ -6,8 +6,8 @@ which its owner alone may read:
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K,
                 "versions": …}: the run goes on from there, and what was kept after it is void. {"machines": […]}:
-                digests of what last bits depend on, of each block of agents in a process of its own. {"extended": N}:
-                it has N rounds from now on. {"part": [A, B], …}: released values in a file of their own, with its
+                digests of what the last bits of each block of agents depend on. {"extended": N}: it has N rounds from
+                now on. {"part": [A, B], …}: released values in a file of their own, with its
                 digest. {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
@@ -82,7 +82,7 @@ class Interruption:
         windows: rounds that are charged once more, because their root was not kept.
         states: of the journal, those of this course of the run.
         releases: digests of the parts of what it released, as they were written.
-        machines: digests of what the last bits of each block depend on, where blocks have processes of their own.
+        machines: digests of what the last bits of each block depend on.
     """
 
     root: Root | None

@@ -99,6 +99,11 @@ def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str,
     path.write_bytes(path.read_bytes() + json.dumps({"machines": ["a", "b"]}).encode() + b"\n")
     interruption, lock = journal.find(folder)
     assert interruption.machines == ("a", "b")
+    # Whatever engine the scenario names by now.
+    lock.close()
+    with pytest.raises(InputError, match="agents run on machines"):
+        decentral_dp.resume(folder)
+    interruption, lock = journal.find(folder)
     assert interruption.leased_rounds
     begun = journal.RunInProgress(folder, decentral_dp.build(given), lock, interruption)
     begun.check_machines(["a", "b"])
