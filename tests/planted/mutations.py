@@ -448,6 +448,23 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # Prices ---------------------------------------------------------------------------------------------------------
     Mutation(
+        "a remainder whose inverse is a rounding error",
+        "privacy/accounting/private_state.py",
+        "max() >= 1.0 - _SMALLEST_GAP",
+        "max() >= 1.0",
+        (
+            "tests/privacy/accounting/test_private_state.py::"
+            "test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound",
+        ),
+    ),
+    Mutation(
+        "network DP by an inverse without correct digits",
+        "privacy/accounting/network.py",
+        "if not np.trace(received) <= _LARGEST_TRACE:",
+        "if False:",
+        ("tests/privacy/accounting/test_network.py::test_noise_that_spans_more_than_float64_is_refused",),
+    ),
+    Mutation(
         "the laplace price without its grid",
         "privacy/mechanisms/laplace.py",
         "loss = (delta / g + width * 2.0**-52) * np.expm1(g / b)",
