@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines import protocol
+from decentral_dp.engines.arithmetic import machine_digest
 from decentral_dp.engines.recent import RecentValues
 from decentral_dp.exchange import (
     Answer,
@@ -385,6 +386,10 @@ class Host:
         while undrained and undrained[0].release_index < end:
             out.append(undrained.popleft())
         return out
+
+    def machine(self) -> str:
+        """Return a digest of what the last bits of this block's values depend on."""
+        return machine_digest(self._dataset)
 
     def recorder(self) -> Recorder:
         """Return the record of what this block has released."""

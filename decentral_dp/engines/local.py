@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.engines.arithmetic import machine_of_clients
 from decentral_dp.engines.host import CallBlocks, Host, View, coordinate
 from decentral_dp.engines.protocol import (
     UNATTENDED,
@@ -51,6 +52,8 @@ class LocalEngine:
         def call_blocks(method: str, *arguments: Any) -> list[Any]:
             return [getattr(host, method)(*arguments) for host in hosts]
 
+        if control.check_machines is not None:
+            control.check_machines(call_blocks("machine"))
         if any(node.read_dataset is not None for node in nodes):
             first = last_common(call_blocks("saved_rounds"))
             call_blocks("resume_after", first)
@@ -83,6 +86,8 @@ class LocalEngine:
         def call_blocks(method: str, *arguments: Any) -> list[Any]:
             return [getattr(client_block, method)(*arguments) for client_block in coordinator_node.client_blocks]
 
+        if control.check_machines is not None:
+            control.check_machines([machine_of_clients(block) for block in coordinator_node.client_blocks])
         return coordinate(coordinator_node, rounds, call_blocks, control)
 
 

@@ -260,6 +260,8 @@ class RunControl(NamedTuple):
         keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
         states: name of the run, under which agents that read records of their own keep their states; by default they
             keep none.
+        check_machines: gets `machine_digest` of each block whenever blocks were started, before anything is released
+            there; raises InputError if the run cannot continue. Default None: any will do.
     """
 
     rounds: Iterable[int] = ()
@@ -268,6 +270,7 @@ class RunControl(NamedTuple):
     saved_state: SavedState | None = None
     keeps_releases: bool = False
     states: str | None = None
+    check_machines: Callable[[Sequence[str]], None] | None = None
 
     def observes(self, last: int) -> Callable[[int], bool]:
         """The rounds that are observed of a run with this last round.

@@ -21,6 +21,7 @@ import ray.exceptions
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
+from decentral_dp.engines.arithmetic import machine_of_clients
 from decentral_dp.engines.host import Host, coordinate
 from decentral_dp.engines.local import drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
@@ -39,6 +40,7 @@ from decentral_dp.engines.protocol import (
     last_common,
 )
 from decentral_dp.engines.ray_cluster import cluster, resources_of, shows_token, start_actors
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
@@ -104,6 +106,8 @@ class ClientActor:
         self._client_block = client_block
 
     def call(self, method: str, *arguments: Any) -> Any:
+        if method == "machine":
+            return machine_of_clients(self._client_block)
         return getattr(self._client_block, method)(*arguments)
 
 
@@ -140,6 +144,7 @@ class RayEngine:
 
         Raises:
             ActorLostError: actors are lost again and again before a round more is done.
+            InputError: a lost actor started again on a machine that rounds differently.
 
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
@@ -170,11 +175,13 @@ class RayEngine:
 
         Raises:
             ActorLostError: actors are lost again and again at one question.
+            InputError: as of `run`.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, places, self.gpus) as actors:
             begun: list[Any] = []
+            machines: list[str] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
                 driver = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
@@ -182,6 +189,7 @@ class RayEngine:
                     try:
                         if not begun:
                             begun.extend(_begin(actors, arguments))
+                            machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
                         error = _ray_error(loss)
@@ -198,6 +206,23 @@ class RayEngine:
 def _begin(actors: Sequence[Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Hand each actor what it hosts. Raises as `_fetch`."""
     return _fetch([actor.begin.remote(*own) for actor, own in zip(actors, arguments, strict=True)])
+
+
+def _checked_machines(actors: Sequence[Any], before: Sequence[str], control: RunControl) -> list[str]:
+    """The machines that the actors run on. before: where they ran until they were lost; empty at the start.
+
+    Raises:
+        InputError: one rounds differently, so that repeated rounds would be a second release under the same noise.
+    """
+    machines: list[str] = _call_all(actors, "machine")
+    if before and (moved := sum(a != b for a, b in zip(before, machines, strict=True))):
+        raise InputError(
+            f"run.engine: {moved} of {len(machines)} blocks of agents started again on a machine with another "
+            'processor or other versions, where last bits differ. Fix: "resume" on machines like the first ones.'
+        )
+    if control.check_machines is not None:
+        control.check_machines(machines)
+    return machines
 
 
 def _call_all(actors: Sequence[Any], method: str, *values: Any) -> list[Any]:
@@ -246,7 +271,7 @@ class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
 
     is_joined: whether the Ray is somebody else's. undrained: values that were released before the state, which actors
-    do not release again.
+    do not release again. machines: of the actors.
     """
 
     state: SavedState | None
@@ -256,6 +281,7 @@ class _Driver:
     saved_at: float = field(default_factory=time.monotonic)
     is_joined: bool = False
     undrained: list[ReleasedValues] = field(default_factory=list)
+    machines: list[str] = field(default_factory=list)
 
     def set_state(self, saved: SavedState, released: Sequence[ReleasedValues] = ()) -> None:
         """Move the state that actors would go on from. released: what the actors have released before it."""
@@ -319,6 +345,7 @@ def _drive(
     observed = control.observes(rounds)
     own_records = any(n.read_dataset is not None for n in nodes)
     first = 0 if driver.state is None else driver.state.round
+    driver.machines = _checked_machines(actors, driver.machines, control)
     if own_records:
         # Nothing is released before every agent has its records.
         first = last_common(call_blocks("saved_rounds"))

@@ -1,4 +1,6 @@
-"""Digests of what a user hands over: files with what they import, Python objects, arrays. They key seeded noise.
+"""Digests of what a user hands over: files with what they import, Python objects, arrays.
+
+By them an interrupted run is resumed on the same inputs only.
 
 A digest differs wherever what is computed may differ, and is the same in another process and on another processor: it
 is taken of sources, of values that functions close over or read as globals, of fields and of arrays as given; never of

@@ -70,7 +70,7 @@ def generator_of(root: Root) -> str:
     """Return the name of the generator that draws of this root come from.
 
     Example:
-        >>> generator_of(secret_root()), generator_of(seeded_root(1, b"one scenario"))
+        >>> generator_of(secret_root()), generator_of(seeded_root(1, b"run"))
         ('aes-256-ctr', 'philox-4x64')
     """
     return AES if isinstance(root, SecretRoot) else PHILOX
@@ -92,21 +92,21 @@ def root_of(key: bytes, generator: str) -> Root:
     return SecretRoot(key) if generator == AES else key
 
 
-def seeded_root(seed: int, scenario: bytes) -> bytes:
-    """Derive the root of a reproducible run.
+def seeded_root(seed: int, purpose: bytes) -> bytes:
+    """Derive the root of reproducible draws.
 
     Args:
-        seed: of the run.
-        scenario: all of it: equal noise under two scales would cancel out.
+        seed: that is recorded.
+        purpose: what is drawn, such as runs or the trials of an audit. Draws of two purposes are independent.
 
     Returns:
         32 bytes.
 
     Example:
-        >>> seeded_root(1, b"one scenario") == seeded_root(1, b"another")
+        >>> seeded_root(1, b"run") == seeded_root(1, b"audit")
         False
     """
-    return _digest(b"seed", seed.to_bytes(16, "little", signed=True), scenario)
+    return _digest(b"seed", seed.to_bytes(16, "little", signed=True), purpose)
 
 
 def secret_root() -> SecretRoot:
@@ -152,7 +152,7 @@ class Streams:
         source: of their numbers.
 
     Example:
-        >>> noise = Streams(seeded_root(1, b"scenario"), "noise", agents=[0, 1])
+        >>> noise = Streams(seeded_root(1, b"run"), "noise", agents=[0, 1])
         >>> first = noise.generator(0, index=3, tag=tag("y")).random()
         >>> [first == noise.generator(row, index=3, tag=tag("y")).random() for row in (1, 0)]
         [False, True]

@@ -28,7 +28,7 @@ from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import Stopped, lacks_memory
+from decentral_dp.errors import InputError, Stopped, lacks_memory
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
@@ -628,7 +628,19 @@ def _perform(
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.place, dict(table.recovery or ()), table.gpus_per_actor)
-    control = RunControl(evaluation_rounds, observe, saved_state=saved)
+
+    def check_machines(machines: Sequence[str]) -> None:
+        if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:
+            # Both ends of an edge round the same draw to the grid, and have to arrive at one number.
+            raise InputError(
+                "privacy.correlation: noise that neighbours share cancels only if their machines round identically "
+                f"(got {len(set(machines))} kinds of processor or versions, expected 1). Fix: start Ray on identical "
+                "machines, or leave privacy.correlation out."
+            )
+        if journal is not None:
+            journal.check_machines(machines)
+
+    control = RunControl(evaluation_rounds, observe, saved_state=saved, check_machines=check_machines)
     if journal is not None:
         control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.

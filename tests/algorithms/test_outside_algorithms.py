@@ -16,7 +16,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.describe import print_entry, registries
 from decentral_dp.config.loading import load
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build, run_digest
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.user_code import UserCodeError, run_file
@@ -199,14 +199,14 @@ def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
             build(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
 
 
-def test_noise_depends_on_the_code(folder: Path) -> None:
-    """Another algorithm under the same name must not draw the same noise: it would cancel in a difference."""
-    before = build(load(folder / "heavy_ball.toml")).root
-    same = build(load(folder / "heavy_ball.toml")).root
-    after = build(changed(folder, "heavy_ball", "moved - self.y(t)", "moved - 1.0 * self.y(t)")).root
+def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
+    """Another algorithm under the same name must not repeat draws: they would cancel in a difference."""
+    before = run_digest(build(load(folder / "heavy_ball.toml")))
+    same = run_digest(build(load(folder / "heavy_ball.toml")))
+    after = run_digest(build(changed(folder, "heavy_ball", "moved - self.y(t)", "moved - 1.0 * self.y(t)")))
     assert before == same
     assert before != after
-    one = build(load(folder / "heavy_ball.toml"), algorithm=made(folder, "heavy_ball")).root
+    one = run_digest(build(load(folder / "heavy_ball.toml"), algorithm=made(folder, "heavy_ball")))
     assert one not in (before, after)
 
 

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp.config.outside import keep_label, label_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build, run_digest
 from decentral_dp.user_code import run_file
 
 BLOCKS = dict(
@@ -49,14 +49,14 @@ def test_it_runs_and_is_forgotten(folder: Path) -> None:
     assert not any(type(finder).__name__ == "_Beside" for finder in sys.meta_path)
 
 
-def test_noise_and_labels_follow_all_files(folder: Path) -> None:
-    """A change of the third file is another algorithm: other noise, and no label of what was checked before."""
-    first = build(folder / "heavy_ball.toml").root
-    assert build(folder / "heavy_ball.toml").root == first
+def test_digests_and_labels_follow_all_files(folder: Path) -> None:
+    """A change of the third file is another algorithm: no run is resumed with it, and no label stays."""
+    first = run_digest(build(folder / "heavy_ball.toml"))
+    assert run_digest(build(folder / "heavy_ball.toml")) == first
     keep_label(folder / "heavy_ball.py", "checked (some day)")
     assert label_of(folder / "heavy_ball.py") == "checked (some day)"
     (folder / "numbers_of.py").write_text("HALF = 0.25\n", encoding="utf-8")
-    assert build(folder / "heavy_ball.toml").root != first
+    assert run_digest(build(folder / "heavy_ball.toml")) != first
     assert label_of(folder / "heavy_ball.py") is None
 
 

@@ -19,17 +19,17 @@ AT_THE_END = "run.evaluate_every=4000"
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
-# Seed 7 as shipped; held to 1e-6 on every processor, for noise is drawn from what was given.
+# Seed 7 as shipped; held to 1e-6 on every processor, since draws depend on the seed only.
 GOLDEN = {
-    "test_accuracy": 0.9228070175438596,
-    "test_accuracy_min": 0.8947368421052632,
-    "test_accuracy_max": 0.956140350877193,
-    "test_loss": 0.4856289234422455,
-    "upper_loss": 0.4782779526649321,
-    "lower_loss": 0.5486977596366618,
-    "consensus_x": 0.03186223996197537,
-    "hypergradient_norm": 0.031892126350465656,
-    "epsilon_spent": 3.999999998000004,
+    "test_accuracy": 0.9,
+    "test_accuracy_min": 0.8596491228070176,
+    "test_accuracy_max": 0.9385964912280702,
+    "test_loss": 0.5181300597952261,
+    "upper_loss": 0.50413544968352,
+    "lower_loss": 0.5737947934021677,
+    "consensus_x": 0.025840119179482514,
+    "hypergradient_norm": 0.031984523410156236,
+    "epsilon_spent": 3.999999998000003,
 }
 
 

@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Relative tolerances: of prices; of noise-free runs on the processor of the record, and on another one.
+# Relative tolerances: of prices; of prices after a search for the noise of a target ε, which ends within 1e-8; of
+# noiseless runs on another processor; of a minimum that is found from values, known to the root of their rounding.
 EXACT = 1e-12
+CALIBRATED = 1e-8
 ELSEWHERE = 1e-9
+FROM_VALUES = 1e-7
 
 
 def differences(found: Any, recorded: Any, tolerance: float = EXACT, place: str = "") -> list[str]:

@@ -24,7 +24,8 @@ _LEAVES = "tests/simulation/test_what_leaves.py"
 _SECRET = "tests/simulation/test_secret_noise.py"
 _KEYSTREAMS = "tests/privacy/test_randomness.py"
 _SENDS = "tests/algorithms/test_who_sends.py"
-_NOISE = "tests/simulation/test_noise_and_records.py"
+_NOISE = "tests/simulation/test_common_noise.py"
+_MACHINES = "tests/simulation/folder/test_journal_machines.py"
 _RELEASES = "tests/simulation/folder/test_releases.py"
 _LOSSES = "tests/engines/test_ray_losses.py"
 _TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
@@ -118,7 +119,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/fingerprint.py",
         "            return [sibling]\n",
         "            return []\n",
-        ("tests/config/test_sibling_files.py::test_noise_and_labels_follow_all_files",),
+        ("tests/config/test_sibling_files.py::test_digests_and_labels_follow_all_files",),
     ),
     Mutation(
         "an audit that cannot refute and does not say so",
@@ -398,9 +399,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one noise for two scenarios",
         "privacy/randomness.py",
-        'seed.to_bytes(16, "little", signed=True), scenario)',
+        'seed.to_bytes(16, "little", signed=True), purpose)',
         'seed.to_bytes(16, "little", signed=True))',
-        (f"{_MECHANISMS}::test_another_scenario_has_another_root_although_the_seed_is_the_same",),
+        (f"{_MECHANISMS}::test_another_purpose_has_another_root_although_the_seed_is_the_same",),
     ),
     Mutation(
         "batches drawn from the bits of the noise",
@@ -414,7 +415,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/build.py",
         'if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:',
         "if s.run_graph is not None:",
-        ("tests/simulation/test_run_inputs.py::test_another_graph_in_the_file_is_another_to_the_noise",),
+        ("tests/simulation/test_run_inputs.py::test_another_graph_in_the_file_is_another_input",),
     ),
     Mutation(
         "secret noise of the generator of simulations",
@@ -452,18 +453,67 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_KEYSTREAMS}::test_numbers_of_every_width_come_in_order",),
     ),
     Mutation(
-        "noise that does not depend on the records",
+        "secret noise keyed as seeded noise",
+        "simulation/jobs/build.py",
+        'return secret_root() if seed is None else seeded_root(seed, b"run")',
+        'return seeded_root(seed or 0, b"run")',
+        (f"{_NOISE}::test_secret_jobs_share_no_noise",),
+    ),
+    Mutation(
+        "seeded noise that differs by graph",
+        "simulation/jobs/build.py",
+        "job.with_root(noise_root(c.scenario.seed))",
+        "job.with_root(noise_root(c.scenario.seed and c.scenario.seed + len(str(c.scenario.topology.kind))))",
+        (f"{_NOISE}::test_central_does_not_depend_on_a_graph",),
+    ),
+    Mutation(
+        "a run resumed on other records",
         "simulation/jobs/build.py",
         '"records": shards.digest.hex(),',
         '"records": "",',
-        (_NOISE,),
+        (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_records",),
     ),
     Mutation(
-        "noise that does not depend on its scale",
+        "a run resumed at other clips",
         "simulation/jobs/build.py",
-        'exclude={"run", "title", "description", "versions", "objects", "run_graph"}',
-        'exclude={"run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
-        (f"{_TRAPS}::test_one_seed_in_two_scenarios_gives_two_noises",),
+        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"}',
+        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
+        (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
+    ),
+    Mutation(
+        "rounds in flight repeated on a machine that rounds differently",
+        "simulation/folder/journal.py",
+        "if others and interruption.leased_rounds:",
+        "if False:",
+        (f"{_MACHINES}::test_where_a_run_was_resumed_counts_from_then_on",),
+    ),
+    Mutation(
+        "a run that forgets where it was resumed",
+        "simulation/folder/journal.py",
+        "resumed=interruption.state_number, versions=machine_of(job)",
+        "resumed=interruption.state_number",
+        (f"{_MACHINES}::test_where_a_run_was_resumed_counts_from_then_on",),
+    ),
+    Mutation(
+        "blocks of agents resumed on other machines",
+        "simulation/folder/journal.py",
+        "if self._leased and self._machines and tuple(machines) != self._machines:",
+        "if False:",
+        (f"{_MACHINES}::test_blocks_in_processes_of_their_own_go_on_where_they_were",),
+    ),
+    Mutation(
+        "lost actors that start again on other machines",
+        "engines/ray.py",
+        "if before and (moved := sum(",
+        "if False and (moved := sum(",
+        ("tests/engines/test_arithmetic.py::test_actors_that_start_again_on_another_machine_end_the_run",),
+    ),
+    Mutation(
+        "shared noise between machines that round differently",
+        "simulation/run.py",
+        'if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:',
+        "if False:",
+        (f"{_MACHINES}::test_noise_that_neighbours_share_needs_machines_that_round_identically",),
     ),
     # Rounding -------------------------------------------------------------------------------------------------------
     Mutation(
@@ -495,6 +545,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MECHANISMS}::test_what_is_sent_lies_on_the_grid_whatever_is_public",),
     ),
     # Prices ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a remainder whose inverse is a rounding error",
+        "privacy/accounting/private_state.py",
+        "max() >= 1.0 - _SMALLEST_GAP",
+        "max() >= 1.0",
+        (
+            "tests/privacy/accounting/test_private_state.py::"
+            "test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound",
+        ),
+    ),
+    Mutation(
+        "network DP by an inverse without correct digits",
+        "privacy/accounting/network.py",
+        "if not np.trace(received) <= _LARGEST_TRACE:",
+        "if False:",
+        ("tests/privacy/accounting/test_network.py::test_noise_that_spans_more_than_float64_is_refused",),
+    ),
     Mutation(
         "the laplace price without its grid",
         "privacy/mechanisms/laplace.py",

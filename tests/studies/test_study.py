@@ -1154,10 +1154,10 @@ def test_the_command_says_what_came_out(command: Command, make: Make, tmp_path: 
         "grid": {"topology.weights": ["metropolis", {"kind": "constant", "value": 0.7}]},
         "claims": [
             {
-                "statement": "better than a coin",
+                "statement": "above a bound that every accuracy passes",
                 "left": {"measure": "test_accuracy"},
                 "is": "greater",
-                "right": 0.0,
+                "right": -10.0,
             }
         ],
     }
@@ -1167,7 +1167,7 @@ def test_the_command_says_what_came_out(command: Command, make: Make, tmp_path: 
     assert "Title [x] (4 cells, 4 of them computed now)" in out
     assert "2 of 4 cells failed" in out
     assert "2 × refused: topology.weights: constant 0.7" in " ".join(out.split())
-    assert "holds in 1 of 2, 1 not measured: better than a coin" in out
+    assert "holds in 1 of 2, 1 not measured: above a bound" in out
     folder = tmp_path / "runs" / "study-study"
     told = json.loads((folder / "claims.json").read_text())[0]
     assert (told["missing"], told["reproduced"], told["outcome"]) == (1, None, "not measured")

@@ -481,6 +481,11 @@ def _require_alike(folders: Sequence[RunFolder]) -> None:
                     f"attack: {one.folder} and {other.folder} are runs of different scenarios, and their AUCs have no "
                     "common mean. Give runs that differ in their seeds alone."
                 )
+            if one.job.scenario.seed is not None and one.job.scenario.seed == other.job.scenario.seed:
+                raise InputError(
+                    f"attack: {one.folder} and {other.folder} have the same noise (both have seed = "
+                    f"{one.job.scenario.seed}), so their AUCs are not independent. Fix: give runs of different seeds."
+                )
             if np.array_equal(one.job.shards.test, other.job.shards.test) and np.array_equal(
                 one.job.shards.features, other.job.shards.features
             ):

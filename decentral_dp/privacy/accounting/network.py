@@ -74,6 +74,8 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 _PER_ROUND = 7e4
 _PER_SECOND = 5e8
 MOST_SECONDS = 120.0
+# Of the covariance of an observer's messages, in units of their noise: beyond it an inverse has few correct digits.
+_LARGEST_TRACE = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +265,15 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
     for t in range(len(gossip.noise)):
         reach, own = gossip.blocks(t)
         common = reach @ spread
-        inverse = np.asarray(np.linalg.inv(common @ reach.T + np.eye(gossip.observed.size)), dtype=np.float64)
+        received = common @ reach.T + np.eye(gossip.observed.size)
+        # S ≥ I, so that its trace bounds its condition number.
+        if not np.trace(received) <= _LARGEST_TRACE:
+            raise InputError(
+                f"network: noise of earlier rounds exceeds that of round {t} by too much for float64 (variance ratio "
+                f"{np.trace(received):.1g}, at most {_LARGEST_TRACE:g}). Fix: choose noise that varies less by agent "
+                "and round."
+            )
+        inverse = np.asarray(np.linalg.inv(received), dtype=np.float64)
         gain: Array = own @ common.T @ inverse
         yield gain, inverse
         error = own - gain @ reach

@@ -30,6 +30,9 @@ import scipy
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, LipschitzConstants, Split
 from decentral_dp.errors import InputError
 
+# Of an eigenvalue from 1, below which the inverse of I less the matrix has no correct digits left to rely on.
+_SMALLEST_GAP = 1e-9
+
 
 class Power(Protocol):
     """A power law scale/(t+1)^decay."""
@@ -137,7 +140,7 @@ def endless_remainder(
     matrix = growth[:, None] * (
         abs(1.0 - neighbour_weight) * np.eye(3) + step[:, None] * lipschitz * t1 ** -decay[None, :]
     )
-    if not np.isfinite(last).all() or np.abs(np.linalg.eigvals(matrix)).max() >= 1.0:
+    if not np.isfinite(last).all() or np.abs(np.linalg.eigvals(matrix)).max() >= 1.0 - _SMALLEST_GAP:
         return np.inf
     source = growth * step * np.sum(list(moves.swap.values()), axis=0) / batch
     inverse = np.linalg.inv(np.eye(3) - matrix)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -237,10 +238,13 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
             f"privacy.correlation.in_time: got the inverse of a factor with the shape {inverse.shape}; wanted a "
             "lower-triangular matrix, T by T, with ones on its diagonal."
         )
-    near = np.tril(np.linalg.inv(inverse))
-    # C = Ĉ + E C with E = I − Ĉ C⁻¹, so that row sums of |C| are at most those of |Ĉ| and of |E| times the largest.
-    off = np.abs(np.eye(rounds) - near @ inverse) + 2.0 * rounds * _UNIT * (np.abs(near) @ np.abs(inverse))
-    sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
+    # Substitution needs no pivots, so that no processor fails at a matrix which another one inverts. An overflow leaves
+    # `lost` infinite or NaN.
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = solve_triangular(inverse, np.eye(rounds), lower=True, unit_diagonal=True, check_finite=False)
+        # C = Ĉ + E C with E = I − Ĉ C⁻¹, so that row sums of |C| are at most those of |Ĉ| and of |E| times the largest.
+        off = np.abs(np.eye(rounds) - near @ inverse) + 2.0 * rounds * _UNIT * (np.abs(near) @ np.abs(inverse))
+        sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
     if not lost.max() < 0.5:
         raise InputError(
             "privacy.correlation.in_time: the inverse of the factor is close to singular. Take smaller coefficients."

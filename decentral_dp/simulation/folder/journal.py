@@ -5,8 +5,9 @@ which its owner alone may read:
 
 journal.jsonl   one JSON object a line (`journal_lines`), appended and synced. The first binds the scenario and the
                 noise key by their digests. {"leased": L}: from now on everything up to round L may be released.
-                {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes on from
-                there, and what was kept after it is void. {"part": [A, B], …}: released values in a file of their own,
+                {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K, "versions": …}: the
+                run goes on from there, and what was kept after it is void. {"machines": […]}: digests of what the last
+                bits of each block of agents depend on. {"part": [A, B], …}: released values in a file of their own,
                 with its digest. {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}. {"complete": D}: the
                 run's own result.json has the digest D.
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
@@ -31,7 +32,6 @@ import io
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import time
@@ -40,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal, TypeGuard
 
+from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
@@ -47,14 +48,13 @@ from decentral_dp.files.locks import lock_file, require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own, refuse_unreadable
-from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, key_of, root_of
 from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_lines
 from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
-from decentral_dp.simulation.jobs.build import noise_root
+from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
@@ -78,6 +78,7 @@ class Interruption:
         rows: what was measured up to there.
         states: of the journal, those of this course of the run.
         releases: digests of the parts of what it released, as they were written.
+        machines: digests of what the last bits of each block depend on.
     """
 
     root: Root | None
@@ -89,6 +90,7 @@ class Interruption:
     rows: list[Row]
     states: Sequence[dict[str, Any]] = ()
     releases: Digests = field(default_factory=dict)
+    machines: tuple[str, ...] = ()
 
     def state(self, job: Job) -> SavedState | None:
         """Where the run goes on; None where it starts anew, with the same draws.
@@ -221,7 +223,9 @@ def _read_interruption(folder: Path) -> Interruption:
         _require_bound(folder / SCENARIO, folder, begun["scenario"])
         about = json.loads(_require_bound(place / ROOT, folder, begun["noise_key"]))
         root = _read_root(about, folder)
-        input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in about["versions"].items()}
+        by = next((e["versions"] for e in reversed(entries) if "versions" in e), about["versions"])
+        input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in by.items()}
+        machines = next((tuple(map(str, e["machines"])) for e in reversed(entries) if "machines" in e), ())
         leased = max((int(e[key]) for e in entries for key in ("leased", "released") if key in e), default=0)
         states = _states(entries)
         saved, number, rows = _last_state(place, states)
@@ -231,7 +235,7 @@ def _read_interruption(folder: Path) -> Interruption:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(place, error) from error
-    return Interruption(root, input_digest, computed_by, leased, saved, number, rows, states, releases)
+    return Interruption(root, input_digest, computed_by, leased, saved, number, rows, states, releases, machines)
 
 
 def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
@@ -245,20 +249,20 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
             f"resume: the noise key of {folder} was not kept, and its noise cannot be drawn again. Run the scenario "
             "again in another folder; the budgets of both runs add up."
         )
-    if noise_digest(job) != interruption.input_digest:
+    if run_digest(job) != interruption.input_digest:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice: two messages under one noise show their difference "
             "bare. Put them back, or run the scenario again in another folder."
         )
-    here = machine() | device_versions(job)
+    here = machine_of(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
-    # Agents that have lost the last of their own states go on from an earlier one.
-    certain = interruption.saved_state[0] if interruption.saved_state and not job.states_are_elsewhere else 0
-    if others and interruption.leased_rounds > certain:
+    # The first release of the round after a kept state is made again, too.
+    if others and interruption.leased_rounds:
         raise InputError(
-            f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
-            "last bits, which is a second release. Go on where it was begun, or with the same versions."
+            f"resume: the run was begun with {', '.join(others)}, and rounds in flight would be released again with "
+            "other last bits under the same noise. Fix: resume on the machine and with the versions that it was begun "
+            "with."
         )
     return interruption.root
 
@@ -344,29 +348,9 @@ def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[i
     return None, 0, []
 
 
-def noise_digest(job: Job) -> str:
-    """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
-    if job.scenario.seed is not None:
-        # The root is that digest already; files are not read a second time.
-        return digest(key_of(job.root))
-    seeded = job.scenario.model_copy(update={"seed": 0})
-    return key_of(noise_root(replace(job.components, scenario=seeded), job.shards, job.mechanism)).hex()
-
-
-def device_versions(job: Job) -> dict[str, str]:
-    """What they depend on besides, where the problem computes on another device than the processor."""
-    device = getattr(job.problem, "device", job.scenario.run.device)
-    words = device_words(device)
-    return {"device": words} if words else {}
-
-
-def machine() -> dict[str, str]:
-    """What the last bits of a state depend on."""
-    processor = platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
-    return {**versions(), "processor": processor}
+def machine_of(job: Job) -> dict[str, str]:
+    """What the last bits of a job's values depend on, in this process."""
+    return machine(getattr(job.problem, "device", job.scenario.run.device))
 
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
@@ -395,7 +379,7 @@ class RunInProgress:
         self._number, self._written = start.state_number, len(start.rows)
         self._reached = 0
         self._next_save = time.monotonic() + _INTERVAL
-        self._goes_on = interruption is not None
+        self._goes_on, self._machines = interruption is not None, start.machines
         after, parts = start.saved_state[0] if start.saved_state else 0, start.releases
         self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
@@ -406,7 +390,7 @@ class RunInProgress:
         if interruption is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
             self._journal.truncate(lines.size)
-            self._write(resumed=interruption.state_number)
+            self._write(resumed=interruption.state_number, versions=machine_of(job))
 
     # --- from the engine --------------------------------------------------------------------------------------------
 
@@ -415,6 +399,22 @@ class RunInProgress:
         self._reached = max(self._reached, t)
         full = self._releases is not None and self._releases.due(t)
         return t < self._job.rounds and (t >= self._leased or full or time.monotonic() >= self._next_save)
+
+    def check_machines(self, machines: Sequence[str]) -> None:
+        """Put on record where blocks of agents compute, before they release anything.
+
+        Raises:
+            InputError: rounds may be out, and a block computed them on a machine that rounds differently.
+        """
+        if self._leased and self._machines and tuple(machines) != self._machines:
+            raise InputError(
+                "resume: agents run on machines with other processors or versions than before, and rounds in flight "
+                "would be released again with other last bits under the same noise. Fix: start Ray on machines like "
+                "those that the run was begun on."
+            )
+        if tuple(machines) != self._machines:
+            self._machines = tuple(machines)
+            self._write(machines=list(machines))
 
     @property
     def keeps_releases(self) -> bool:
@@ -589,9 +589,8 @@ def advice_on(error: OSError) -> str:
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
-    about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
-    about["versions"] = machine() | device_versions(job)
-    about |= {"states": os.urandom(8).hex()}
+    about = written_root(None if secret else key_of(job.root), generator_of(job.root))
+    about |= {"given": run_digest(job), "versions": machine_of(job), "states": os.urandom(8).hex()}
     key = json.dumps(about).encode()
     write_synced(folder / IN_PROGRESS / ROOT, key, OWNERS)
     copy_inputs(job.components, folder)

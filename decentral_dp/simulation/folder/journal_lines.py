@@ -24,7 +24,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "part": ("part", "digest"),
     "saved": ("saved", "round", "digest", "metrics"),
     "unkept": ("unkept",),
-    "resumed": ("resumed",),
+    "resumed": ("resumed", "versions"),
+    "machines": ("machines",),
     "ended": ("ended", "released"),
     "complete": ("complete",),
 }

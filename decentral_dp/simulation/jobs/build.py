@@ -3,7 +3,7 @@
 Whatever leaks around the ledger is refused here under `certified`: scaling fitted on the data, classes discovered from
 labels, missing clips.
 
-The root of a job's keyed noise: secret, or a digest of what was given.
+The root of a job's keyed noise: secret, or of the seed; and a digest of all that an interrupted run is resumed on.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import refusal_of_missing_keys
 from decentral_dp.config.scenario_components import check_device, check_sizes, make_problem, problem_of
 from decentral_dp.config.schema import set_file
-from decentral_dp.data import Shards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
@@ -39,32 +37,36 @@ from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorM
 from decentral_dp.simulation.probing.probe import probe
 from decentral_dp.simulation.statements.statement import Setting
 
-# Another version redraws every seeded run: folders say which one theirs was.
-VERSION = 2
 
+def noise_root(seed: int | None) -> Root:
+    """Return the root of every keyed draw of a job.
 
-def noise_root(c: Components, shards: Shards, mechanism: Mechanism) -> Root:
-    """The root of every keyed draw of a job.
-
-    Equal noise on other records or at other scales would cancel in a difference, so it depends on all that decides
-    what is released: the scenario as written, the files it names, the records as loaded, the sources of components
-    from outside. It depends on nothing that this package derives, and on no default: another processor, or a version
-    that knows one more key, draws the same noise.
+    With a seed it depends on the seed only: draws of the same agent, channel and release are identical in every
+    scenario, so that runs differ by their algorithms and graphs and not by their noise. Whoever knows the seed can
+    subtract the noise, and whoever has two such runs can cancel it: they are simulations. Without a seed no two jobs
+    share a root.
 
     Args:
-        c: what the scenario names.
-        shards: its records, whose digest was taken before any arithmetic.
-        mechanism: the law of noise.
+        seed: of the scenario; None for secret noise.
 
     Returns:
-        32 bytes; secret ones of the operating system where the scenario has no seed.
+        32 bytes of the seed; secret ones of the operating system without a seed.
     """
+    return secret_root() if seed is None else seeded_root(seed, b"run")
+
+
+def run_digest(job: Job) -> str:
+    """Return a digest of all that decides what a job releases, by which an interrupted run is resumed on the same.
+
+    Equal noise on other records or at other scales would cancel in a difference: the scenario as written, the files it
+    names, the records as loaded, the sources of components from outside. It depends on nothing that this package
+    derives, and on no default.
+    """
+    c, shards, mechanism = job.components, job.shards, job.mechanism
     s = c.scenario
-    if s.seed is None:
-        return secret_root()
     content = s.model_dump(
         mode="json",
-        exclude={"run", "title", "description", "versions", "objects", "run_graph"},
+        exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"},
         exclude_none=True,
         exclude_defaults=True,
     )
@@ -79,23 +81,21 @@ def noise_root(c: Components, shards: Shards, mechanism: Mechanism) -> Root:
         content["problem"].update(data="", manifest="")
     given = c.digests
     if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:
-        # The graph of a run that had it as an object: the noise of that run is drawn again.
+        # The graph of a run that had it as an object: that run is resumed.
         content["topology"] = json.loads(s.run_graph.table)
         given["topology"] = s.run_graph.given
-    content["root"] = {
-        "version": VERSION,
+    content["given"] = {
+        "seed": s.seed,
         "given": given,
         "algorithm": c.algorithm.source,
         "mechanism": f"{mechanism.options} {mechanism.source}" if isinstance(mechanism, OutsideMechanism) else "",
         "records": shards.digest.hex(),
-        # Kept as it is: without it every seeded run would draw other noise.
-        "test": "",
     }
-    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=32).hexdigest()
 
 
 def topology_table(c: Components) -> dict[str, Any]:
-    """The table [topology] as the root has it: with the digest of a file in the place of its name."""
+    """The table [topology] as `run_digest` has it: with the digest of a file in the place of its name."""
     table = c.scenario.topology.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     content: dict[str, Any] = {"topology": table}
     for place, path in c.files.items():
@@ -105,7 +105,7 @@ def topology_table(c: Components) -> dict[str, Any]:
 
 
 def table_digest(table: Mapping[str, Any]) -> str:
-    """A digest of a table as the root has it."""
+    """A digest of a table as `run_digest` has it."""
     return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -160,7 +160,7 @@ def assemble(c: Components) -> Job:
         _check_probabilities(job)
     except InputError as error:
         raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
-    return job.with_root(noise_root(job.components, job.shards, job.mechanism))
+    return job.with_root(noise_root(c.scenario.seed))
 
 
 def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:

@@ -255,6 +255,7 @@ def test_several_folders_are_runs(folder: Path, tmp_path: Path, monkeypatch: pyt
     left(changed({**RANKING, "seed": 2}), tmp_path / "second")
     left(changed({**RANKING, "seed": 3}, problem={"seed": 1}), tmp_path / "same_split")
     left(changed({**RANKING, "seed": 4}, privacy={"epsilon": 1.0}), tmp_path / "other")
+    left(changed(RANKING, problem={"seed": 7}), tmp_path / "same_noise")
 
     def never(*_: object, **__: object) -> None:
         raise RuntimeError("nothing is left to be run")
@@ -264,6 +265,7 @@ def test_several_folders_are_runs(folder: Path, tmp_path: Path, monkeypatch: pyt
     assert (len(found.scores), found.folders_given) == (2, 2)
     assert "hold out the same records" in refused(folder, tmp_path / "same_split", "--runs", 2)
     assert "different scenarios" in refused(folder, tmp_path / "other", "--runs", 2)
+    assert "not independent" in refused(folder, tmp_path / "same_noise", "--runs", 2)
 
 
 # A leak is seen -------------------------------------------------------------------------------------------------------

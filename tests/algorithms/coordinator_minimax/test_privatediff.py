@@ -196,7 +196,6 @@ def test_anchors_alone_cost_and_do_what_dp_sgda_does() -> None:
     one, other = job_of("xy, anchors alone"), job_of("sgda")
     assert one.ledger.same_releases(other.ledger)
     pair = zip(scripted(one, Scripted()), scripted(other, Scripted()), strict=True)
-    assert one.root != other.root
     for mine, theirs in list(pair)[:1]:
         np.testing.assert_array_equal(mine["x"], theirs["x"])
 

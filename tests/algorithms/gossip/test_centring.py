@@ -114,7 +114,7 @@ def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[
         transcript = [
             {c: size * rng.normal(size=(AGENTS, D + d)) for c, size, d in _SAID} for _ in range(2 * ROUNDS + 1)
         ]
-        wanted, root = [], None
+        wanted = []
         for sign in (1.0, -1.0):
             # Records at one corner of the ranges, then at the opposite one, or with the other label, or none.
             frame.loc[rows, ["a", "b"]] = sign if seed % 2 else 1.0
@@ -123,9 +123,7 @@ def _search(program: type | None = None, seeds: int = 8, **tables: Any) -> dict[
             if job.unit.zeroed and sign < 0.0:
                 nothing = job.problem.null_record(job.records["train"][victim])
                 job = job.with_record("train", victim, nothing, moved_records)
-            # Batches of both are drawn with the same coins.
-            root = job.root if sign > 0.0 else root
-            job = replace(job, algorithm=with_fields_of(program or type(job.algorithm), job.algorithm), root=root)
+            job = replace(job, algorithm=with_fields_of(program or type(job.algorithm), job.algorithm))
             wanted.append(network_replay(job, transcript).wanted)
         planned = {c.channel: c for c in job.ledger.charged_channels}
         for t, (one, other) in enumerate(zip(*wanted, strict=True)):

@@ -292,6 +292,17 @@ def test_refusals(change: dict[str, Any], sentence: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_noise_that_spans_more_than_float64_is_refused() -> None:
+    """On a path the observer hears of the far agent's noise through one neighbour only."""
+    noise = np.ones((3, 3))
+    noise[:2, 2] = 1e9
+    path = topology.build("path", 3).mixing
+    with pytest.raises(InputError, match="too much for float64"):
+        pairwise(path, np.zeros(3), np.ones((3, 3)), noise, [[0]])
+    noise[:2, 2] = 1e4
+    assert np.isfinite(pairwise(path, np.zeros(3), np.ones((3, 3)), noise, [[0]]).mu[0, 1:]).all()
+
+
 def test_too_many_observers_are_refused_and_one_is_priced() -> None:
     built, ones = topology.build("ring", 400), np.ones((200, 400))
     with pytest.raises(InputError, match=r"400 observers among 400 agents over 200 rounds .* name fewer observers"):

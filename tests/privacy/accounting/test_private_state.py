@@ -315,6 +315,19 @@ def test_infinitely_many_rounds_may_have_no_bound() -> None:
     assert endless_remainder(GLM, large, 0.6, state[-1], 10, 1, noise(1), "pair") == math.inf
 
 
+def test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound() -> None:
+    """The growth of a state by (1 − w)((t + 2)/(t + 1)) within rounding of 1: its inverse is noise, or none."""
+    plain = LipschitzConstants({"train": NOTHING}, NOTHING, {"train": np.ones(3)}, two_point=True)
+    constant = {c: Power(1.0, 0.0) for c in STEPS}
+    weight = 1.0 - 101.0 / 102.0
+    for near in (-8, -1, 0, 1, 8):
+        w = weight - near * 2.0**-53
+        bound = endless_remainder(plain, constant, w, np.ones(3), 100, 1, {c: Power(1.0, -3.0) for c in STEPS}, "train")
+        assert bound == math.inf
+    far = endless_remainder(plain, constant, 0.5, np.ones(3), 100, 1, {c: Power(1.0, -3.0) for c in STEPS}, "train")
+    assert math.isfinite(far)
+
+
 def test_hidden_state_with_unbounded_terms() -> None:
     change = np.array([[0.5, np.inf], [0.5, 1.0]])
     np.testing.assert_array_equal(fading(change, np.array([0.5, 0.5])), [[0.5, np.inf], [0.75, np.inf]])

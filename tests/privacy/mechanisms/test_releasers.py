@@ -91,7 +91,7 @@ def test_a_retry_repeats_the_draw_and_placement_does_not_matter(kind: str) -> No
         assert np.array_equal(got[0], together[agent])
 
 
-def test_another_scenario_has_another_root_although_the_seed_is_the_same() -> None:
+def test_another_purpose_has_another_root_although_the_seed_is_the_same() -> None:
     other = released("laplace", np.zeros((1, 1000)), root=seeded_root(5, b"other"))
     same = released("laplace", np.zeros((1, 1000)))
     assert abs(np.corrcoef(other[0], same[0])[0, 1]) < 0.2

@@ -274,12 +274,12 @@ def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
     assert torch.get_deterministic_debug_mode() == 0
 
 
-def test_a_device_costs_the_same_and_has_noise_of_its_own(cuda: list[str]) -> None:
-    """It rounds otherwise: with equal noise, the difference of two runs would show what the noise hides."""
+def test_a_device_costs_the_same_and_no_run_is_resumed_on_another(cuda: list[str]) -> None:
+    """It rounds differently: repeated rounds would be a second release under the same noise."""
     text = {device: ["algorithm.rounds=3", f'run.device="{device}"'] for device in ("cpu", "cuda")}
     here, there = (build.build(load("own_losses", change)) for change in text.values())
     np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
-    assert here.root != there.root
+    assert build.run_digest(here) != build.run_digest(there)
     plans = [decentral_dp.plan(load("own_losses", change)) for change in text.values()]
     np.testing.assert_allclose(plans[1].epsilon, plans[0].epsilon, rtol=1e-12)
 
@@ -298,7 +298,9 @@ def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
             asked = ['run.engine="ray"', f'run.device="{device}"']
             with pytest.raises(InputError, match=r"^run\.device: Ray starts actors without a GPU\. Take"):
                 build.build(load("own_losses", asked), problem=problem)
-    roots = [build.build(decentral_dp.load("own_losses"), problem=problem).root for problem in (here, there)]
+    roots = [
+        build.run_digest(build.build(decentral_dp.load("own_losses"), problem=problem)) for problem in (here, there)
+    ]
     assert roots[0] != roots[1]
 
 

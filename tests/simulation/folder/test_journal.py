@@ -333,7 +333,7 @@ def test_other_records_are_refused(tmp_path: Path, small: dict[str, Any]) -> Non
 def test_other_versions_are_refused(small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _cut_off(small, tmp_path / "run", 6)
     here = interrupted_run.machine()
-    monkeypatch.setattr(interrupted_run, "machine", lambda: {**here, "numpy": "0.1"})
+    monkeypatch.setattr(interrupted_run, "machine", lambda device: {**here, "numpy": "0.1"})
     with pytest.raises(InputError, match=r"numpy .* \(here 0.1\)"):
         decentral_dp.resume(tmp_path / "run")
 

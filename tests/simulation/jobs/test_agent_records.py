@@ -24,7 +24,7 @@ from decentral_dp.errors import Stopped
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build, run_digest
 from decentral_dp.simulation.jobs.job import Job
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
@@ -124,13 +124,13 @@ def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -
         assert found[1][key] == pytest.approx(found[0][key], rel=1e-12, abs=1e-15)
 
 
-def test_a_run_has_one_root_for_one_manifest(shards: Path, tmp_path: Path) -> None:
+def test_a_run_has_one_digest_for_one_manifest(shards: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(shards, tmp_path / "moved")
-    assert sharded(moved).root == sharded(shards).root
+    assert run_digest(sharded(moved)) == run_digest(sharded(shards))
     manifest = moved / "manifest.toml"
     digest = read_manifest(manifest).agents[2].sha256
     manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
-    assert sharded(moved).root != sharded(shards).root
+    assert run_digest(sharded(moved)) != run_digest(sharded(shards))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""Identify what the last bits of a computation depend on: libraries, the processor, and how both round.
+
+Two machines with equal values compute equal bits of every query, as far as can be seen beforehand. A run that repeats
+rounds elsewhere would release other last bits under the same noise, which is a second release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import platform
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from decentral_dp.files.package import versions
+from decentral_dp.models.devices import device_words
+
+# Of libraries whose results the sample below does not hold: they are imported for few problems.
+_SETTINGS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
+
+
+def machine(device: str = "cpu") -> dict[str, str]:
+    """Return what last bits depend on here, by name.
+
+    Args:
+        device: that the problem computes on.
+
+    Example:
+        >>> sorted(machine().keys() & {"arithmetic", "numpy", "processor"})
+        ['arithmetic', 'numpy', 'processor']
+    """
+    words = device_words(device)
+    return {
+        **versions(),
+        "processor": _processor(),
+        "arithmetic": _sample_digest(),
+        **({"device": words} if words else {}),
+    }
+
+
+def machine_digest(holder: Any = None) -> str:
+    """Return a digest of `machine`.
+
+    Args:
+        holder: of the problem, whose device counts; default None, the processor only.
+    """
+    device = getattr(getattr(holder, "problem", None), "device", "cpu")
+    return blake2b(json.dumps(machine(device), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def machine_of_clients(block: Any) -> str:
+    """Return `machine_digest` for a block of a coordinator's agents, whose records may be read later."""
+    return machine_digest(getattr(block, "block", block))
+
+
+@functools.cache
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next((t.partition(":")[2].strip() for t in lines if t.startswith("model name")), platform.machine())
+    return platform.machine()
+
+
+@functools.cache
+def _sample_digest() -> str:
+    """Digest results that differ by the kernels that numpy, BLAS, LAPACK and libm choose for a processor."""
+    draw = np.random.default_rng(0)
+    tall, wide = draw.uniform(-1.0, 1.0, (300, 64)), draw.uniform(-1.0, 1.0, (64, 30))
+    # Long sums, which kernels cut into parts by the size of their cache.
+    long = draw.uniform(-1.0, 1.0, (8, 5000))
+    symmetric = tall.T @ tall + np.eye(64)
+    with threadpool_limits(limits=1):
+        results = [
+            tall @ wide,
+            tall @ wide[:, 0],
+            wide[:, 0] @ wide,
+            long @ long.T,
+            long[0] @ long[1],
+            np.einsum("ij,jk->ik", tall, wide),
+            long.sum(axis=1),
+            np.exp(tall),
+            np.log1p(np.exp(-tall)),
+            np.tanh(tall),
+            np.abs(tall) ** 0.7,
+            np.sin(tall),
+            np.arange(1.0, 300.0) ** -0.3,
+            np.linalg.eigvalsh(symmetric),
+            np.linalg.solve(symmetric, wide),
+            draw.standard_normal(500),
+        ]
+    digest = blake2b(digest_size=8)
+    for result in results:
+        digest.update(np.ascontiguousarray(result).tobytes())
+    features = np.show_config(mode="dicts")["SIMD Extensions"]
+    compiled = find_spec("decentral_dp.models._linear_terms") is not None
+    kept = [features.get("found", []), compiled, [os.environ.get(name, "") for name in _SETTINGS]]
+    digest.update(json.dumps(kept).encode())
+    return digest.hexdigest()

@@ -1,0 +1,129 @@
+"""Rounds in flight are repeated on machines that round as the first one did, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.folder import journal
+from tests.support.processor import narrow_environment, wide_features
+
+ROUNDS = 6
+RESUME = """
+import sys
+import decentral_dp
+from decentral_dp.reporting import page
+
+page.draw_run = lambda folder: None
+decentral_dp.resume(sys.argv[1])
+"""
+
+
+@pytest.fixture(autouse=True)
+def undrawn_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+
+
+@pytest.fixture
+def given(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 1})
+
+
+def interrupt(given: dict[str, Any], folder: Path) -> None:
+    def progress(at: Progress) -> None:
+        if at.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(given, out=folder, progress=progress)
+
+
+@pytest.mark.skipif(not wide_features(), reason="numpy uses no AVX-512 here that could be switched off")
+def test_a_run_is_not_resumed_on_another_processor_and_nothing_is_lost(given: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    interrupt(given, folder)
+    before = (folder / "in_progress" / "journal.jsonl").read_bytes()
+    done = subprocess.run([sys.executable, "-c", RESUME, str(folder)], env=narrow_environment(), capture_output=True)
+    assert done.returncode == 1
+    assert b"InputError: resume: the run was begun with arithmetic" in done.stderr
+    assert (folder / "in_progress" / "journal.jsonl").read_bytes() == before
+    subprocess.run([sys.executable, "-c", RESUME, str(folder)], env=dict(os.environ), check=True)
+    whole = decentral_dp.run(given)
+    with np.load(folder / "state.npz") as state:
+        for channel, value in whole.released.items():
+            np.testing.assert_array_equal(state[f"released_{channel}"], value)
+
+
+def test_where_a_run_was_resumed_counts_from_then_on(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun here without a release, resumed elsewhere, and not resumed here again: that would repeat other bits."""
+    folder = tmp_path / "run"
+    interrupt(given, folder)
+    lines = [json.loads(line) for line in (folder / "in_progress" / "journal.jsonl").read_text().splitlines()]
+    # As after a crash before the first lease.
+    kept = [line for line in lines if "leased" not in line and "saved" not in line and "ended" not in line]
+    (folder / "in_progress" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    here = journal.machine()
+    monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
+
+    def progress(at: Progress) -> None:
+        if at.done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.resume(folder, progress=progress)
+    monkeypatch.setattr(journal, "machine", lambda device="cpu": here)
+    with pytest.raises(InputError, match="begun with processor another"):
+        decentral_dp.resume(folder)
+    monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
+    assert decentral_dp.resume(folder).result.status == "ok"
+
+
+def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    interrupt(given, folder)
+    path = folder / "in_progress" / "journal.jsonl"
+    path.write_bytes(path.read_bytes() + json.dumps({"machines": ["a", "b"]}).encode() + b"\n")
+    interruption, lock = journal.find(folder)
+    assert interruption.machines == ("a", "b")
+    # Whatever engine the scenario names by now.
+    lock.close()
+    with pytest.raises(InputError, match="agents run on machines"):
+        decentral_dp.resume(folder)
+    interruption, lock = journal.find(folder)
+    assert interruption.leased_rounds
+    begun = journal.RunInProgress(folder, decentral_dp.build(given), lock, interruption)
+    begun.check_machines(["a", "b"])
+    with pytest.raises(InputError, match="agents run on machines"):
+        begun.check_machines(["a", "c"])
+    begun.close()
+
+
+def test_noise_that_neighbours_share_needs_machines_that_round_identically(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decentral_dp.engines import local
+
+    run = local.LocalEngine.run
+
+    def on_two_machines(self: Any, nodes: Any, rounds: int, control: Any) -> Any:
+        control.check_machines(["a", "b"])
+        return run(self, nodes, rounds, control)
+
+    monkeypatch.setattr(local.LocalEngine, "run", on_two_machines)
+    assert decentral_dp.run(given).result.status == "ok"
+    with pytest.raises(InputError, match=r"privacy\.correlation"):
+        decentral_dp.run("shared_noise", set={"algorithm.rounds": 2})

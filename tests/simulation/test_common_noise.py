@@ -1,0 +1,191 @@
+"""One seed is one set of draws, in every scenario; without a seed no two jobs share any, and none is used twice."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+import decentral_dp
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.privacy.randomness import SecretRoot
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.jobs.build import build
+
+Make = Callable[..., dict[str, Any]]
+GRAPHS = ("ring", "star", "complete")
+# Reads records that are in no file of the scenario.
+LOADER = """
+from pathlib import Path
+
+import numpy as np
+
+
+def load():
+    table = np.load(Path(__file__).with_name("records.npy"))
+    return table[:, :-1], table[:, -1]
+"""
+GOSSIP = ("ldp_single_level", "exact_diffusion", "random_walk")
+
+
+def training(algorithm: str, graph: str, **tables: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "seed": 3,
+        "problem": {
+            "kind": "logistic_hyperparameter",
+            "data": "breast_cancer",
+            "scale": "public_ranges",
+            "normalise": "l2",
+            "test": 0.2,
+        },
+        "topology": {"kind": graph, "agents": 6},
+        "algorithm": {"kind": algorithm, "rounds": 3, "y": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-5, "clip": {"y": 1.0}},
+        "run": {"evaluate_every": 3},
+    }
+    return {k: v | tables.get(k, {}) if isinstance(v, dict) else v for k, v in content.items()}
+
+
+def noise_over_scale(content: dict[str, Any], index: int) -> np.ndarray:
+    """What the releaser of all agents draws for channel y at this index, in standard deviations, (m, 4)."""
+    job = build(content)
+    (node,) = job.nodes([job.n_agents])
+    releaser = node.make_releaser()
+    zeros = np.zeros((job.n_agents, 4))
+    moved = Sensitivity(np.ones(job.n_agents), np.ones(job.n_agents), None)
+    norm = "l1" if job.mechanism.name == "laplace" else "l2"
+    out = releaser.release(index, {"y": Bounded(zeros, zeros, {"train": moved}, norm)})["y"]
+    t = index // releaser.releases_per_round
+    return np.asarray(out / releaser.schedules["y"].scales(t, job.mechanism)[:, None])
+
+
+def test_central_does_not_depend_on_a_graph() -> None:
+    """It has none: one seed gives one number, whatever graph stands in the scenario."""
+    runs = [decentral_dp.run(training("central", graph)) for graph in GRAPHS]
+    for other in runs[1:]:
+        for channel, value in runs[0].released.items():
+            np.testing.assert_array_equal(other.released[channel], value)
+        assert other.result.metrics == runs[0].result.metrics
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("index", [1, 2])
+def test_noise_is_paired_over_graphs_and_algorithms(mechanism: str, index: int) -> None:
+    privacy = {"mechanism": mechanism, "delta": 1e-5 if mechanism == "gaussian" else 0.0}
+    drawn = [
+        noise_over_scale(training(algorithm, graph, privacy=privacy), index) for algorithm in GOSSIP for graph in GRAPHS
+    ]
+    assert np.abs(drawn[0]).min() > 1e-4
+    for other in drawn[1:]:
+        # Scales differ, and their grids with them.
+        np.testing.assert_allclose(other, drawn[0], atol=1e-4)
+
+
+def test_records_and_starts_are_paired() -> None:
+    jobs = [build(training(algorithm, graph)) for algorithm in GOSSIP for graph in GRAPHS]
+    first = jobs[0]
+    for other in jobs[1:]:
+        assert other.shards.digest == first.shards.digest
+        starts = [j.nodes([6])[0].program.init(j.nodes([6])[0].dataset) for j in (first, other)]
+        for channel in first.algorithm.channels:
+            values = [getattr(s, channel) for s in starts]
+            values = [v.value if isinstance(v, Bounded) else v for v in values]
+            np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"privacy": {"epsilon": 4.0}},
+        {"privacy": {"clip": {"y": 0.5}}},
+        {"algorithm": {"rounds": 5}},
+        {"topology": {"weights": "lazy_metropolis"}},
+        {"problem": {"seed": 4}},
+        {"problem": {"kind": "softmax_hyperparameter", "data": "digits"}},
+    ],
+    ids=str,
+)
+def test_a_seed_settles_the_draws_and_nothing_else_does(change: dict[str, Any]) -> None:
+    base = training("ldp_single_level", "ring")
+    changed = {k: v | change.get(k, {}) if isinstance(v, dict) else v for k, v in base.items()}
+    np.testing.assert_allclose(noise_over_scale(changed, 1), noise_over_scale(base, 1), atol=1e-4)
+    assert build(changed).root == build(base).root != build({**changed, "seed": 4}).root
+
+
+def test_secret_jobs_share_no_noise() -> None:
+    content = training("ldp_single_level", "ring")
+    del content["seed"]
+    jobs = [build(content) for _ in range(3)]
+    assert all(isinstance(job.root, SecretRoot) for job in jobs)
+    assert len({job.root.key for job in jobs if isinstance(job.root, SecretRoot)}) == 3
+    first, second = noise_over_scale(content, 1), noise_over_scale(content, 1)
+    assert np.abs(first - second).min() > 1e-6
+
+
+def interrupt(content: dict[str, Any], folder: Path) -> None:
+    def progress(at: Progress) -> None:
+        if at.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(content, out=folder, progress=progress)
+
+
+def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if no file that the scenario names has changed: one bit of one record is another difference."""
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    draw = np.random.default_rng(3)
+    table = np.column_stack([draw.normal(size=(60, 2)), np.tile([0.0, 1.0], 30)])
+    (tmp_path / "loader.py").write_text(LOADER)
+    np.save(tmp_path / "records.npy", table)
+    loaded = {"data": f"{tmp_path}/loader.py:load", "classes": [0, 1], "scale": {"*": [-5.0, 5.0]}}
+    content = training("ldp_single_level", "ring", problem=loaded, run={"evaluate_every": 1})
+    interrupt(content, tmp_path / "run")
+    other = table.copy()
+    other[0, 0] = np.nextafter(other[0, 0], 9.0)
+    np.save(tmp_path / "records.npy", other)
+    with pytest.raises(InputError, match="others than when the run was begun"):
+        decentral_dp.resume(tmp_path / "run")
+    np.save(tmp_path / "records.npy", table)
+    assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize(
+    ("table", "key", "value"),
+    [
+        ("privacy", "clip", {"y": 0.5}),
+        ("algorithm", "y", {"scale": 0.25}),
+        ("topology", "kind", "star"),
+        ("problem", "test", 0.1),
+        ("", "seed", 5),
+    ],
+)
+def test_a_run_is_resumed_on_nothing_but_its_own_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None, table: str, key: str, value: Any
+) -> None:
+    """Noise that was drawn for one scenario is not drawn again for the values of another."""
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    content, folder = training("ldp_single_level", "ring", run={"evaluate_every": 1}), tmp_path / "run"
+    content["seed"] = seed
+    if seed is None:
+        del content["seed"]
+    interrupt(content, folder)
+    path = folder / "scenario.toml"
+    text = path.read_text()
+    changed = tomllib.loads(text)
+    (changed[table] if table else changed)[key] = value
+    path.write_text(tomli_w.dumps(changed) + text[text.rindex("\n# ") :])
+    with pytest.raises(InputError, match="others than when the run was begun"):
+        decentral_dp.resume(folder)
+    path.write_text(text)
+    assert decentral_dp.resume(folder).result.status == "ok"
+    assert not json.loads((folder / "result.json").read_text()).get("incomplete")
