@@ -45,13 +45,13 @@ def machine(device: str = "cpu") -> dict[str, str]:
     }
 
 
-def machine_digest(holder: Any = None) -> str:
+def machine_digest(block: Any = None) -> str:
     """Return a digest of `machine`.
 
     Args:
-        holder: of the problem, whose device counts; default None, the processor only.
+        block: of agents or their data set, whose problem has a device; default None, the processor only.
     """
-    device = getattr(getattr(holder, "problem", None), "device", "cpu")
+    device = getattr(getattr(block, "problem", None), "device", "cpu")
     return blake2b(json.dumps(machine(device), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
