@@ -306,6 +306,9 @@ def result_of(
             f"the released value of {divergence.channel} {what} at round {divergence.round}; "
             f"metrics are kept up to the last evaluation before it. Use smaller step sizes or a start nearer to 0."
         )
+    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
+        # Infinite from the start, it says what the records are, which a certified run must not end by.
+        status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
     elif grown := grown_loss(_losses(job, outcome, metrics)):
         status, reason = "diverged", grown
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
@@ -358,7 +361,8 @@ def _losses(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]]) -> 
     of_mean = np.asarray(metrics["agent"]) == "mean"
     names, values = np.asarray(metrics["name"])[of_mean], np.asarray(metrics["value"])[of_mean]
     losses = {name: values[names == name].tolist() for name in LOSSES if (names == name).any()}
-    if losses or job.scenario.run.measures is None:
+    # Without its start, one huge record would be taken for growth, and show in how a certified run ends.
+    if losses or job.scenario.run.measures is None or job.scenario.privacy.guarantee == "certified":
         return losses
     evaluator = job.evaluator()
     if not isinstance(evaluator, measuring.Evaluator):
@@ -386,11 +390,10 @@ def grown_loss(losses: Mapping[str, Sequence[float]]) -> str:
         ('', 'upper_loss grew from 0.7 to 2e+04, more')
     """
     for name, values in losses.items():
-        start, end = (values[0] if len(values) > 1 else math.nan), values[-1]
-        if math.isnan(end) and math.isnan(start):
-            continue
-        if not end <= _MOST_GROWTH * max(1.0, start if math.isfinite(start) else 1.0):
-            grew = f" grew from {start:.3g} to" if math.isfinite(start) else " ended at"
+        start, end = (values[0] if len(values) > 1 else 1.0), values[-1]
+        # What is infinite from the start has not grown: it says what the records are, and not how the run went.
+        if math.isfinite(start) and not end <= _MOST_GROWTH * max(1.0, start):
+            grew = f" grew from {start:.3g} to" if len(values) > 1 else " ended at"
             return (
                 f"{name}{grew} {end:.3g}, more than 1000 times max(start, 1), by an evaluation that no ε covers. Use "
                 "smaller step sizes or a start nearer to 0."

@@ -1001,6 +1001,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_LEDGER}::test_spending_more_than_was_planned_is_seen",),
     ),
     Mutation(
+        "a status that follows what is not released",
+        "simulation/run.py",
+        '    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(',
+        "    elif not math.isfinite(",
+        ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
+    ),
+    Mutation(
         "a run that an evaluation of its loss stops",
         "simulation/run.py",
         "            evaluate(s)\n        if journal",

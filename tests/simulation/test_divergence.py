@@ -63,8 +63,7 @@ def _rounds_to_growth(noisy: bool) -> int:
     return int(means[means["value"] > 1e3]["round"].iloc[0])
 
 
-@pytest.mark.parametrize("noisy", [False, True])
-@pytest.mark.parametrize("measures", [None, ["test_accuracy"]])
+@pytest.mark.parametrize(("noisy", "measures"), [(False, None), (True, None), (False, ["test_accuracy"])])
 def test_a_loss_a_thousand_times_its_start_labels_a_run_that_has_ended(
     noisy: bool, measures: list[str] | None, tmp_path: Path
 ) -> None:

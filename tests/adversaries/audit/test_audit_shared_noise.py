@@ -37,7 +37,7 @@ def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, An
 def _with_mean(job: dict[str, Any]) -> dict[str, Any]:
     """The scenario in which agents release the mean of their features first."""
     job["privacy"]["clip"]["x"] = 1.0
-    job["algorithm"]["rounds"] = 8
+    job["algorithm"] |= {"rounds": 8, "centring": True}
     return job
 
 
