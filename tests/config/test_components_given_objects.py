@@ -132,7 +132,7 @@ def test_a_run_takes_overrides_beside_records_that_are_given() -> None:
 
 
 def test_a_key_that_one_of_its_table_begins_with_is_suggested() -> None:
-    with pytest.raises(InputError, match=r'privacy\.eps: unknown key; did you mean "epsilon"'):
+    with pytest.raises(InputError, match=r"privacy\.eps: unknown key; use privacy\.epsilon"):
         load("ring_breast_cancer", ["privacy.eps=1"])
 
 

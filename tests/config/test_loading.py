@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
@@ -461,9 +462,10 @@ def test_extreme_numbers_are_refused_or_run_or_diverge(scenario: Make, key: str,
         with suppress(InputError):
             done = decentral_dp.run(load(content, [f"{key}={number}"]))
             assert done.result["status"] in ("ok", "diverged", "budget_reached")
-            divergence = done.result["status"] == "diverged"
-            assert divergence == (not all(np.isfinite(v).all() for v in done.released.values()))
-            assert not divergence or "stopped being finite at round" in done.result["reason"]
+            diverged = done.result["status"] == "diverged"
+            finite = all(np.isfinite(v).all() for v in done.released.values())
+            assert diverged or finite
+            assert not diverged or re.search(r"at round \d|grew from|ended at", done.result["reason"])
 
 
 @pytest.mark.parametrize("key", WORDY)

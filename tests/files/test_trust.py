@@ -109,7 +109,7 @@ def _cut_off(given: Any, folder: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(given, out=folder, set={"algorithm.rounds": 6, "run.evaluate_every": 1}, progress=progress)
+        decentral_dp.run(given, out=folder, set={"algorithm.rounds": 6, "run.evaluate_every": 1}, callbacks=[progress])
 
 
 @pytest.mark.parametrize("resume", [decentral_dp.resume, decentral_dp.Run.resume])

@@ -209,9 +209,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features that are centred where their mean is not 0",
         "simulation/jobs/settings.py",
-        "    if not declared and unit.records is not None and _no_centre(s, topology) is None:\n",
-        "    near = abs(shards.features.mean()) < 0.01\n"
-        "    if not (declared or near) and unit.records is not None and _no_centre(s, topology) is None:\n",
+        '    centring = centring and "x" not in s.privacy.clip\n',
+        '    centring = centring and "x" not in s.privacy.clip and abs(shards.features.mean()) >= 0.01\n',
         (_OTHER_RECORDS,),
     ),
     # Minimax without a coordinator ------------------------------------------------------------------------------------
@@ -1010,8 +1009,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run that an evaluation of its loss stops",
         "simulation/run.py",
-        "            evaluate(s)\n        if journal",
-        "            evaluate(s)\n"
+        "            evaluate(s)\n            measured = s.round\n        if journal",
+        "            evaluate(s)\n            measured = s.round\n"
         "            if any(name in LOSSES and value > 1e3 for _, _, name, value in rows):\n"
         "                return True\n"
         "        if journal",
@@ -1261,9 +1260,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "neighbours priced where features are read from their mean",
         "adversaries/network/view.py",
-        "    if job.algorithm.centring:\n",
-        "    if job.algorithm.centring < 0:\n",
-        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[privacy.clip.x]",),
+        '("algorithm.centring", job.algorithm.centring_rounds, ',
+        '("algorithm.centring", 0, ',
+        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[algorithm.centring]",),
     ),
     Mutation(
         "what float64 adds to the price of a neighbour left out",

@@ -53,7 +53,7 @@ def cut_off(out: Path, scenario: Any = "bsa", after: int = 12, **options: Any) -
 @pytest.fixture
 def file(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Path:
     """A scenario whose graph is a file."""
-    (tmp_path / "edges.csv").write_text("0,1\n1,2\n2,0\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,0\n")
     content = scenario()
     content["topology"] = {"file": "edges.csv"}
     (tmp_path / "small.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
@@ -123,7 +123,7 @@ def test_an_audit_whose_scenario_has_changed_is_refused(file: Path, tmp_path: Pa
         file.write_text(file.read_text().replace("epsilon = 4.0", "epsilon = 3.0"))
         sentence = r"small\.toml has changed since the audit"
     elif changed == "file":
-        (tmp_path / "edges.csv").write_text("0,1\n1,2\n2,0\n2,3\n")
+        (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,0\n2,3\n")
         sentence = "of another scenario"
     else:
         content = json.loads(out.read_text())

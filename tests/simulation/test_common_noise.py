@@ -19,6 +19,7 @@ from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
+from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
 GRAPHS = ("ring", "star", "complete")
@@ -136,7 +137,7 @@ def interrupt(content: dict[str, Any], folder: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(content, out=folder, progress=progress)
+        decentral_dp.run(content, out=folder, callbacks=[progress])
 
 
 def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +184,14 @@ def test_a_run_is_resumed_on_nothing_but_its_own_scenario(
     text = path.read_text()
     changed = tomllib.loads(text)
     (changed[table] if table else changed)[key] = value
-    path.write_text(tomli_w.dumps(changed) + text[text.rindex("\n# ") :])
+    path.write_text(tomli_w.dumps(changed))
+    with pytest.raises(InputError):
+        decentral_dp.resume(folder)
+    # Also where the journal is bound to the changed scenario.
+    rewrite_journal(folder)
     with pytest.raises(InputError, match="others than when the run was begun"):
         decentral_dp.resume(folder)
     path.write_text(text)
+    rewrite_journal(folder)
     assert decentral_dp.resume(folder).result.status == "ok"
     assert not json.loads((folder / "result.json").read_text()).get("incomplete")

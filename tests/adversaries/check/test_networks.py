@@ -30,7 +30,7 @@ def test_centred_features_pass() -> None:
         "seed": 1,
         "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges"},
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": "dp_dsgd", "rounds": 8, "y": {"scale": 0.5}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 8, "y": {"scale": 0.5}, "centring": True},
         "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 0.1}, "share": {"x": 0.1, "y": 0.9}},
     }
     result = check(content, pairs=4, rounds=3)

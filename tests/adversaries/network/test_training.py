@@ -247,7 +247,7 @@ REFUSED = {
     "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
     "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: what an observer inside learns of momentum"),
     "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
-    "privacy.clip.x": (1.0, "privacy.clip.x: what an observer inside learns where features are read from their mean"),
+    "algorithm.centring": (True, "algorithm.centring: what an observer inside learns of features that are read from"),
     "topology.delay": (2, "topology.delay: what an observer inside learns of late messages"),
 }
 

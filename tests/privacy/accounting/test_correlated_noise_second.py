@@ -201,7 +201,7 @@ def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: s
     ranges = {"a": [-1, 1], "b": [-1, 1]}
     content = {
         "problem": {"kind": "classification", "label": "label", "classes": [0, 1], "scale": ranges},
-        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": step}},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": step}, "centring": True},
         "privacy": {
             "mechanism": "gaussian",
             "delta": 1e-5,

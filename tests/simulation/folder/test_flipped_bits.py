@@ -41,7 +41,7 @@ def _cut_off(folder: Path, secret: bool) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(_given(secret), out=folder, progress=progress)
+        decentral_dp.run(_given(secret), out=folder, callbacks=[progress])
 
 
 def _reader(folder: Path) -> Check:

@@ -18,6 +18,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
+from decentral_dp.simulation.folder.journal_lines import next_line, read_lines
 from tests.support.processor import narrow_environment, wide_features
 
 ROUNDS = 6
@@ -47,7 +48,7 @@ def interrupt(given: dict[str, Any], folder: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(given, out=folder, progress=progress)
+        decentral_dp.run(given, out=folder, callbacks=[progress])
 
 
 @pytest.mark.skipif(not wide_features(), reason="numpy uses no AVX-512 here that could be switched off")
@@ -84,7 +85,7 @@ def test_where_a_run_was_resumed_counts_from_then_on(
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.resume(folder, progress=progress)
+        decentral_dp.resume(folder, callbacks=[progress])
     monkeypatch.setattr(journal, "machine", lambda device="cpu": here)
     with pytest.raises(InputError, match="begun with processor another"):
         decentral_dp.resume(folder)
@@ -96,7 +97,7 @@ def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str,
     folder = tmp_path / "run"
     interrupt(given, folder)
     path = folder / "in_progress" / "journal.jsonl"
-    path.write_bytes(path.read_bytes() + json.dumps({"machines": ["a", "b"]}).encode() + b"\n")
+    path.write_bytes(path.read_bytes() + next_line(read_lines(path).chain, {"machines": ["a", "b"]})[0])
     interruption, lock = journal.find(folder)
     assert interruption.machines == ("a", "b")
     # Whatever engine the scenario names by now.

@@ -64,7 +64,7 @@ def test_files_of_a_run_under_way_are_the_owners(tmp_path: Path, monkeypatch: py
                 "quadratic",
                 set={"algorithm.rounds": 8, "run.evaluate_every": 1},
                 out=tmp_path / "run",
-                progress=observe,
+                callbacks=[observe],
             )
     finally:
         os.umask(before)
