@@ -111,8 +111,10 @@ class RunLog:
     def write_end(self, run: Run) -> None:
         """Write how a run came to its end."""
         result, folder = run.result, None if run.folder is None else str(run.folder)
-        spent = {"round": result.rounds, "epsilon": result.privacy.epsilon_max, "delta": result.privacy.delta}
-        self._write("end", {"status": result.status, "reason": result.reason, **spent, "folder": folder})
+        privacy = result.privacy
+        spent = {"round": result.rounds, "epsilon": privacy.epsilon_max, "delta": privacy.delta}
+        stated = {"privacy": privacy.summary, "folder": folder}
+        self._write("end", {"status": result.status, "reason": result.reason, **spent, **stated})
 
     def cut_off(self, error: BaseException) -> None:
         """Write that a run did not come to its end."""

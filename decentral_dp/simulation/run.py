@@ -33,7 +33,7 @@ from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
-from decentral_dp.formatting import agent_names, duration_text, epsilon_text
+from decentral_dp.formatting import agent_names, duration_text
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import load_cipher
@@ -251,8 +251,8 @@ class Run:
         return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()], baselines)
 
     def __repr__(self) -> str:
-        result, spent = self.result, epsilon_text(self.result.privacy.epsilon_max)
-        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, ε = {spent}>"
+        result = self.result
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, {result.privacy.summary}>"
 
 
 def evaluated_rounds(rounds: int, every: int) -> list[int]:

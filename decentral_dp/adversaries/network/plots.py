@@ -204,7 +204,7 @@ def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
     if any(view.has_exact_epsilon for view in views):
         ax.plot([], [], **THIN, color=style.GREY, label=thin)
     total = max(float(view.certified_total.max()) for view in views)
-    every = f"every message: {epsilon_text(total)} certified"
+    every = f"all messages: {epsilon_text(total)} at δ = {views[0].delta:g}, certified"
     ax.axhline(total, color=style.GREY, linestyle="--", linewidth=1.4, label=every)
     values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.reference, v.certified_total)])
     style.log_axis(ax, "y", values[np.nan_to_num(values) >= LEAST_DRAWN * total])

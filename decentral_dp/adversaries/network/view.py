@@ -129,7 +129,8 @@ class NetworkView:
         observers, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
         every = epsilon_text(float(self.certified_total.max()))
         observers_text = f"{observers} observer{'s' if observers > 1 else ''} of {len(self.labels)} agents"
-        return f"<NetworkView {self.name!r}: {observers_text}, ε at most {most} (of every message {every})>"
+        spent = f"ε at most {most} (all messages {every}) at δ = {self.delta:g}, certified"
+        return f"<NetworkView {self.name!r}: {observers_text}, {spent}>"
 
     def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
         """Links between observer and victim → the largest ε of the pairs that far apart.

@@ -101,11 +101,15 @@ def _budget(result: RunResult) -> str:
     claim = privacy.claimed_epsilon
     if_true = ", if the declared constants are true" if privacy.is_declared else ""
     budget = {
-        "certified": f"certified ε ≤ {certified} per agent at δ = {delta}{if_true}",
-        "as_printed": f"provable ε = {certified} at δ = {delta} for the protocol as printed",
+        "certified": f"certified ε ≤ {certified} per agent at δ = {delta}{if_true}{_simulated(privacy)}",
+        "as_printed": f"provable ε = {certified} at δ = {delta} for the protocol as printed{_simulated(privacy)}",
         "none": "no noise was added, so nothing is private",
     }.get(privacy.guarantee, "guarantee unknown")
     return budget + (f" (claimed by the paper, not certified: {epsilon_text(claim)})" if claim is not None else "")
+
+
+def _simulated(privacy: PrivacyStatement) -> str:
+    return " (SIMULATION)" if privacy.is_simulation else ""
 
 
 def _score(result: RunResult) -> str:
@@ -131,9 +135,10 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     privacy, words = result.privacy, choose_words(result.privacy, result.topology)
     certified, delta = epsilon_text(privacy.epsilon_max), delta_text(privacy.delta)
     word = "Provable ε, as printed" if privacy.guarantee == "as_printed" else "Certified ε per agent"
-    tiles = [(word, certified, f"at δ = {delta}, {words.epsilon_owner}")]
+    at = f"at δ = {delta}{_simulated(privacy)}"
+    tiles = [(word, certified, f"{at}, {words.epsilon_owner}")]
     if privacy.is_declared and privacy.is_noisy:
-        tiles = [("ε per agent, on declared constants", certified, f"at δ = {delta}, only if they are true")]
+        tiles = [("ε per agent, on declared constants", certified, f"{at}, only if they are true")]
     if not privacy.is_noisy:
         tiles = [("Privacy", "none", "noise is off: ε = ∞")]
     if (claim := privacy.claimed_epsilon) is not None:
