@@ -172,8 +172,9 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
 
 
 def test_in_a_terminal_a_line_says_what_it_is(run: Run) -> None:
-    assert repr(run) == "<Run '<b>a & b': ok, 10 rounds, ε = 4.00>"
+    assert repr(run) == f"<Run '<b>a & b': ok, 10 rounds, {run.result.privacy.summary}>"
     plan = decentral_dp.plan("ring_breast_cancer")
-    assert repr(plan) == "<Plan 'Ten agents on a ring tune a regularisation, privately': ok, 150 rounds, ε = 4.00>"
+    title = "Ten agents on a ring tune a regularisation, privately"
+    assert repr(plan) == f"<Plan {title!r}: ok, 150 rounds, {plan.privacy.summary}>"
     one = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "title": "One", "seeds": 2}
     assert repr(decentral_dp.study(one, workers=1)) == "<Findings 'One': 2 of 2 cells ended ok>"
