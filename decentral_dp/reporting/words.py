@@ -247,7 +247,6 @@ class SettingWords:
         lower: names of the variables beside x. variables: what they are.
         has_local_models: whether every agent publishes a value of its own; else one is published for all.
         trust: whom agents trust. letters: what formulas of queries mean.
-        adversary_view: what the adversary sees.
         privacy_reason: why that is private; {reasons} and {draws} are filled in.
         printed_protocol: of a protocol as printed, with a claim and without.
         unnoised_values: what went out without noise.
@@ -271,7 +270,6 @@ class SettingWords:
     has_local_models: bool
     trust: str
     letters: str
-    adversary_view: str
     privacy_reason: str
     printed_protocol: tuple[str, str]
     unnoised_values: str

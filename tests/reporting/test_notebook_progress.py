@@ -61,13 +61,13 @@ def test_a_run_that_diverged_says_so() -> None:
     steep = ["algorithm.x.scale=1e300", "algorithm.rounds=9", 'privacy.guarantee="none"']
     diverged = decentral_dp.run(load("quadratic", steep))
     assert diverged.result.has_diverged
-    assert "<dt>diverged</dt><dd>the released value of x stopped being finite" in diverged._repr_html_()
+    assert "<dt>diverged</dt><dd>the released value of x " in diverged._repr_html_()
 
 
 def test_a_plan_shows_its_guarantee_and_notes() -> None:
     plan = decentral_dp.plan("ring_breast_cancer")
     markup = plan._repr_html_()
-    assert "An adversary who sees every message ever sent" in markup
+    assert "An adversary who observes all messages" in markup
     assert all(note.split("'")[0] in markup for note in plan.privacy.notes)
     graph = "10 links, degree 2, spectral gap 0.1273, neighbours' weight 0.667."
     assert f"Graph    ring (metropolis): {graph}" in str(plan)
