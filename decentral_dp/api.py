@@ -28,6 +28,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
+from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
@@ -172,7 +173,10 @@ class Job:
         # What cannot be compared is refused before anything is released.
         planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _progress_shown(callbacks, "rounds") as callback:
-            done = runner.run_job(self.simulation(), out, callback, keep_secret)
+            job = self.simulation()
+            # Two runs of one job share no secret draw.
+            job = job.with_root(secret_root()) if job.scenario.seed is None else job
+            done = runner.run_job(job, out, callback, keep_secret)
             places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
             ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in planned.items()}
         done = replace(done, baselines=ran)

@@ -187,7 +187,8 @@ class _Beside:
 def _execute(module: ModuleType, file: Path) -> None:
     """Run a file as a module: compiled here, and not by a loader, which would leave a cache and read a stale one."""
     content = file.read_bytes()
-    if trust.is_in_run_folder(file):
+    if trust.is_in_run_folder(file) or trust.is_trusting():
+        # Code that somebody else's folder named is not the user's own because it ran once.
         trust.require_trust(file, content)
     else:
         trust.remember(content)
@@ -221,6 +222,9 @@ def run_file(path: Path, requirement: str) -> ModuleType:
     Raises:
         InputError: where there is no such file, or it does not run; with its line.
     """
+    if path.suffix != ".py":
+        # Digests and consent follow this ending.
+        raise InputError(f"{path}: code is read from files that end in .py. Fix: rename the file.")
     if not os.path.isfile(regular(path, requirement.partition(" ")[0])):
         near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.py")], n=1)
         meant = f"; did you mean {near[0]}.py" if near else ""

@@ -14,6 +14,7 @@ from typer import Argument, Option
 from decentral_dp.errors import InputError, option_error, printable, readable
 
 if TYPE_CHECKING:
+    from decentral_dp.config.schema import Scenario
     from decentral_dp.simulation.run import Run
 
 # What may be left out.
@@ -124,7 +125,7 @@ def run(
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
-    if or_resume and _resume_in(out, log, quiet, store):
+    if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
@@ -151,8 +152,18 @@ def _upload(folder: Path | None, store: Any) -> None:
         upload(folder, store)
 
 
-def _resume_in(folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
-    """Whether there was a run in the folder, which is complete now."""
+def _require_scenario(folder: Path, asked: Scenario) -> None:
+    """Refuse a folder with a run of another scenario. Raises InputError."""
+    from decentral_dp.config.loading import load, read_toml
+    from decentral_dp.simulation.jobs.build import build, run_digest
+
+    there = load(read_toml(folder / "scenario.toml"), folder=folder.resolve())
+    if run_digest(build(there)) != run_digest(build(asked)):
+        raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
+
+
+def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
+    """Whether there was a run of this scenario in the folder, which is complete now."""
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
@@ -162,6 +173,8 @@ def _resume_in(folder: Path | None, log: str | None, quiet: bool, store: Any) ->
         raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
     progress = progress_in(folder)
     finished = None
+    if progress != "none":
+        _require_scenario(folder, asked)
     if progress == "under way":
         typer.echo(f"{folder} holds a run that was interrupted; it resumes.", err=True)
         finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)

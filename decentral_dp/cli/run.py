@@ -21,10 +21,10 @@ from decentral_dp.api import build
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parse_change
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, printable
+from decentral_dp.errors import InputError, printable, readable
 from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.facts import facts, predicts
+from decentral_dp.reporting.facts import facts, predicts, sentence
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import choose_words
 from decentral_dp.simulation.folder.layout import check_writable, new_folder, require_new
@@ -291,10 +291,13 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another file.") from None
     finally:
         partial_file.unlink(missing_ok=True)
-    privacy, m = read_result(folder).privacy, len(model.published)
+    result, m = read_result(folder), len(model.published)
+    privacy = result.privacy
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}."))
     typer.echo(f"Privacy of what was published: {privacy.summary}")
+    if result.has_diverged:
+        typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
 
 
 def write_sent(scenario: Scenario, out: Path) -> None:

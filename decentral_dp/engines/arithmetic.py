@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.files.package import versions
+from decentral_dp.files.package import package_digest, versions
 from decentral_dp.models.devices import device_words
 
 # Of libraries whose results the sample below does not hold: they are imported for few problems.
@@ -39,6 +39,7 @@ def machine(device: str = "cpu") -> dict[str, str]:
     words = device_words(device)
     return {
         **versions(),
+        "sources": package_digest(),
         "processor": _processor(),
         "arithmetic": _sample_digest(),
         **({"device": words} if words else {}),
@@ -99,7 +100,8 @@ def _sample_digest() -> str:
     for result in results:
         digest.update(np.ascontiguousarray(result).tobytes())
     features = np.show_config(mode="dicts")["SIMD Extensions"]
-    compiled = find_spec("decentral_dp.models._linear_terms") is not None
+    spec = find_spec("decentral_dp.models._linear_terms")
+    compiled = blake2b(Path(spec.origin).read_bytes()).hexdigest() if spec is not None and spec.origin else ""
     kept = [features.get("found", []), compiled, [os.environ.get(name, "") for name in _SETTINGS]]
     digest.update(json.dumps(kept).encode())
     return digest.hexdigest()

@@ -21,7 +21,6 @@ _TRUSTED: ContextVar[bool] = ContextVar("trusted", default=False)
 _FOREIGN: ContextVar[bool] = ContextVar("foreign", default=False)
 # A folder with one of these is that of a run, which may lie in one with code, inputs or baselines.
 _OF_RUNS = ("result.json", "in_progress")
-_DEPTH = 2
 
 
 @contextlib.contextmanager
@@ -55,8 +54,13 @@ def needs_trust(folder: Path) -> bool:
 
 
 def is_in_run_folder(path: Path) -> bool:
-    """Whether a file lies in the folder of a run."""
-    return any(needs_trust(parent) for parent in path.resolve().parents[:_DEPTH])
+    """Whether a file lies in the folder of a run, by its name or where a link leads."""
+    return any(needs_trust(parent) for place in (path.absolute(), path.resolve()) for parent in place.parents)
+
+
+def is_trusting() -> bool:
+    """Whether this is inside `trusting`."""
+    return _TRUSTED.get()
 
 
 def require_trust(path: Path, content: bytes) -> None:

@@ -27,6 +27,8 @@ from decentral_dp.files.regular import regular
 
 _PACKAGE = Path(__file__).parent.parent
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+# Installed packages whose versions a run folder records (`files.package.versions`).
+_VERSIONS_KEPT = ("numpy", "scipy", "sklearn", "torch", "ray", "pandas", "networkx", "pyarrow")
 # Of a class: says where it was written, not what it does.
 _UNREAD = ("__module__", "__qualname__", "__doc__", "__firstlineno__", "__dict__", "__weakref__")
 
@@ -169,6 +171,20 @@ def _is_own(path: Path) -> bool:
     return not path.is_relative_to(_PACKAGE) and not any(part in _PACKAGE_FOLDERS for part in path.parts)
 
 
+def _installed_bytes(path: Path) -> bytes:
+    """A digest of the installed package that a source is of; nothing of this one and those whose versions are kept."""
+    place = next((k for k, part in enumerate(path.parts) if part in _PACKAGE_FOLDERS), None)
+    if place is None or path.is_relative_to(_PACKAGE) or path.parts[place + 1] in _VERSIONS_KEPT:
+        return b""
+    return _package_bytes(Path(*path.parts[: place + 2]))
+
+
+@functools.cache
+def _package_bytes(top: Path) -> bytes:
+    sources = sorted(top.rglob("*.py")) if top.is_dir() else [top]
+    return blake2b(b"".join(blake2b(source.read_bytes()).digest() for source in sources)).digest()
+
+
 def _object_bytes(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Bytes that tell an object from another. seen: addresses of what is being described, against cycles."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
@@ -267,7 +283,7 @@ def _source(value: Any, seen: frozenset[int], files: _Files) -> bytes:
     """Where a function or class is written: the whole file with what it imports; its code where there is no file."""
     path, name = _file_of(value), str(value.__qualname__).encode()
     if path is not None:
-        return (files.with_imports(path) if _is_own(path) else b"") + name
+        return (files.with_imports(path) if _is_own(path) else _installed_bytes(path)) + name
     if isinstance(value, FunctionType):
         return name + _code(value.__code__)
     if value.__module__ == "__main__" or value.__module__ not in sys.modules:

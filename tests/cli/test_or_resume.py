@@ -115,3 +115,20 @@ def test_the_job_of_kuberay_gives_this_command() -> None:
     assert Path(given["out"]).is_relative_to(mount["mountPath"])
     assert head["volumes"][0]["persistentVolumeClaim"]["claimName"] == volume["metadata"]["name"]
     assert job["spec"]["backoffLimit"] > 0
+
+
+def test_a_folder_with_a_run_of_another_scenario_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its ε and its records are others than those that were asked for."""
+    few = ["--set", "algorithm.rounds=2", "--out", str(tmp_path / "run"), "--quiet", "--or-resume"]
+    assert _called(monkeypatch, "run", "quadratic", *few) == 0
+    assert _called(monkeypatch, "run", "quadratic", *few) == 0
+    assert _called(monkeypatch, "run", "quadratic", "--set", "algorithm.x.scale=0.01", *few) == 2
+    assert "another scenario" in capsys.readouterr().err
+    own = tmp_path / "own"
+    (own / "in_progress").mkdir(parents=True)
+    (own / "code").mkdir()
+    (own / "code" / "mine.py").write_text("x = 1")
+    assert _called(monkeypatch, "run", "quadratic", "--or-resume", "--out", str(own)) == 2
+    assert (own / "code" / "mine.py").is_file()

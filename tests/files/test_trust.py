@@ -18,6 +18,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files import trust
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
+from decentral_dp.user_code import run_file
 
 ROOT = Path(__file__).parents[2]
 MARK = "\nfrom pathlib import Path as _Path\n_Path({!r}).touch()\n"
@@ -149,3 +150,38 @@ def test_a_home_that_cannot_be_written_costs_a_consent_and_no_run(
     decentral_dp.run(_scenario(tmp_path / "mine"), out=tmp_path / "run", set={"algorithm.rounds": 2})
     with pytest.raises(InputError, match="code of a run folder"):
         trust.require_trust(tmp_path / "run" / "code" / "heavy_ball.py", b"")
+
+
+def test_code_has_one_ending_so_that_none_passes_by_its_name(complete: Path, tmp_path: Path) -> None:
+    elsewhere, mark = tmp_path / "elsewhere.dat", tmp_path / "mark"
+    elsewhere.write_text((complete / "code" / "heavy_ball.py").read_text() + MARK.format(str(mark)))
+    scenario = complete / "scenario.toml"
+    scenario.write_text(scenario.read_text().replace("code/heavy_ball.py", str(elsewhere)))
+    with pytest.raises(InputError):
+        decentral_dp.plan(scenario)
+    with pytest.raises(InputError, match=r"end in \.py"):
+        run_file(elsewhere, "algorithm.kind must name a Python file")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("way", ["link", "deep"])
+def test_where_code_lies_is_asked_of_its_name_and_of_its_target(complete: Path, tmp_path: Path, way: str) -> None:
+    elsewhere, mark = tmp_path / "elsewhere.py", tmp_path / "mark"
+    elsewhere.write_text(MARK.format(str(mark)))
+    place = complete / "code" / "linked.py" if way == "link" else complete / "a" / "b" / "c" / "deep.py"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if way == "link":
+        place.symlink_to(elsewhere)
+    else:
+        shutil.copy(elsewhere, place)
+    with pytest.raises(InputError, match="is code of a run folder"):
+        run_file(place, "algorithm.kind must name a Python file")
+    assert not mark.exists()
+
+
+def test_trusted_code_is_not_known_afterwards(complete: Path, tmp_path: Path) -> None:
+    _changed(complete, tmp_path / "mark")
+    with trust.trusting():
+        decentral_dp.plan(complete / "scenario.toml")
+    with pytest.raises(InputError, match="is code of a run folder"):
+        decentral_dp.plan(complete / "scenario.toml")

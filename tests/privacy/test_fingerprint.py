@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import decentral_dp
+from decentral_dp.privacy import fingerprint
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
 
 SCALE = [1.0]
@@ -170,3 +172,19 @@ def test_another_process_says_the_same() -> None:
     ).stdout
     here = [digest_of(make(1.0)) for make in MAKERS.values()], digest_of({"b", "a", "c"})
     assert there == " ".join(map(str, here)) + "\n"
+
+
+def test_an_installed_component_counts_with_its_whole_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site-packages" / "private_steps"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from private_steps.inner import FACTOR\nclass Step:\n    factor = FACTOR\n")
+    digests = []
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    for factor in (0.5, 0.5, 3.0):
+        (package / "inner.py").write_text(f"FACTOR = {factor}\n")
+        for name in ("private_steps", "private_steps.inner"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        fingerprint._package_bytes.cache_clear()
+        digests.append(digest_of(importlib.import_module("private_steps").Step))
+    assert digests[0] == digests[1] != digests[2]

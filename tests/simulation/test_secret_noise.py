@@ -133,3 +133,9 @@ def test_the_root_names_its_generator() -> None:
     for root, name in ((secret, "aes-256-ctr"), (seeded, "philox-4x64")):
         assert randomness.generator_of(root) == name
         assert randomness.root_of(randomness.key_of(root), name) == root
+
+
+def test_two_runs_of_one_job_share_no_secret_draw() -> None:
+    job = decentral_dp.build("classification", set={"seed": None, "algorithm.rounds": 2})
+    first, second = (job.run().released["y"] for _ in range(2))
+    assert np.abs(first - second).min() > 0.0

@@ -148,7 +148,11 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
             return "complete"
         if len(entries) > 1 or (folder / SCENARIO).is_file():
             return "under way"
-        _remove(folder)
+        if (folder / IN_PROGRESS / ROOT).is_file():
+            _remove(folder)
+        else:
+            # Nothing was copied before the noise key was written; what else is here is not the run's.
+            _remove_progress(folder / IN_PROGRESS)
         return "none"
 
 
@@ -227,6 +231,7 @@ def _read_interruption(folder: Path) -> Interruption:
         input_digest, computed_by = str(about["given"]), {str(k): str(v) for k, v in by.items()}
         machines = next((tuple(map(str, e["machines"])) for e in reversed(entries) if "machines" in e), ())
         leased = max((int(e[key]) for e in entries for key in ("leased", "released") if key in e), default=0)
+        _require_known(place, folder, entries, leased)
         states = _states(entries)
         saved, number, rows = _last_state(place, states)
         # A part that was made once more has the name of the one before.
@@ -236,6 +241,19 @@ def _read_interruption(folder: Path) -> Interruption:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(place, error) from error
     return Interruption(root, input_digest, computed_by, leased, saved, number, rows, states, releases, machines)
+
+
+def _require_known(place: Path, folder: Path, entries: Sequence[dict[str, Any]], leased: int) -> None:
+    """Refuse a journal that lacks its last lines: what it leads to is on disk. Raises ValueError."""
+    numbers = [int(e["saved"]) for e in entries if "saved" in e]
+    states = [int(m[1]) for path in place.iterdir() if (m := re.fullmatch(r"saved-(\d+)\.npz", path.name))]
+    # A state is written before its line.
+    if max(states, default=0) > max(numbers, default=0) + 1:
+        raise ValueError(f"{JOURNAL} lacks lines of states that are there")
+    kept = json.loads(own(folder / RESULT, folder, "resume").read_bytes()) if (folder / RESULT).is_file() else {}
+    # A result from elsewhere may be of another run, which is complete.
+    if kept.get("status") in ("interrupted", "failed") and int(kept.get("rounds") or 0) > leased:
+        raise ValueError(f"{JOURNAL} lacks lines of rounds that {RESULT} has")
 
 
 def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
@@ -257,7 +275,6 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
         )
     here = machine_of(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in interruption.versions.items() if here.get(k) != v]
-    # The first release of the round after a kept state is made again, too.
     if others and interruption.leased_rounds:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}, and rounds in flight would be released again with "

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import own
 from decentral_dp.simulation.result import FILES, RESULT, digest_of_file, read_result, seal, text_of
 
 _STATE = "state.npz"
@@ -58,7 +59,9 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
         np.savez(public, **{name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)})
         digests = {**result.table(FILES), _STATE: digest_of_file(public)}
         sealed.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
-        files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
+        # Every one is the folder's own: a link would send a file from elsewhere.
+        found = sorted(file for file in folder.rglob("*") if file.is_file())
+        files = {file.relative_to(folder).as_posix(): own(file, folder, "--upload") for file in found}
         del files[RESULT]
         # Whoever finds the last one finds the others.
         for name, file in {**files, _STATE: public, RESULT: sealed}.items():

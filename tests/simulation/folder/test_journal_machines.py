@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.engines import arithmetic
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
@@ -77,6 +78,10 @@ def test_where_a_run_was_resumed_counts_from_then_on(
     # As after a crash before the first lease.
     kept = [line for line in lines if "leased" not in line and "saved" not in line and "ended" not in line]
     (folder / "in_progress" / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    for state in (folder / "in_progress").glob("saved-*.npz"):
+        state.unlink()
+    running = json.loads((folder / "result.json").read_text()) | {"status": "running", "rounds": 0}
+    (folder / "result.json").write_text(json.dumps(running))
     here = journal.machine()
     monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
 
@@ -128,3 +133,24 @@ def test_noise_that_neighbours_share_needs_machines_that_round_identically(
     assert decentral_dp.run(given).result.status == "ok"
     with pytest.raises(InputError, match=r"privacy\.correlation"):
         decentral_dp.run("shared_noise", set={"algorithm.rounds": 2})
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_journal_that_lacks_its_last_lines_is_refused(given: dict[str, Any], tmp_path: Path, kept: int) -> None:
+    """Every prefix of a journal is a chain; what it leads to is on disk, and counts."""
+    folder = tmp_path / "run"
+    interrupt(given, folder)
+    path = folder / "in_progress" / "journal.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    with pytest.raises(InputError, match="lacks lines"):
+        decentral_dp.resume(folder)
+
+
+def test_changed_sources_of_the_package_are_another_machine(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    interrupt(given, folder)
+    monkeypatch.setattr(arithmetic, "package_digest", lambda: "another")
+    with pytest.raises(InputError, match="begun with sources"):
+        decentral_dp.resume(folder)
