@@ -251,6 +251,14 @@ def plot_data(plot: Plot, measured: Measured, over: pd.DataFrame) -> PlotData:
     return PlotData(plot, axes, means, cells, labels)
 
 
+def _with_method(text: str, rows: pd.DataFrame, axis: str | None) -> str:
+    """The name of a line, with the parts of its algorithm where its name does not state them."""
+    parts = [method for method in dict.fromkeys(rows.get("method", ())) if " + " in method]
+    # What is centred may depend on ε, so that a line has two.
+    named = 0 < len(parts) <= 2 and axis in (VARIANT, "algorithm.kind")
+    return f"{text}: {' or '.join(parts)}" if named else text
+
+
 def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
     """Say what colours mean and, where there are several measures for each, what dashes or fillings mean.
 
@@ -267,7 +275,11 @@ def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
     entries: list[tuple[str, str, str, Any, Any]] = []
     heading = "" if plot.lines is None else axis_label(plot.lines, cells)
     if len(values) > 1:
-        named = {value: places(value, select(cells, n.where), data.over_rounds) for value, n in values.items()}
+        drawn = {value: select(cells, n.where) for value, n in values.items()}
+        named = {
+            value: _with_method(places(value, rows, data.over_rounds), rows, plot.lines)
+            for value, rows in drawn.items()
+        }
         # Where markers tell something else apart, a stroke has the colour alone.
         entries += [
             (named[value], n.colour, "none" if n.marker_meaning else n.marker, "-", "full")

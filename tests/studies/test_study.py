@@ -1406,3 +1406,24 @@ def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
     alike = decentral_dp.study({**content, "variants": content["variants"][:1]}, out=tmp_path / "one")
     assert not {"adjacency", "adversary"} & {head for head, _ in study_table(alike.measurements).heads}
     assert "do not compare ε" not in (tmp_path / "one" / "report.html").read_text()
+
+
+def test_a_legend_names_the_parts_of_an_algorithm_beyond_its_name(tmp_path: Path) -> None:
+    content = {
+        "scenario": "classification",
+        "measure": ["test_accuracy"],
+        "set": {"algorithm.rounds": 4, "run.evaluate_every": 4},
+        "grid": {"privacy.epsilon": [4.0, 8.0]},
+        "variants": [
+            {"name": "plain", "unset": ["algorithm.heavy_ball", "algorithm.centring", "run.average"]},
+            {"name": "more", "unset": ["algorithm.centring"]},
+        ],
+        "plots": [{"name": "accuracy", "x": "privacy.epsilon", "y": "test_accuracy", "lines": "variant"}],
+    }
+    found = decentral_dp.study(content, out=tmp_path / "study")
+    means = summary(found.results, [a.name for a in found.axes], 0.95, found.cells)
+    with package_style():
+        figure = study_plots._draw(found.study.plots[0], Measured(found.study, found.axes, means, found.cells))
+    assert figure is not None
+    named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert named == ["plain", "more: D-SGD + momentum 0.9, tail average"]
