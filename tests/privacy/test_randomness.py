@@ -51,7 +51,7 @@ def _numbers(purpose: str, agent: int, index: int, name: str, n: int, secret: by
 
 
 class _Numpys:
-    """numpy's generator over given numbers, by fours: those that Philox would have made and not yet given."""
+    """numpy's generator over given numbers, by threes: those that Philox would have made and not yet given."""
 
     def __init__(self, numbers: np.ndarray) -> None:
         self._numbers, self._at, self._bits = numbers, 0, np.random.Philox(0)
@@ -60,12 +60,14 @@ class _Numpys:
     def draw(self, law: Law, n: int) -> np.ndarray:
         state, out = self._bits.state, []
         for _ in range(n):
-            self._bits.state = {**state, "buffer": self._numbers[self._at : self._at + 4].copy(), "buffer_pos": 0}
+            # numpy takes no buffer from its first place on.
+            buffer = np.append(self._numbers[:1], self._numbers[self._at : self._at + 3])
+            self._bits.state = {**state, "buffer": buffer, "buffer_pos": 1}
             out.append(getattr(self._generator, OF_NUMPY[law])())
             taken = self._bits.state
-            # More than four would be Philox's own.
+            # More than three would be Philox's own.
             assert taken["state"]["counter"].tolist() == state["state"]["counter"].tolist()
-            self._at += int(taken["buffer_pos"])
+            self._at += int(taken["buffer_pos"]) - 1
         return np.array(out)
 
 
