@@ -148,7 +148,8 @@ def box_norm(p: int, low: Array, high: Array, mass: float) -> float:
             f"algorithm.domain: x ranges from {np.min(low):g} to {np.max(high):g}, but constants need finite bounds, "
             "low ≤ high; give the run a box."
         )
-    return float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
+    with np.errstate(over="ignore"):
+        return float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
 
 
 def box_strengths(p: int, low: Array, high: Array, mass: float) -> tuple[float, float]:

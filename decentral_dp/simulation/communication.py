@@ -53,7 +53,7 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
 
     Args:
         job: planned.
-        rounds: of a run that ended early; default all.
+        rounds: of a run that ended early; default all. A run that ended before its first round has no count: None.
 
     Limits:
         Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it. Seconds
@@ -66,7 +66,7 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         >>> plan.communication.messages, plan.communication.numbers == 10 * 16 * 15
         (160, True)
     """
-    if not isinstance(job, GossipJob) or not job.rounds:
+    if not isinstance(job, GossipJob) or not job.rounds or rounds == 0:
         return None
     job = job if rounds is None else replace(job, rounds=rounds)
     each, width, size = _size_of_a_round(job)

@@ -141,7 +141,7 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
 
 def test_bundled_records_need_no_more(tmp_path: Path) -> None:
     content, notes = scenario_content(Options(agents=5), tmp_path)
-    assert set(notes) == {"algorithm"}
+    assert set(notes) == {"algorithm", "run.average"}
     assert content["problem"] == {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges"}
     assert (content["algorithm"], content["topology"]) == ({"kind": "dp_dsgd"}, {"kind": "ring", "agents": 5})
     bilevel, notes = scenario_content(Options(agents=5, algorithm="ldp_dsbo"), tmp_path)

@@ -37,7 +37,7 @@ def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
         out = tmp_path / f"said{len(options)}.csv"
         said = _command("predict", run, new, "--out", out, *options)
         assert "40 predictions by " in said
-        assert "ε = 4.00 of the run covers them" in said
+        assert "certified: ε = 4.00 at δ = " in said
         written = pd.read_csv(out)
         assert list(written.columns) == ["prediction", "probability_malignant", "probability_benign"]
         assert written["prediction"].tolist() == chosen.predict(new).tolist()

@@ -100,7 +100,7 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
             if not name.endswith(("_min", "_max")):
                 assert found.metrics.loc[name, run.name] == value
     assert pd.isna(found.metrics.loc["consensus_y", "trusted"])
-    assert "a coordinator is trusted" in " ".join(found.remarks)
+    assert "different adversaries" in " ".join(found.remarks)
     text = {name: dict(table.rows) for table in comparison_tables(found) for name in [table.title]}
     assert text["Last metrics"]["consensus_y"][1] == "–"
     assert [words.split("; ")[1] for words in text["Budgets"]["guarantee"]] == [
@@ -143,7 +143,7 @@ def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path, undrawn:
     assert found.budgets.loc["printed", "claimed"] == claimed.result.privacy.claimed_epsilon
     budgets = dict(comparison_tables(found)[0].rows)
     assert budgets["claimed by a paper, not certified"][0] == "–"
-    assert budgets["guarantee"][1].startswith("provable, as printed")
+    assert budgets["guarantee"][1].startswith("provable for the algorithm as published")
     with pytest.raises(InputError, match="a run has no folder"):
         compare(folders / "a", decentral_dp.run(printed))
 

@@ -140,7 +140,7 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "certified ε ≤ 4.00 per agent at δ = 1e-5; mean held-out accuracy 0.89.",
         "22 to 23 train records per agent",
         "λx = 0.05/(t+1)0.95",
-        "differ in one record of one agent",
+        "Neighbouring data sets: replace one record of one agent",
         "metrics, curves and plots, this very page",
         "This is a simulation",
         "any event in what is released would become at most eε times as probable, plus δ",

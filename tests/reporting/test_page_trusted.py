@@ -142,7 +142,7 @@ def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
     print_plan(Plan.from_job(job_of(SECOND, **given)))
-    assert "certified, if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
+    assert "certified if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
     page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
     assert "Certified ε per agent" not in page.text
@@ -219,7 +219,7 @@ def test_the_page_of_a_certified_run(made: Made) -> None:
     for words in (
         "Five agents and a trusted coordinator tuned the regularisation of a logistic regression",
         f"held-out accuracy {result['metrics']['test_accuracy_unreleased']:.2f} of the {HIDDEN}",
-        "sees everything that the coordinator publishes",
+        "observes all that the trusted coordinator publishes",
         "constants that are theorems about this problem",
         "the price of every release was fixed before the run",
         "It does not hold against the coordinator",

@@ -240,7 +240,9 @@ def test_equal_budgets_are_named_in_the_title_of_the_drawing(tmp_path: Path) -> 
     entry = {"epsilon_pure": "inf", "epsilon": 3.999999998, "channels": {}, "records": {}}
     privacy = privacy_of(tmp_path, agents=[{"agent": i, **entry} for i in range(10)])
     folder = write_run(tmp_path, changes={"privacy": privacy})
-    assert axes_of("topology", folder)[0].get_title(loc="left") == "Ring of 10 agents: ρ = 0.873; ε = 4.00 each"
+    assert axes_of("topology", folder)[0].get_title(loc="left") == (
+        "Ring of 10 agents: ρ = 0.873; ε = 4.00 each at δ = 1e-5,\ncertified"
+    )
 
 
 def test_a_long_ledger_is_thinned_but_keeps_its_ends(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_of_training_nothing_speaks_of_x_or_of_levels(tmp_path: Path) -> None:
     assert "y, the weights: 31" in said
     # Where the letters are first met.
     assert said.index("The worst agent is the one whose ε is largest.") < said.index("What was run")
-    assert "keeps its agent and its place" in said
+    assert "keeps its agent and its index" in said
 
 
 def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:

@@ -116,10 +116,10 @@ def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:
 def test_a_plan_and_a_folder_name_the_observer(tmp_path: Path) -> None:
     job = scenario({"observer": {"colluders": 1}})
     text = str(decentral_dp.plan(job))
-    assert "all that any one agent knows" in text
+    assert "Adversary: observes all messages, colludes with 1 agent." in " ".join(text.split())
     assert "Against 2 some agent may be left with its own noise alone" in " ".join(text.split())
     run = decentral_dp.run(job, out=tmp_path / "run")
-    assert "has all that any one agent knows" in (tmp_path / "run" / "report.html").read_text()
+    assert "observes all messages, colludes with 1 agent" in (tmp_path / "run" / "report.html").read_text()
     stated = run.result.privacy
     assert stated.colluders == 1
     assert stated.shared.ratio == 4.0

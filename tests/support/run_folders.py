@@ -113,6 +113,8 @@ def write_run(
         "evaluated_on": "average of the last 10 released values",
         "privacy": {
             "guarantee": guarantee,
+            "protected": "one record of one agent",
+            "neighbours": "replace",
             "mechanism": "gaussian",
             "delta": 1e-5,
             "protocol": "released state (P1)",

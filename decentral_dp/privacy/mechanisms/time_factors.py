@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -241,6 +240,9 @@ def factor_of(inverse: Array, reads: NDArray[np.bool_] | None = None) -> TimeFac
     # Substitution needs no pivots, so that no processor fails at a matrix which another one inverts. An overflow leaves
     # `lost` infinite or NaN.
     with np.errstate(over="ignore", invalid="ignore"):
+        # The import takes longer than a short run, which seldom needs it.
+        from scipy.linalg import solve_triangular
+
         near = solve_triangular(inverse, np.eye(rounds), lower=True, unit_diagonal=True, check_finite=False)
         # C = Ĉ + E C with E = I − Ĉ C⁻¹, so that row sums of |C| are at most those of |Ĉ| and of |E| times the largest.
         off = np.abs(np.eye(rounds) - near @ inverse) + 2.0 * rounds * _UNIT * (np.abs(near) @ np.abs(inverse))

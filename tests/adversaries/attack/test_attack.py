@@ -31,12 +31,10 @@ from decentral_dp.adversaries.attack.attack import (
 )
 from decentral_dp.adversaries.attack.scores import class_only, minimax_scores
 from decentral_dp.cli.main import app
-from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
-from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.statistics import auc
 
@@ -85,11 +83,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def left(scenario: dict[str, Any], out: Path) -> Path:
-    """What an attack reads of a run folder, without its pictures."""
-    done = decentral_dp.run(scenario)
-    out.mkdir()
-    (out / "scenario.toml").write_text(resolved_toml(resolve(done.scenario)), encoding="utf-8")
-    np.savez(out / "state.npz", **{f"published_{name}": values for name, values in done.published.items()})
+    """A run folder without its figures."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr("decentral_dp.reporting.page.draw_run", lambda *_: None)
+        decentral_dp.run(scenario, out=out)
     return out
 
 

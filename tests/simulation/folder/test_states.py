@@ -253,6 +253,6 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
         return {k: min(v, last) if k in ("leased", "released") else v for k, v in entry.items()}
 
     rewrite_journal(tmp_path / "run", capped)
-    monkeypatch.setattr(interrupted_run, "machine", lambda: {"processor": "another"})
+    monkeypatch.setattr(interrupted_run, "machine", lambda _device: {"processor": "another"})
     with pytest.raises(InputError, match="would be released again with other last bits"):
         decentral_dp.resume(tmp_path / "run")

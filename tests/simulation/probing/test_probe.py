@@ -315,8 +315,8 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     print_plan(Plan.from_job(build(scenario, **given)), console(shown, 10_000))
     run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
     # What a run prints at its end is in a line.
-    assert "certified, but for what is on the author's word" in shown.getvalue()
-    assert "certified, but for what is on the author's word" in next(
+    assert "with unverified components (see the notes)" in shown.getvalue()
+    assert "with unverified components (see the notes)" in next(
         fact.text for fact in facts(run.result) if fact.name == "Privacy"
     )
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
