@@ -241,7 +241,7 @@ def encode_features(
     made: FloatArray | None = None
     for column in rules.raw(names):
         if column not in columns:
-            raise InputError(f"{where} has no column {quoted(column)}{near_name(column, columns)}.")
+            raise InputError(f"{where} has no column {quoted(column)}{near_name(column, list(columns))}.")
         block, faults = _column_features(np.asarray(columns[column]), column, rules)
         made = np.empty((len(block), len(names))) if made is None else made
         for k, name in enumerate(rules.names_of(column)):
