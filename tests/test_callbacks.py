@@ -211,3 +211,9 @@ def test_tensorboard_reads_what_is_written(scenario: Make, tmp_path: Path) -> No
 def test_no_scenario_names_a_log_or_a_cluster(key: str) -> None:
     with pytest.raises(InputError, match=re.escape(key)):
         decentral_dp.load("quadratic", set={key: "mlflow"})
+
+
+@pytest.mark.parametrize("callbacks", [print, 3])
+def test_callbacks_that_are_no_list_are_refused(scenario: Make, callbacks: object) -> None:
+    with pytest.raises(decentral_dp.InputError, match=r"callbacks: got \w+, expected a list of functions\. Fix: "):
+        decentral_dp.run(_given(scenario), callbacks=callbacks)

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import new_template as template
-from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, shipped_names, toml_value
+from decentral_dp.config.loading import assign, explain, find, load, read_toml, shipped_names, toml_value
 from decentral_dp.config.missing_keys import ROUNDS, fill_planned_settings, missing_keys
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
+from decentral_dp.data.dataset import near_name
 from decentral_dp.data.scaling import read_ranges
 from decentral_dp.data.tables import INDEX_NAMES, DeclaredColumns, column_names, csv_format, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
@@ -410,7 +411,7 @@ def _csv_problem(
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in options.ranges:
         if name not in features:
-            raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
+            raise InputError(f"--range: {quoted(name)} is no feature column{near_name(name, features)}.")
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} needs none, by what is said of the column. Leave it out.")
     template.require_classes(options.classes, options.problem)

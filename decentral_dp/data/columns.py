@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from decentral_dp.data.dataset import Dataset, FloatArray, label_key, nearest
+from decentral_dp.data.dataset import Dataset, FloatArray, label_key, near_name
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import Finite, Table
 
@@ -173,7 +173,7 @@ class ColumnRules(Table):
                 )
             if column not in columns:
                 raise InputError(
-                    f"problem.columns.{key}: {where} has no column {quoted(column)}; {nearest(column, columns)}."
+                    f"problem.columns.{key}: {where} has no column {quoted(column)}{near_name(column, columns)}."
                 )
         names = self.names(columns)
         if len(set(names)) < len(names):
@@ -241,7 +241,7 @@ def encode_features(
     made: FloatArray | None = None
     for column in rules.raw(names):
         if column not in columns:
-            raise InputError(f"{where} has no column {quoted(column)}; {nearest(column, columns)}.")
+            raise InputError(f"{where} has no column {quoted(column)}{near_name(column, list(columns))}.")
         block, faults = _column_features(np.asarray(columns[column]), column, rules)
         made = np.empty((len(block), len(names))) if made is None else made
         for k, name in enumerate(rules.names_of(column)):

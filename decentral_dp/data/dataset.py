@@ -140,6 +140,17 @@ def nearest(name: str, options: Iterable[str]) -> str:
     return f"there are {', '.join(repr(name) for name in known[:12])}{', …' if len(known) > 12 else ''}"
 
 
+def near_name(name: str, header: Sequence[str]) -> str:
+    """Return "; the nearest is …" or "". Other names are not listed: without a header line, they are a record.
+
+    Example:
+        >>> near_name("Age", ["age", "sex"]), near_name("outcome", ["red", "no"])
+        ("; the nearest is 'age'", '')
+    """
+    near = [c for c in header if c.lower() == name.lower()] or get_close_matches(name, header, n=1, cutoff=0.75)
+    return f"; the nearest is {near[0]!r}" if near else ""
+
+
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,) whether a cell holds no value: empty text, NaN, NaT, None."""
     if cells.dtype.kind == "U":

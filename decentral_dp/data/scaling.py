@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, nearest
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, near_name, nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 
@@ -339,7 +339,7 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
         if name in known or any(other.startswith(f"{name}=") for other in known):
             raise InputError(f"{where}: by its rule in problem.columns {name!r} needs no range. Leave it out.")
         if name != "*" and name not in names:
-            raise InputError(f"{where}: the data have no feature {name!r}; {nearest(name, names)}.")
+            raise InputError(f"{where}: the data have no feature {name!r}{near_name(name, names)}.")
     limits = []
     for name in names:
         what = f"{where}: the range of {name!r}"

@@ -30,6 +30,7 @@ from decentral_dp.data.dataset import (
     as_split,
     encode_labels,
     missing_cells,
+    near_name,
     nearest,
 )
 from decentral_dp.errors import InputError, quoted
@@ -240,17 +241,6 @@ def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns
             f"problem.data: {source!r} has no feature columns beside {[*roles.column_names, *rules.drop]}."
         )
     return columns, roles
-
-
-def near_name(name: str, header: Sequence[str]) -> str:
-    """Return "; the nearest is …" or "". Other names are not listed: without a header line, they are a record.
-
-    Example:
-        >>> near_name("Age", ["age", "sex"]), near_name("outcome", ["red", "no"])
-        ("; the nearest is 'age'", '')
-    """
-    near = [c for c in header if c.lower() == name.lower()] or get_close_matches(name, header, n=1, cutoff=0.75)
-    return f"; the nearest is {near[0]!r}" if near else ""
 
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import components_of
+from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import two_classes
 from decentral_dp.formatting import epsilon_text
@@ -337,6 +338,7 @@ def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArr
     """(n,) numbers of the owners, and their names; None and nobody where nothing says. Raises InputError."""
     if owners is None:
         return None, ()
+    refuse_masked(owners, "fit: owners")
     column = np.asarray(owners)
     if column.shape != (n,):
         raise InputError(f"fit: agents has the shape {column.shape}; wanted ({n},), the owner of each record.")

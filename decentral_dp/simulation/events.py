@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 
 
@@ -140,6 +141,10 @@ class Callbacks:
 
 def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
     """Join callbacks to one; None where there is none. A single `Callbacks` stays as it is."""
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise InputError(
+            f"callbacks: got {type(callbacks).__name__}, expected a list of functions. Fix: callbacks=[function]."
+        )
     listed = list(callbacks)
     if len(listed) == 1 and isinstance(listed[0], Callbacks):
         return listed[0]

@@ -177,11 +177,20 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         The graph, its agents in the order of `numbering`; its labels are the nodes' names where labels repeat.
 
     Raises:
-        InputError: no nodes, two of one name, a self loop, or a weight that is no number.
+        InputError: no networkx graph, no nodes, two of one name, a self loop, or a weight that is no number.
     """
+    import networkx as nx
+
+    if not isinstance(graph, nx.Graph):
+        raise InputError(
+            f"{place}: got {type(graph).__name__}, expected a networkx.Graph. Fix: give one, or use from_edges or "
+            "from_matrix."
+        )
     if graph.number_of_nodes() == 0:
         raise InputError(f"{place} has no nodes. Fix: give a graph of at least one node.")
-    listed = [(str(node), attributes) for node, attributes in graph.nodes(data=True)]
+    # An edge may write its node in another way: 1.0 and True are the node 1.
+    name_of = {node: str(node) for node in graph}
+    listed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
     listed = [listed[k] for k in numbering([name for name, _ in listed])]
     nodes = [name for name, _ in listed]
     links = []
@@ -190,7 +199,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
         weight = finite(given)
         if weight is None and given is not None:
             raise InputError(f"{at}: its weight is no finite number. Fix: write a number, or remove the weight.")
-        links.append(Link((str(a), str(b)), weight, at))
+        links.append(Link((name_of[a], name_of[b]), weight, at))
     arcs = graph.is_directed() and (directed or not all(graph.has_edge(b, a) for a, b in graph.edges()))
     made = collect(nodes, links, place, arcs)
     if graph.is_directed() and not arcs:

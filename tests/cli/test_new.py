@@ -712,6 +712,20 @@ def test_wrong_words_on_columns_are_refused(
     assert not Path("new.toml").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["--drop", "id"], ["--binary", "id"], ["--range", "id=0:1"], ["--fill", "id=1"], ["--log", "id"]]
+)
+def test_cells_of_a_file_without_a_header_are_not_printed(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nh.csv").write_text("Miller,Berlin,flu,yes\nMoore,Paris,none,no\n")
+    assert new(["new.toml", "--csv", "nh.csv", "--label", "yes", *words], monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert '"id"' in said
+    assert not any(cell in said for cell in ("Miller", "Berlin", "flu"))
+
+
 @pytest.mark.parametrize(("model", "kind"), [("mlp", "mlp"), ("cnn", "cnn"), ("linear", "linear")])
 def test_a_network_needs_no_setting_by_hand(tmp_path: Path, model: str, kind: str) -> None:
     path = tmp_path / "mine.toml"

@@ -19,6 +19,7 @@ from decentral_dp.estimators import (
     DecentralisedRegressor,
     PrivateAUCClassifier,
     PrivateLogisticRegressionCV,
+    decentralised,
 )
 
 N = 60
@@ -131,3 +132,9 @@ def test_tune_refuses_masked_arrays() -> None:
             delta=1e-5,
             weight_range=(0.1, 1.0),
         )
+
+
+def test_masked_owners_are_refused() -> None:
+    owners = np.ma.array([0, 1, 0, 1], mask=[0, 1, 0, 0])
+    with pytest.raises(InputError, match="fit: owners: got a masked array"):
+        decentralised._owners(owners, 4, None)

@@ -494,6 +494,30 @@ def test_bad_files(name: str, text: str, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("nodes", [[0, 1, 2], [0, 1.0, 2], [0, True, 2]])
+def test_an_edge_may_write_its_node_as_another_number(nodes: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    for one in (1, 1.0, True):
+        links = [{"source": 0, "target": one}, {"source": one, "target": 2}]
+        path.write_text(json.dumps({"nodes": [{"id": node} for node in nodes], "links": links}))
+        topology = from_file(path)
+        assert topology.labels == tuple(map(str, nodes))
+        assert topology.edges.tolist() == [[0, 1], [1, 2]]
+
+
+def test_an_edge_of_networkx_may_write_its_node_as_another_number() -> None:
+    graph = nx.Graph()
+    graph.add_node(1.0)
+    graph.add_edge(0, 1)
+    assert from_networkx(graph).edges.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("graph", [None, {0: [1]}, np.eye(2)])
+def test_an_object_that_is_no_networkx_graph_is_refused(graph: Any) -> None:
+    with pytest.raises(InputError, match=rf"got {type(graph).__name__}, expected a networkx\.Graph\. Fix: "):
+        from_networkx(graph)
+
+
 def test_components_are_named_by_their_first_agents(tmp_path: Path) -> None:
     path = save(tmp_path, "a.csv", "source,target\nsrc,dst\n0,1\n1,2\n2,3\n")
     with pytest.raises(InputError, match=r"2 components, of 4 agents \(0, 1, 2, …\) and 2 agents \(src, dst\)"):
