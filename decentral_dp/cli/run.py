@@ -277,6 +277,8 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         InputError: as of `load_model` and `Model.predict`, or the file to write exists or cannot be written.
     """
     require_new("--out", out)
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"--out: got a file that ends in {out.suffix or 'nothing'}, expected .csv. Fix: rename it.")
     model = load_model(folder)
     if agent is not None:
         model = model.of_agent(agent)

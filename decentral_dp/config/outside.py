@@ -337,6 +337,7 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
 
 def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> Topology:
     """One graph, or a list of graphs that follow one another. Raises InputError."""
+    refuse_masked(value, f"topology: {name}")
     if (isinstance(value, list | tuple) and not value) or (isinstance(value, np.ndarray) and not value.size):
         raise InputError(
             f"topology: {name} is empty. Give a graph, pairs of agents, or graphs that follow one another."

@@ -74,6 +74,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         x, where = self.features, f"problem.data: {self.source!r}"
+        for part in (x, self.labels, self.agent, self.split):
+            refuse_masked(part, where)
         if x.ndim != 2 or 0 in x.shape:
             raise InputError(
                 f"{where} has features of shape {x.shape}, but records × features is wanted, none of them 0."

@@ -509,7 +509,7 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
 
 
 def test_a_class_that_plans_for_itself(folder: Path, scenario: Any) -> None:
-    """An algorithm of the whole protocol, from a file: the same releases as by its name, and the same noise of the seed."""
+    """An algorithm of the whole protocol, from a file: the releases and the noise of its name."""
     text = "from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo\n"
     (folder / "whole.py").write_text(text, encoding="utf-8")
     content = scenario()

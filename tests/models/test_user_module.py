@@ -5,6 +5,7 @@ import re
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -360,3 +361,24 @@ def test_no_run_is_resumed_with_another_model_file(tmp_path):
         (tmp_path / "net.py").write_text(comment + text)
         roots.append(run_digest(build(decentral_dp.load(path))))
     assert roots[0] != roots[1]
+
+
+def test_a_regression_refuses_outputs_between_0_and_1(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def plain(n, o): return nn.Sequential(nn.Linear(n, 4), nn.Tanh(), nn.Linear(4, o))\n"
+        "def cut(n, o): return nn.Sequential(plain(n, o), nn.Sigmoid())\n"
+    )
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.uniform(-1.0, 1.0, (60, 3)), columns=["a", "b", "y"])
+    ranges = {"a": [-1.0, 1.0], "b": [-1.0, 1.0]}
+    problem = {"kind": "regression", "label": "y", "scale": ranges, "label_range": [-1.0, 1.0]}
+    content = {
+        "topology": {"kind": "ring", "agents": 3},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 2},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0},
+    }
+    plain, cut = ({**content, "problem": problem | {"model": f"{tmp_path}/net.py:{end}"}} for end in ("plain", "cut"))
+    assert decentral_dp.build(plain, data=frame).plan().rounds == 2
+    with pytest.raises(InputError, match=r"lie in \[0, 1\], and numbers below and above 0"):
+        decentral_dp.build(cut, data=frame)

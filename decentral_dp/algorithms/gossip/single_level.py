@@ -21,7 +21,7 @@ With ỹ what an agent released, and a_i = 1 − |w_ii|:
     0, which is another point than the minimiser. t counts released steps.
     With `centring` the problem reads features from a centre x (`problems.training`): x_{i,1} is the clipped mean of the
     features of all of agent i's records, whatever a round reads, released with noise of its own once, and
-    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring_rounds` − 1 rounds, then once multiplied by
+    x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for some rounds, then once multiplied by
     max(0, 1 − ν²/‖x‖²), ν² what is expected of its noise (James & Stein 1961), and sent as it stays: functions of what
     was released. Gradients are taken at the x of their round.
     With K `local_steps` a round goes on from ỹ by K − 1 further steps, each released to oneself at its price. Where all

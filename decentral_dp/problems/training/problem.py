@@ -372,7 +372,7 @@ def classification(
     chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
     if model is not None and model.kind == "torch":
-        _check_logits(learner, facts.n_features)
+        _check_outputs(learner, facts.n_features, "logits are expected")
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius)
 
@@ -387,6 +387,8 @@ def regression(
     """
     chosen = _loss(loss or "squared", {"squared": Squared(), "huber": Huber()})
     learner = _learner(facts, model, 1)
+    if model is not None and model.kind == "torch":
+        _check_outputs(learner, facts.n_features, "numbers below and above 0 are expected")
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)
 
@@ -396,8 +398,8 @@ def regression(
 _TRIED, _TRIED_SIZES = 16, (1.0, 10.0, 100.0) * 8
 
 
-def _check_logits(learner: Learner, n_features: int) -> None:
-    """Refuse a module whose outputs are probabilities, or of one sign: a loss reads them as logits.
+def _check_outputs(learner: Learner, n_features: int, expected: str) -> None:
+    """Refuse a module whose outputs are probabilities, or of one sign, where the loss reads numbers of either sign.
 
     Outputs of a linear last layer leave every range as weights grow. Only records in [0, 1) are tried.
 
@@ -416,18 +418,18 @@ def _check_logits(learner: Learner, n_features: int) -> None:
         return
     if tried.shape[1] > 1 and np.allclose(tried.sum(axis=1), 1.0, rtol=0.0, atol=1e-6) and (tried >= 0.0).all():
         raise InputError(
-            "problem.model: its outputs add up to 1 for every synthetic record, and logits are expected. Fix: remove "
-            "the last Softmax."
+            f"problem.model: its outputs add up to 1 for every synthetic record, and {expected}. Fix: remove the last "
+            "Softmax."
         )
     if (tried >= 0.0).all() and (tried <= 1.0).all():
         raise InputError(
-            "problem.model: all of its outputs on synthetic records lie in [0, 1], and logits are expected. Fix: "
-            "remove the last Sigmoid or Softmax."
+            f"problem.model: all of its outputs on synthetic records lie in [0, 1], and {expected}. Fix: remove the "
+            "last Sigmoid or Softmax."
         )
     if tried.shape[1] == 1 and ((tried >= 0.0).all() or (tried <= 0.0).all()):
         raise InputError(
-            "problem.model: its output never changes its sign on synthetic records, and a logit below and above 0 is "
-            "expected. Fix: remove the last ReLU, or what else cuts it."
+            f"problem.model: its output never changes its sign on synthetic records, and {expected}. Fix: remove the "
+            "last ReLU, or what else cuts it."
         )
 
 
