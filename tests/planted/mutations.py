@@ -2072,7 +2072,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a refusal that lists the names of columns",
-        "data/tables.py",
+        "data/dataset.py",
         """    return f"; the nearest is {near[0]!r}" if near else ""
 """,
         """    return f"; there are {', '.join(map(repr, header))}"
