@@ -103,9 +103,10 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
     assert "different adversaries" in " ".join(found.remarks)
     text = {name: dict(table.rows) for table in comparison_tables(found) for name in [table.title]}
     assert text["Last metrics"]["consensus_y"][1] == "–"
-    assert [words.split("; ")[1] for words in text["Budgets"]["guarantee"]] == [
-        "nobody is trusted",
-        "a coordinator is trusted",
+    assert text["Budgets"]["guarantee"] == ["certified", "certified"]
+    assert [run.result.privacy.adversary for run in found.runs] == [
+        "observes all messages",
+        "observes all that the trusted coordinator publishes",
     ]
 
 

@@ -137,7 +137,7 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
     for sentence in (
         "Regularisation tuning over a ring",
         "Ten agents on a ring tuned the regularisation of a logistic regression (breast_cancer data); "
-        "certified ε ≤ 4.00 per agent at δ = 1e-5; mean held-out accuracy 0.89.",
+        "certified ε ≤ 4.00 per agent at δ = 1e-5 (SIMULATION); mean held-out accuracy 0.89.",
         "22 to 23 train records per agent",
         "λx = 0.05/(t+1)0.95",
         "Neighbouring data sets: replace one record of one agent",

@@ -147,7 +147,7 @@ def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
     assert "Certified ε per agent" not in page.text
     assert "ε per agent, on declared constants" in page.text
-    assert "if the declared constants are true; held-out" in page.text
+    assert "if the declared constants are true (SIMULATION); held-out" in page.text
     assert "theorems about this problem" not in page.text
 
 

@@ -221,7 +221,7 @@ def test_every_line_of_the_noise_figure_is_named(tmp_path: Path) -> None:
     assert {line.get_color() for line in left.lines} == {line.get_color() for line in right.lines}
     frame.assign(sensitivity=0.05, scale=0.4).query("records == 'train'").to_parquet(folder / "ledger.parquet")
     left, _ = axes_of("noise", folder)
-    assert left.figure.get_suptitle() == "Noise is 8 times what one replaced record can move"
+    assert left.figure.get_suptitle() == "Noise is 8 times what one record can move"
 
 
 @pytest.mark.parametrize("name", ["ledger.parquet", "metrics.parquet", "state.npz"])

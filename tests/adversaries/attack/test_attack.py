@@ -37,6 +37,7 @@ from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.statistics import auc
+from tests.support.run_folders import rewrite_result
 
 Change = dict[str, dict[str, Any]]
 
@@ -472,6 +473,11 @@ def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "scenario.toml").write_bytes((folder / "scenario.toml").read_bytes())
     assert "it has no state.npz" in refused(tmp_path)
     (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
+    assert "no result.json found here" in refused(tmp_path)
+    (tmp_path / "result.json").write_bytes((folder / "result.json").read_bytes())
+    assert "is not the file that the run wrote" in refused(tmp_path)
+    rewrite_result(tmp_path)
     assert "cannot be read" in refused(tmp_path)
     np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
+    rewrite_result(tmp_path)
     assert "has shape (1, 7)" in refused(tmp_path)

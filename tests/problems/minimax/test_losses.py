@@ -151,7 +151,7 @@ def test_refused_losses_of_ones_own(tmp_path: Path, text: str, sentence: str) ->
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
-    """It is found beside the scenario; the run folder names it by its whole path, and another file is another run."""
+    """Found beside the scenario; the run folder has its whole path. Noise depends on the seed only."""
     own(tmp_path, GAUSSIAN)
     draw = np.random.default_rng(0)
     rows = "\n".join(",".join(map(str, r)) for r in draw.normal(size=(60, 3)))
@@ -172,7 +172,7 @@ def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.published["x"], run.published["x"])
     assert write_report(tmp_path / "run").stat().st_size > 1000
     own(tmp_path, GAUSSIAN + "# another\n")
-    assert (decentral_dp.run(path).published["x"] != run.published["x"]).all()
+    np.testing.assert_array_equal(decentral_dp.run(path).published["x"], run.published["x"])
 
 
 MIXING = """
