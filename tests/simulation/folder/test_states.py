@@ -25,7 +25,7 @@ from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import STATES, AgentStates, AuthorModule, to_bytes
 from decentral_dp.simulation.run import Run
-from tests.support.run_folders import rewrite_journal
+from tests.support.run_folders import rewrite_journal, rewrite_result
 
 ROUNDS = 12
 # A block of two agents, and one of another two.
@@ -253,6 +253,8 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
         return {k: min(v, last) if k in ("leased", "released") else v for k, v in entry.items()}
 
     rewrite_journal(tmp_path / "run", capped)
+    content = json.loads((tmp_path / "run" / "result.json").read_text())
+    rewrite_result(tmp_path / "run", {**content, "rounds": min(content["rounds"], last)})
     monkeypatch.setattr(interrupted_run, "machine", lambda _device: {"processor": "another"})
     with pytest.raises(InputError, match="would be released again with other last bits"):
         decentral_dp.resume(tmp_path / "run")
