@@ -199,6 +199,11 @@ def _read_graphml(content: bytes, place: str) -> Any:
     once.append([(k.get("for"), k.get("attr.name", k)) for k in keys])
     if any(len({*values}) < len(values) for values in once):
         raise _refusal(place, "a key is there twice", "keep one")
+    owner = {k.get("id"): k.get("for") for k in keys}
+    if any(owner.get(d.get("key")) not in (None, "edge", "all") for e in edges for d in e.findall("{*}data")):
+        raise _refusal(place, "an edge has a key that is not declared for edges", 'declare it with for="edge"')
+    if any(k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys):
+        raise _refusal(place, "the key weight has a default", "write the weight of every edge")
     for key in keys:
         # All values are read as text, so that one that is not needed cannot be of a wrong type.
         key.attrib |= {"attr.type": "string", "attr.name": key.get("attr.name", key.get("id", ""))}
@@ -220,8 +225,9 @@ _GML_ERRORS = {
 def _read_gml(text: str, place: str) -> Any:
     import networkx as nx
 
-    if re.findall(r"^(?:\s*graph\s*\[)?\s*directed\s+(\S+)", text, re.MULTILINE) not in ([], ["0"], ["1"]):
-        raise _refusal(place, "the key directed is there twice, or is neither 0 nor 1", "write it once")
+    stated = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
+    if stated not in ([], [("directed", "0")], [("directed", "1")]):
+        raise _refusal(place, "the key directed is there twice, or is neither 0 nor 1", "write it once, in lower case")
     try:
         # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
         graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)

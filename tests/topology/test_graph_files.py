@@ -678,3 +678,24 @@ def test_damaged_files_are_read_or_refused(ending: str, tmp_path: Path) -> None:
             refused.append(str(error))
     assert len(refused) > 30
     assert not [text for text in refused if any(part in text for part in ("\n", "NetworkX", "Traceback", "Error("))]
+
+
+_KEYS = '<key id="d0" for="{}" attr.name="weight" attr.type="double">{}</key>'
+_GRAPHML = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{}<graph edgedefault="undirected"><node id="a"/>'
+    '<node id="b"/><edge source="a" target="b">{}</edge></graph></graphml>'
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "said"),
+    [
+        ("graphml", _GRAPHML.format(_KEYS.format("edge", "<default>0.2</default>"), ""), "weight has a default"),
+        ("graphml", _GRAPHML.format(_KEYS.format("node", ""), '<data key="d0">0.3</data>'), "not declared for edges"),
+        ("gml", "graph [\n Directed 1\n node [ id 0 ]\n node [ id 1 ]\n edge [ source 0 target 1 ]\n]", "lower case"),
+    ],
+)
+def test_a_file_that_networkx_reads_otherwise_is_refused(tmp_path: Path, ending: str, text: str, said: str) -> None:
+    (tmp_path / f"two.{ending}").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        decentral_dp.plan("classification", set={"topology": {"file": f"{tmp_path}/two.{ending}"}})
