@@ -43,7 +43,7 @@ def load_openml(data: str, declared: DeclaredColumns, classes: tuple[Label, ...]
         certified: as of `load`.
 
     Returns:
-        The records. Of `IMAGES` they are pictures, and the last ones are held out.
+        The records. Those of `IMAGES` are images, and the last ones are held out.
 
     Raises:
         InputError: no such data set, no network, or columns that are not numbers.

@@ -246,7 +246,7 @@ class SettingWords:
         omitted_rows: rows of "What was run" that say nothing here.
         lower: names of the variables beside x. variables: what they are.
         has_local_models: whether every agent publishes a value of its own; else one is published for all.
-        trust: whom agents trust. letters: what formulas of queries mean.
+        letters: what formulas of queries mean.
         privacy_reason: why that is private; {reasons} and {draws} are filled in.
         printed_protocol: of a protocol as printed, with a claim and without.
         unnoised_values: what went out without noise.
@@ -268,7 +268,6 @@ class SettingWords:
     lower: str
     variables: str
     has_local_models: bool
-    trust: str
     letters: str
     privacy_reason: str
     printed_protocol: tuple[str, str]
@@ -305,18 +304,6 @@ _SERVER = SettingWords(**_table("server"))
 
 # What a coordinator releases on a channel.
 CHANNELS: Mapping[str, str] = _TABLES["channels"]
-
-
-def trust_text(privacy: PrivacyStatement) -> str:
-    """Say whom agents trust.
-
-    Example:
-        >>> import decentral_dp
-        >>> trust_text(decentral_dp.plan("central").privacy), trust_text(decentral_dp.plan("dp_dsgd").privacy)
-        ('a server is trusted with all records', 'nobody is trusted')
-    """
-    pooled = privacy.setting == "gossip" and privacy.pools_records
-    return "a server is trusted with all records" if pooled else WORDS[privacy.setting].trust
 
 
 def choose_words(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") -> SettingWords:

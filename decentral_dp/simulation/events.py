@@ -14,7 +14,7 @@ from decentral_dp.formatting import epsilon_text
 
 
 class Progress(NamedTuple):
-    """How far something long is, as the `callbacks` of every function are told.
+    """The progress of a long computation, which `callbacks` receive.
 
     done: so many, of the unit. total: in all. unit: "rounds" of a run, "cells" of a study, "runs" of an audit or an
     attack, "audits" of a table of them, "pairs" of a check, "observers" of a network's view, "steps" of a tuner.

@@ -128,7 +128,7 @@ def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
     return profile
 
 
-# Numbers of drawn records that are told apart; of larger groups they are rounded up.
+# Numbers of drawn records that differ in the pair. Those of larger groups are rounded up.
 _MOST_MEMBERS = 128
 # Points times numbers of drawn records, at once.
 _AT_ONCE = 2**18
