@@ -40,8 +40,8 @@ from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.tables import DeclaredKey, type_in_words
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.words import ENDINGS
-from decentral_dp.simulation.plan import console
+from decentral_dp.reporting.measures import ENDINGS
+from decentral_dp.reporting.terminal import console
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
@@ -632,6 +632,6 @@ def _measure_lines() -> str:
         lines += ["", f"{head}:"]
         for name, m in measures.items():
             also = f"; also {' '.join(m.qualifiers)}" if m.qualifiers else ""
-            lines.append(f"  {name:<{wide}}  {m.meaning or m.figure}{also}")
+            lines.append(f"  {name:<{wide}}  {m.meaning or m.label}{also}")
     ends = [f"  {ending:<{wide}}  {meaning}" for ending, (_, meaning) in ENDINGS.items()]
     return "\n".join([*lines, "", "Endings:", *ends, "", DISTANCES])

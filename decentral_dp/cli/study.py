@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.reporting.tables import TextTable
-from decentral_dp.simulation.plan import console
+from decentral_dp.reporting.terminal import console
 from decentral_dp.studies.page import Findings
 from decentral_dp.studies.tables import FAILED, failures, study_table
 
@@ -77,7 +77,7 @@ def _print_means(out: Console, findings: Findings) -> None:
     whole = study_table(findings.measurements)
     if len(whole.rows) > _MOST_ROWS:
         out.print()
-        out.print(f"{len(whole.rows)} combinations: table.md and the report have their means.")
+        out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
         return
     keys = [k for k, number in enumerate(whole.numbers) if not number]
     left = [k for k, number in enumerate(whole.numbers) if number]

@@ -5,7 +5,6 @@ Everything is read from the run folders. Those of runs that are not complete are
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -21,14 +20,13 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
 from decentral_dp.reporting.baselines import baseline_table, baselines_in
-from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, curve, nothing_measured, read_metrics, read_scenario
-from decentral_dp.reporting.markup import Html, document, figure, tag
+from decentral_dp.reporting.measures import MEASURES, metric_label
 from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.tables import TextTable, html
-from decentral_dp.reporting.words import metric_label, score_text, topology_name
+from decentral_dp.reporting.render import render
+from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.result import (
     RESULT,
     RunResult,
@@ -37,7 +35,6 @@ from decentral_dp.simulation.result import (
     read_any_result,
     require_own_files,
 )
-from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,7 +156,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         with style.package_style():
-            return tag("div", *_sections(self, comparison_figure(self))).markup
+            return f"<div>{_render(self, 'comparison_sections', comparison_figure(self))}</div>"
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -266,14 +263,10 @@ class Comparison:
             if wide is not None:
                 style.remove_figure(folder / "comparison", ["png", *formats])
                 style.write_figure(wide, folder / "comparison", ["png", *formats], mode)
-            sections = _sections(self, wide, narrow)
+            page = _render(self, "comparison", wide, narrow)
         path = folder / "comparison.html"
-        write_whole(path, document(self._title, sections).encode(), mode)
+        write_whole(path, page.encode(), mode)
         return path
-
-    @property
-    def _title(self) -> str:
-        return f"{len(self.runs)} runs side by side"
 
 
 def compare(*runs: str | Path | HasFolder) -> Comparison:
@@ -361,9 +354,8 @@ def _with_objects(settings: Mapping[str, Any], objects: Mapping[str, Any], graph
     for what, kind in objects.items():
         words = f"{kind} (a Python object)"
         if what == "topology":
-            gap = number(graph.get("spectral_gap"))
-            said = "" if gap is None else f", spectral gap {gap:.4g}"
-            words = f"{topology_name(graph)}, {len(graph.get('edges') or ())} links{said} (a Python object)"
+            gap = "" if graph["spectral_gap"] is None else f", spectral gap {graph['spectral_gap']:.4g}"
+            words = f"{topology_name(graph)}, {len(graph['edges'])} links{gap} (a Python object)"
         out[str(what)] = words
     return out
 
@@ -450,9 +442,21 @@ def _settings(comparison: Comparison) -> list[ComparisonTable]:
 
 def _budgets(comparison: Comparison) -> ComparisonTable:
     runs = comparison.runs
-    known = [{row: text for fact in facts(run.result) for row, text in fact.columns.items()} for run in runs]
-    rows = [("status", [_status(run) for run in runs])]
-    rows += [(row, [texts.get(row, ABSENT) for texts in known]) for row in dict.fromkeys(itertools.chain(*known))]
+    results = [run.result for run in runs]
+    statements = [result.privacy for result in results]
+    rows = [
+        ("status", [_status(run) for run in runs]),
+        ("algorithm", [result.method for result in results]),
+        ("guarantee", [p.certainty if p.is_noisy else "none: no noise" for p in statements]),
+        ("δ", [delta_text(p.delta) for p in statements]),
+        ("ε of the worst agent", [epsilon_text(p.epsilon_max) for p in statements]),
+        ("pure ε of the worst agent", [epsilon_text(p.epsilon_pure_max) for p in statements]),
+        ("adjacency", [p.adjacency if p.is_noisy else "" for p in statements]),
+        ("adversary", [p.adversary if p.is_noisy else "" for p in statements]),
+    ]
+    claims = ["" if p.claimed is None else epsilon_text(p.claimed_epsilon) for p in statements]
+    rows.append(("claimed by a paper, not certified", claims))
+    rows = [(row, [text or ABSENT for text in texts]) for row, texts in rows if any(texts)]
     for column, prices in comparison.budgets.items():
         name = str(column).removeprefix(_CHANNEL)
         if name != column:
@@ -495,39 +499,22 @@ def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
     return tables
 
 
-_CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
-
-
-def _sections(comparison: Comparison, drawn: Figure | None, narrow: Figure | None = None) -> list[Html]:
-    """The parts of the page. drawn: its picture; narrow: the same for a telephone."""
-    png, thin = (None if one is None else style.picture_of(one) for one in (drawn, narrow))
-    names = [run.name for run in comparison.runs]
-    titles = [
-        tag(
-            "li",
-            tag("strong", run.name),
-            f": {run.result.title or 'no title'}",
-            "" if label == run.name else f" ({label})",
-        )
-        for run, label in zip(comparison.runs, comparison.labels, strict=True)
+def _render(comparison: Comparison, template: str, drawn: Figure | None, narrow: Figure | None = None) -> str:
+    """The page, or its sections. drawn: its picture; narrow: the same for a telephone."""
+    heads = [("", ""), *((run.name, "") for run in comparison.runs)]
+    tables = [
+        (t, TextTable(heads, [True, *(t.numbers for _ in comparison.runs)], [(name, *texts) for name, texts in t.rows]))
+        for t in comparison_tables(comparison)
     ]
-    return [
-        tag("header", tag("h1", comparison._title), tag("ul", *titles)),
-        *(tag("p", remark, class_="note warn") for remark in comparison.remarks),
-        *(part for table in comparison_tables(comparison) for part in _table(table, names)),
-        *([] if png is None else [tag("h2", "Curves"), figure(png, _CAPTION, narrow=thin)]),
-    ]
-
-
-def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
-    if not table.rows:
-        return [tag("h2", table.title), tag("p", table.empty_text)]
-    rows = [(name, *texts) for name, texts in table.rows]
-    words = TextTable([(name, "") for name in ("", *runs)], [True, *(table.numbers for _ in runs)], rows)
-    shown = tag("div", html(words, "wrapped", broken=True), class_="wide")
-    if table.is_folded:
-        return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
-    return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]
+    return render(
+        template,
+        title=f"{len(comparison.runs)} runs side by side",
+        runs=list(zip(comparison.runs, comparison.labels, strict=True)),
+        remarks=comparison.remarks,
+        tables=tables,
+        picture=None if drawn is None else style.picture_of(drawn),
+        narrow=None if narrow is None else style.picture_of(narrow),
+    )
 
 
 # What is drawn where it was measured, in this order; at most so many panels.
@@ -585,7 +572,8 @@ def _legend_entry(run: ComparedRun, label: str) -> str:
 
 
 def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:
-    spent = name == "epsilon_spent"
+    measure = MEASURES.get(name.removesuffix("_unreleased"))
+    scale, spent = "values" if measure is None else measure.axis, name == "epsilon_spent"
     # On a logarithmic axis there is no point for an ε of 0 or ∞.
     curves_shown = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
     for k, c in curves_shown:
@@ -594,9 +582,9 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
         if c.overflow is not None:
             ax.axvline(c.overflow, color=_colour(k), linestyle=":", linewidth=1.2)
     values = np.concatenate([c.mean for _, c in curves_shown]) if curves_shown else np.zeros(0)
-    if spent:
+    if scale == "log":
         style.log_axis(ax, "y", values)
-    elif "accuracy" in name or "auc" in name:
+    elif scale == "flat":
         style.flat_axis(ax, values)
     else:
         style.value_axis(ax, values)

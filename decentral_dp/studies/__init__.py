@@ -15,10 +15,6 @@ interrupted goes on where it stopped, and a study that was changed computes only
     foot = true                         # false: without the words on n and intervals below each picture
     # width = 3.3                       # inches, for a paper; height = 1.2: of each panel
 
-    [table]                             # table.md and table.tex
-    columns = ["test_accuracy"]         # measured names; left out: all
-    pivot = "topology"                  # an axis whose values are columns
-
     [set]                               # for every cell; tables are merged, dotted keys need no quotes
     algorithm.rounds = 500
 
@@ -107,12 +103,12 @@ Student's t over the seeds. A share that is 0 or 1 in every cell has none, nor h
 counted.
 
 Written to the folder: report.html (one page with everything, which loads nothing; a click on the head of a column
-sorts), table.md and table.tex (the means at the end; the second for LaTeX's booktabs), results.parquet (cell, seed,
-one column per axis, round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n,
-cells, failed, mean, low, high, interval; n = 0 where all cells failed), cells.parquet (guarantee, δ, status and reason
-of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those that the study drew here before and does
-not draw any more, by name or by format, are removed, which is said), and cells/, from which it goes on. Until all of it
-is written, begun.json says what was asked, and "decentral-dp resume FOLDER" goes on.
+sorts), results.parquet (cell, seed, one column per axis, round, last, name, value), summary.parquet and summary.csv
+(one row per combination and name: n, cells, failed, mean, low, high, interval; n = 0 where all cells failed),
+cells.parquet (guarantee, δ, status and reason of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those
+that the study drew here before and does not draw any more, by name or by format, are removed, which is said), and
+cells/, from which it goes on. Until all of it is written, begun.json says what was asked, and "decentral-dp resume
+FOLDER" goes on.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Where the files or the package changed, the cell is computed anew, which is said, and its

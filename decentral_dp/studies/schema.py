@@ -176,16 +176,6 @@ class Gain(Table):
         return [axis for axis in (self.x, self.y) if axis is not None]
 
 
-class Layout(Table):
-    """How `table.md` and `table.tex` are laid out; the page has every column."""
-
-    columns: list[str] = []
-    """Measured names that are columns, of those that are measured; all of them if left out."""
-
-    pivot: str | None = None
-    """Axis whose values stand side by side, once for each measured name, instead of below each other."""
-
-
 class Study(Table):
     """A study, complete; see the package's description."""
 
@@ -245,9 +235,6 @@ class Study(Table):
 
     foot: bool = True
     """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""
-
-    table: Layout = Field(default_factory=Layout)
-    """How the tables for a README and a paper are laid out."""
 
     gains: list[Gain] = []
     """Paired differences between variants, with phase diagrams."""

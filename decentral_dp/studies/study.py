@@ -341,8 +341,7 @@ def _write(
     stated = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False), "table.md": findings.to_markdown()}
-    texts["table.tex"] = findings.to_latex()
+    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
         texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
     texts["report.html"] = study_page(

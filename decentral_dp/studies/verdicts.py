@@ -16,8 +16,7 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.formatting import round_up_to
-from decentral_dp.reporting.words import power_text
+from decentral_dp.formatting import power_text, round_up_to
 from decentral_dp.studies.intervals import (
     COUNTS,
     HOLDS,

@@ -50,7 +50,7 @@ import decentral_dp
 from decentral_dp.cli.describe import registries
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.page.run import lead
+from decentral_dp.reporting.page import lead
 
 content = json.loads(sys.argv[1])
 

@@ -226,7 +226,7 @@ def test_the_page_of_a_certified_run(made: Made) -> None:
         "Every agent hands its records to a trusted coordinator; the scenario's graph plays no part.",
         "whatever an agent hands to the coordinator",
         "the exact lower solution at the published x, which the scores are of",
-        "Distance to the hypergradient on held-out records",
+        "P the held-out records",
         "in the interval from −4 to 1",
         "A. Lowy and D. Liu",
         "The certified number is decentral_dp's own analysis. Do not cite the paper for it",

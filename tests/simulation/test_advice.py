@@ -11,8 +11,9 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.advice import loss_sentence, rise_sentence, score_sentence, x_sentence
-from decentral_dp.simulation.plan import console, print_plan
+from decentral_dp.simulation.plan import print_plan
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +23,7 @@ from decentral_dp.reporting.folder import read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
 from decentral_dp.simulation.folder.journal_lines import next_line
-from decentral_dp.simulation.result import digest_of_file, seal, text_of
+from decentral_dp.simulation.result import FORMAT, digest_of_file, seal, text_of
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"
@@ -103,6 +104,8 @@ def write_run(
         for i, e in enumerate(epsilon)
     ]
     result = {
+        "format": FORMAT,
+        "title": title,
         "status": "ok",
         "reason": None,
         "engine": "local",
@@ -112,10 +115,15 @@ def write_run(
         "metrics": {name: value for name, value in final.items() if name != "epsilon_spent"} if metrics else {},
         "evaluated_on": "average of the last 10 released values",
         "privacy": {
+            "setting": "gossip",
             "guarantee": guarantee,
+            "mechanisms": [] if guarantee == "none" else ["gaussian"],
+            "exchanges": 1,
+            "clip": None,
+            "target": None,
+            "cap": None,
             "protected": "one record of one agent",
             "neighbours": "replace",
-            "mechanism": "gaussian",
             "delta": 1e-5,
             "protocol": "released state (P1)",
             "epsilon_max": float(epsilon.max()),
@@ -143,6 +151,9 @@ def write_run(
         "topology": {
             "kind": "ring",
             "agents": agents,
+            "labels": [str(k) for k in range(agents)],
+            "notes": [],
+            "central": False,
             "edges": [[i, (i + 1) % agents] for i in range(agents)] if agents > 2 else [],
             "rho": 0.8727,
             "spectral_gap": 0.1273,
@@ -151,7 +162,9 @@ def write_run(
         },
         "problem": {
             "kind": "logistic_hyperparameter",
+            "solves": "bilevel",
             "data": "breast_cancer",
+            "notes": [],
             "p": 30,
             "q": 30,
             "records": {"train": [23] * (agents - 1) + [22], "validation": [22] * agents, "test": 113},
@@ -174,7 +187,7 @@ def rewrite_result(folder: Path, content: Mapping[str, Any] | None = None) -> No
     known = json.loads(path.read_text(encoding="utf-8")) if content is None else content
     names = ("metrics.parquet", "ledger.parquet", "state.npz", "scenario.toml")
     digests = {name: digest_of_file(folder / name) for name in names if (folder / name).is_file()}
-    path.write_text(text_of(seal({**known, "files": digests})), encoding="utf-8")
+    path.write_text(text_of(seal({"format": FORMAT, **known, "files": digests})), encoding="utf-8")
 
 
 def _metrics(rounds: int, agents: int, rng: np.random.Generator, epsilon: float) -> pd.DataFrame:
@@ -275,6 +288,10 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" in self.open:
             return
+        # As a browser shows it, blanks and ends of lines are one blank, except in a block of code.
+        if "pre" not in self.open:
+            data = re.sub(r"[ \n\t]+", " ", data)
+            data = data.lstrip() if self.text[-1:] in ("", " ") else data
         self.text += data
         if {"td", "th"} & set(self.open):
             self.rows[-1][-1] += data

@@ -14,8 +14,9 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.plan import Plan, console, print_plan
+from decentral_dp.simulation.plan import Plan, print_plan
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 Make = Callable[..., dict[str, Any]]
