@@ -137,9 +137,9 @@ def print_scores(out: Console, result: RunResult) -> None:
     out.print(_PRIVATE)
 
 
-def _value(value: float) -> str:
-    if math.isnan(value) or math.isinf(value):
-        return "–" if math.isnan(value) else "∞"
+def _value(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "–" if value is None or math.isnan(value) else "∞"
     if abs(value) >= 1e7:
         return f"{value:.4g}"
     # Four decimals of a loss; of an error in the label's unit no more digits than say something.

@@ -15,16 +15,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from decentral_dp import formatting
 from decentral_dp.errors import printable
-from decentral_dp.formatting import (
-    at_least_text,
-    capitalise,
-    delta_text,
-    epsilon_text,
-    power_text,
-    price_text,
-    ratio_text,
-)
 from decentral_dp.reporting.tables import head_of
 
 # A number, and what it is the value of: "δ = 1e-5", "0.590 ± 0.02".
@@ -75,10 +67,18 @@ def _data_uri(png: bytes) -> Markup:
     return Markup(f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}")
 
 
+_NUMERALS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve"]
+
+
+def _agents_text(count: int) -> str:
+    """ "Ten agents", at the start of a sentence."""
+    return f"{_NUMERALS[count] if count < len(_NUMERALS) else count} {'agent' if count == 1 else 'agents'}"
+
+
 def _margin(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{power_text(abs(value))}"
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{formatting.power_text(abs(value))}"
 
 
 @cache
@@ -92,19 +92,20 @@ def environment() -> Environment:
         # Only markup that this module made is not text.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    environment.filters |= {
-        "at_least": at_least_text,
+    texts = {name.removesuffix("_text"): f for name, f in vars(formatting).items() if name.endswith("_text")}
+    environment.filters |= texts | {
+        "article": formatting.article,
+        "capitalise": formatting.capitalise,
+        "graph_noun": formatting.graph_noun,
+        "topology_name": formatting.topology_name,
+        "agents": _agents_text,
         "breakable": breakable,
-        "capitalise": capitalise,
         "data_uri": _data_uri,
-        "delta": delta_text,
-        "epsilon": epsilon_text,
         "formula": formula,
         "head": head_of,
         "margin": _margin,
+        "minus": lambda text: str(text).replace("-", "−"),
         "number": lambda value: None if value is None else float(value),
-        "price": price_text,
-        "ratio": ratio_text,
         "unbroken": unbroken,
         "with_formulas": with_formulas,
     }
