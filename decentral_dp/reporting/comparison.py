@@ -43,12 +43,10 @@ if TYPE_CHECKING:
 ABSENT = "–"
 # What columns of the budgets of single channels begin with.
 _CHANNEL = "channel "
-# Keys of features' ranges; so many are listed among the settings.
-_RANGES, _MOST_RANGES = "problem.scale.", 3
+# Keys of features' ranges.
+_RANGES = "problem.scale."
 # Words about a scenario, and who computed it: no settings.
 _DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects", "run_graph")
-# Settings that a run is named by where they are so few, and characters that such a name may have.
-_MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 
 
@@ -165,25 +163,6 @@ class Comparison:
         differing = [key for key in keys if len({json.dumps(r.settings.get(key), default=str) for r in self.runs}) > 1]
         columns = {run.name: [run.settings.get(key) for key in differing] for run in self.runs}
         return pd.DataFrame(columns, index=differing, dtype=object)
-
-    @property
-    def labels(self) -> list[str]:
-        """A short name for each run: what differs in its settings, where that is little, else its folder's name."""
-        table = self.settings
-        keys = [str(key) for key in table.index]
-        last = [key.rpartition(".")[2] for key in keys]
-        # An output folder or a title says nothing that a name would not.
-        short = [part if last.count(part) == 1 else key for key, part in zip(keys, last, strict=True)]
-        if not 1 <= len(keys) <= _MOST_NAMED:
-            return [run.name for run in self.runs]
-        rows = [
-            ", ".join(
-                f"{name} = {quoted(table.iloc[k, j])}" for k, name in enumerate(short) if table.iloc[k, j] is not None
-            )
-            for j in range(len(self.runs))
-        ]
-        fits = all(row and len(row) <= _LONGEST_LABEL for row in rows) and len(set(rows)) == len(rows)
-        return rows if fits else [run.name for run in self.runs]
 
     @property
     def budgets(self) -> pd.DataFrame:
@@ -392,60 +371,41 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """Put a comparison in words: budgets, last metrics, what was sent, settings that differ; many ranges last."""
-    measured = [_budgets(comparison), *_metric_rows(comparison), *_baseline_rows(comparison)]
-    return [*measured, *_sent_tables(comparison), *_settings(comparison)]
-
-
-def _sent_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """What all agents of a run sent; nothing where no run counts it."""
-    table = comparison.communication
-    rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in table[n]]) for n in table]
-    note = "By all agents, in all rounds. A dash: agents answered a coordinator, or an older version wrote the folder."
-    return [ComparisonTable("What was sent", rows, True, note, "")] if table.notna().any(axis=None) else []
-
-
-def _baseline_rows(comparison: Comparison) -> list[ComparisonTable]:
-    """Scores beside those that the runs are judged by; nothing where no run has any."""
-    if not any(run.baselines for run in comparison.runs):
-        return []
-    tables = [_by_row_and_score(baseline_table(run.result, run.baselines)) for run in comparison.runs]
-    names = dict.fromkeys(name for table in tables for name in table)
-    rows = [(name, [table.get(name, ABSENT) for table in tables]) for name in names]
-    rows = [row for row in rows if set(row[1]) != {ABSENT}]
-    note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
-    return [ComparisonTable("Is it worth it?", rows, True, note, "")]
-
-
-def _by_row_and_score(table: TextTable) -> dict[str, str]:
-    scores = [name for name, _ in table.heads[1:-1]]
-    return {f"{score}: {row[0]}": text for k, score in enumerate(scores, 1) for row in table.rows for text in [row[k]]}
-
-
-def _settings(comparison: Comparison) -> list[ComparisonTable]:
-    table = comparison.settings
-    rows = [(str(key), [ABSENT if value is None else quoted(value) for value in table.loc[key]]) for key in table.index]
-    ranges = [row for row in rows if row[0].startswith(_RANGES)]
-    title, same = "What differs in the settings", "Nothing: the settings are the same."
-    if len(ranges) <= _MOST_RANGES:
-        return [ComparisonTable(title, rows, False, "", same)]
+    """Put a comparison in words: budgets, last metrics, baselines, what was sent, settings that differ."""
+    tables = [_budget_rows(comparison), *_metric_rows(comparison)]
+    runs, sent, settings = comparison.runs, comparison.communication, comparison.settings
+    if any(run.baselines for run in runs):
+        scores = []
+        for run in runs:
+            table = baseline_table(run.result, run.baselines)
+            heads = [name for name, _ in table.heads[1:-1]]
+            scores.append({f"{head}: {row[0]}": row[k] for k, head in enumerate(heads, 1) for row in table.rows})
+        names = dict.fromkeys(name for of in scores for name in of)
+        rows = [(name, [of.get(name, ABSENT) for of in scores]) for name in names]
+        note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
+        worth = [row for row in rows if set(row[1]) != {ABSENT}]
+        tables.append(ComparisonTable("Is it worth it?", worth, True, note, ""))
+    if sent.notna().any(axis=None):
+        rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in sent[n]]) for n in sent]
+        note = "By all agents, in all rounds. A dash: agents answered a coordinator."
+        tables.append(ComparisonTable("What was sent", rows, True, note, ""))
+    rows = [(str(key), [ABSENT if v is None else quoted(v) for v in settings.loc[key]]) for key in settings.index]
     # Two sets of records have other features, whose ranges would hide all that differs besides.
-    counts = [sum(texts[k] != ABSENT for _, texts in ranges) for k in range(len(comparison.runs))]
-    counted = (f"{_RANGES}…", [f"{n} ranges" if n else ABSENT for n in counts])
-    left = [row for row in rows if row not in ranges]
-    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page."
-    return [
-        ComparisonTable(title, [*left, counted], False, note, same),
-        ComparisonTable("Ranges that differ", ranges, False, "", "", is_folded=True),
-    ]
+    ranges = [row for row in rows if row[0].startswith(_RANGES)]
+    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page." if ranges else ""
+    others = [row for row in rows if row not in ranges]
+    nothing = note or "Nothing: the settings are the same."
+    tables.append(ComparisonTable("What differs in the settings", others, False, note, nothing))
+    folded = ComparisonTable("Ranges that differ", ranges, False, "", "", is_folded=True)
+    return [*tables, folded] if ranges else tables
 
 
-def _budgets(comparison: Comparison) -> ComparisonTable:
-    runs = comparison.runs
-    results = [run.result for run in runs]
+def _budget_rows(comparison: Comparison) -> ComparisonTable:
+    results = [run.result for run in comparison.runs]
     statements = [result.privacy for result in results]
+    rounds = [f"{r.rounds}{'' if r.rounds == r.rounds_planned else f' of {r.rounds_planned}'} rounds" for r in results]
     rows = [
-        ("status", [_status(run) for run in runs]),
+        ("status", [f"{r.status.replace('_', ' ')}, {count}" for r, count in zip(results, rounds, strict=True)]),
         ("algorithm", [result.method for result in results]),
         ("guarantee", [p.certainty if p.is_noisy else "none: no noise" for p in statements]),
         ("δ", [delta_text(p.delta) for p in statements]),
@@ -460,43 +420,27 @@ def _budgets(comparison: Comparison) -> ComparisonTable:
     for column, prices in comparison.budgets.items():
         name = str(column).removeprefix(_CHANNEL)
         if name != column:
-            free = [name in run.result.privacy.free_channels for run in runs]
+            free = [name in p.free_channels for p in statements]
             texts = ["free" if f else epsilon_text(price) for f, price in zip(free, prices, strict=True)]
             rows.append((f"ε of channel {name} alone", texts))
     note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
     return ComparisonTable("Budgets", rows, True, note, "")
 
 
-def _status(run: ComparedRun) -> str:
-    result = run.result
-    planned = result.rounds_planned or result.rounds
-    rounds = f"{result.rounds} rounds" if result.rounds == planned else f"{result.rounds} of {planned} rounds"
-    return f"{result.status.replace('_', ' ')}, {rounds}"
-
-
 def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
     """The last values; those of other states than the published one, where this was measured too, to be opened."""
-    table = comparison.metrics
-    text = dict.fromkeys(table.index, score_text) | {"epsilon_spent": epsilon_text}
-    rows = [(str(n), [text[n](float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
-    others = [
-        row
-        for row in rows
-        if any(row[0].removesuffix(end) in table.index for end in _OTHER_STATES if row[0].endswith(end))
-    ]
-    rows = [row for row in rows if row not in others]
+    table, rows, others = comparison.metrics, [], []
+    for name in sorted(table.index):
+        text = epsilon_text if name == "epsilon_spent" else score_text
+        stem = next((name.removesuffix(end) for end in _OTHER_STATES if name.endswith(end)), "")
+        (others if stem in table.index else rows).append((str(name), [text(float(v)) for v in table.loc[name]]))
     if rows:
         rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
-    tables = [ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")]
-    if others:
-        tables.append(
-            ComparisonTable(
-                "Of the last released values, and of what is not released", others, True, "", "", is_folded=True
-            )
-        )
-    return tables
+    title = "Of the last released values, and of what is not released"
+    last = ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
+    return [last, *([ComparisonTable(title, others, True, "", "", is_folded=True)] if others else [])]
 
 
 def _render(comparison: Comparison, template: str, drawn: Figure | None, narrow: Figure | None = None) -> str:
@@ -509,7 +453,7 @@ def _render(comparison: Comparison, template: str, drawn: Figure | None, narrow:
     return render(
         template,
         title=f"{len(comparison.runs)} runs side by side",
-        runs=list(zip(comparison.runs, comparison.labels, strict=True)),
+        runs=comparison.runs,
         remarks=comparison.remarks,
         tables=tables,
         picture=None if drawn is None else style.picture_of(drawn),
@@ -553,7 +497,7 @@ def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Fig
     for ax in grid.flat[len(names) :]:
         ax.set_visible(False)
     handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
-    labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
+    labels = [run.name if run.result.status == "ok" else f"{run.name} ({run.result.status})" for run in runs]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
     return figure
 
@@ -564,11 +508,6 @@ def _colour(index: int) -> str:
 
 def _dash(index: int) -> Any:
     return _DASHES[index // len(style.SERIES_COLOURS) % len(_DASHES)]
-
-
-def _legend_entry(run: ComparedRun, label: str) -> str:
-    name = label if len(label) <= 60 else f"…{label[-59:]}"
-    return name if run.result.status == "ok" else f"{name} ({run.result.status.replace('_', ' ')})"
 
 
 def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:

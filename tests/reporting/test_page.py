@@ -161,7 +161,7 @@ def test_a_claim_is_never_shown_without_its_label(as_printed: Path) -> None:
     assert page.row("9")[:3] == ["∞", "∞", "320.61"]
     assert set(page.row("9")[3:]) == {"∞"}
     for before in (page.text[: m.start()] for m in re.finditer("320.61", page.text)):
-        assert "laimed" in before[-40:] or before.rstrip().endswith("∞")  # The last is the labelled column of the table.
+        assert "laimed" in before[-40:] or before.rstrip().endswith("∞")
 
 
 def of_algorithm(folder: Path, kind: str, table: str = "", **options: Any) -> Page:
