@@ -170,7 +170,7 @@ def columns_of(options: Options) -> list[str]:
     path = options.csv or Path()
     if path.is_file() and path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--csv: got {quoted_path(path)}, expected a file that ends in .csv or .parquet.")
-    return column_names(path, f"new: {quoted_path(path)}", csv_format(**_csv_keys(options)))
+    return column_names(path, f"new: {quoted_path(path)}", csv_format(**_csv_keys(options), prefix="--"))
 
 
 def _csv_keys(options: Options) -> dict[str, str | None]:
@@ -425,7 +425,9 @@ def _csv_problem(
     if csv.suffix.lower() == ".csv":
         # Names that nobody wrote must not be cells of a first record.
         named = {*options.ranges, *(c for rule in options.columns.values() for c in rule)}
-        require_numbers(csv, {*features} - named, f"new: {quoted_path(csv)}", csv_format(**_csv_keys(options)))
+        require_numbers(
+            csv, {*features} - named, f"new: {quoted_path(csv)}", csv_format(**_csv_keys(options), prefix="--")
+        )
     template.require_classes(options.classes, options.problem)
     # An algorithm's own scenario may predict the numbers 0 and 1 of two classes.
     ranged = template.predicts_numbers(options.problem or "") or "ridge" in kind or options.label_range is not None

@@ -44,7 +44,7 @@ from decentral_dp.data.columns import cells_of
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
 from decentral_dp.files.tables import Finite, Table

@@ -225,6 +225,7 @@ def encode_features(
     known: Iterable[Place] = (),
     before: int = 0,
     header: Sequence[str] = (),
+    is_fixed: bool = False,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
 
@@ -237,6 +238,7 @@ def encode_features(
         before: records of the same table that come before these, for the places in messages.
         header: the first line of the table, whose names may be cells. Messages then number a column that no rule names
             and that holds no number. Empty where the names are known not to be cells.
+        is_fixed: whether a trained model fixes the rules, so that messages propose none; default no.
 
     Returns:
         (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
@@ -266,12 +268,15 @@ def encode_features(
                 made[:, place[name]] = block[:, k]
         wrong += [place._replace(row=place.row + before) for place in faults]
     if wrong := [*wrong, *known]:
-        raise InputError(refusal(wrong, where))
+        raise InputError(refusal(wrong, where, is_fixed))
     return np.zeros((0, 0)) if made is None else made
 
 
-def refusal(wrong: Sequence[Place], where: str) -> str:
-    """One sentence about all columns that cannot be used, by the first place in each, in the order of these."""
+def refusal(wrong: Sequence[Place], where: str, is_fixed: bool = False) -> str:
+    """One sentence about all columns that cannot be used, by the first place in each, in the order of these.
+
+    is_fixed: as of `encode_features`.
+    """
     wrong = sorted(wrong, key=lambda place: place.row)
     if len(wrong) == 1:
         place, (kind, column, row, number) = wrong[0], wrong[0]
@@ -281,7 +286,8 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
             NO_NUMBERS: (
                 "a finite number",
                 "write numbers as 1080.5, without separators, % or currency (for decimal commas: problem.decimal), "
-                f"declare its words in [problem.columns], categories.{place.key} = […], or its dates, date.{place.key} = …, ",
+                f"declare its words in [problem.columns], categories.{place.key} = […], or its dates, "
+                f"date.{place.key} = …, ",
             ),
             NO_DATES: (
                 "a date such as 2020-06-30, or of the declared format",
@@ -291,7 +297,8 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
         }[kind]
         last = f"{'or ' if mend else ''}mend the cell{'' if kind == EMPTY or mend else ', or drop the column'}"
         subject = f"column {number}" if number else f"column {column!r}"
-        return f"{where}, row {row}, {subject} does not hold {wanted}; {mend}{last}."
+        problem = f"{where}, row {row}, {subject} does not hold {wanted}"
+        return f"{problem}." if is_fixed else f"{problem}; {mend}{last}."
     parts, mends = [], []
     for kinds, mend in (
         ((NO_NUMBERS,), "categories"),
@@ -303,6 +310,8 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
         named = ", ".join(f"{place} (first in row {place.row})" for place in faults)
         parts += [f"{kinds[0]} in {named}"] if faults else []
         mends += [f"{mend}.{place.key}" for place in faults if mend and place.kind == kinds[0]][:1]
+    if is_fixed:
+        return f"{where} has {' and '.join(parts)}."
     return (
         f"{where} has {' and '.join(parts)}. Write numbers as 1080.5, without separators, % or currency (for decimal "
         "commas: problem.decimal); or declare public rules in [problem.columns], such as "

@@ -57,40 +57,54 @@ class Table(NamedTuple):
 
 
 class CsvFormat(NamedTuple):
-    """The separator, decimal mark and encoding of a CSV file, as pandas takes them."""
+    """The separator, decimal mark and encoding of a CSV file, as pandas takes them.
+
+    prefix: of the keys or options that set them, in messages; empty where a trained model fixes them.
+    """
 
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8-sig"
+    prefix: str = "problem."
+
+    @property
+    def fixed(self) -> str:
+        """How to write a file for a trained model."""
+        name = "UTF-8" if self.encoding == "utf-8-sig" else self.encoding
+        return (
+            f"save it as the scenario of the run declares, with the separator {quoted(self.separator)}, the decimal "
+            f"mark {quoted(self.decimal)} and the encoding {name}"
+        )
 
 
 USUAL_CSV = CsvFormat()
 
 
-def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
+def csv_format(separator: str | None, decimal: str | None, encoding: str | None, prefix: str = "problem.") -> CsvFormat:
     """Return the format that the keys problem.separator, problem.decimal and problem.encoding declare.
 
     Args:
         separator: one character; None for a comma.
         decimal: one character; None for a full stop.
         encoding: a name that Python knows; None for UTF-8, with or without a byte order mark.
+        prefix: as of `CsvFormat`.
 
     Raises:
         InputError: a key has a value that no CSV file can have.
 
     Example:
         >>> csv_format(";", ",", "latin-1")
-        CsvFormat(separator=';', decimal=',', encoding='latin-1')
+        CsvFormat(separator=';', decimal=',', encoding='latin-1', prefix='problem.')
     """
     for key, mark in (("separator", separator), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
-            raise InputError(f'problem.{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
-    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
+            raise InputError(f'{prefix}{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
+    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig", prefix)
     try:
         io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
     except (LookupError, ValueError):
         raise InputError(
-            f'problem.encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
+            f'{prefix}encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
         ) from None
     return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
 
@@ -317,9 +331,13 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
     names = [name.strip() for name in names]
     mark = next((mark for mark in _SEPARATORS if len(names) == 1 and mark in names[0]), None)
     if mark is not None:
+        fix = (
+            f"{form.prefix}separator{' ' if form.prefix == '--' else ' = '}{quoted(mark)}"
+            if form.prefix
+            else form.fixed
+        )
         raise InputError(
-            f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. "
-            f"Fix: problem.separator = {quoted(mark)}."
+            f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. Fix: {fix}."
         )
     refuse_values(names, where)
     return names
@@ -364,9 +382,8 @@ def _text_error(where: str, form: CsvFormat, error: Exception) -> InputError:
             f"{where} has a cell of more than {csv.field_size_limit()} characters. Fix: its quotation marks."
         )
     name = "UTF-8" if form.encoding == "utf-8-sig" else form.encoding
-    return InputError(
-        f'{where} is not text in {name}. Fix: problem.encoding, such as "latin-1" or "utf-16", or save it in UTF-8.'
-    )
+    fix = f'{form.prefix}encoding, such as "latin-1" or "utf-16", or save it in UTF-8' if form.prefix else form.fixed
+    return InputError(f"{where} is not text in {name}. Fix: {fix}.")
 
 
 def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
@@ -447,7 +464,8 @@ def _cells_as_text(
         row = re.search(r"inside string starting at row (\d+)", str(error))
         problem = f"row {row[1]} opens a quotation mark that nothing closes" if row else "pandas cannot parse it"
         raise InputError(
-            f"{where}: {problem}. Fix: the quotation marks, or problem.separator, decimal and encoding."
+            f"{where}: {problem}. Fix: the quotation marks, or "
+            f"{f'{form.prefix}separator, decimal and encoding' if form.prefix else form.fixed}."
         ) from None
     return {c: _text_cells(frame[c], form) for c in wanted}
 
@@ -459,7 +477,8 @@ def _require_lengths(path: Path, header: Sequence[str], where: str, form: CsvFor
             if len(row) != len(header):
                 raise InputError(
                     f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns. Fix: one "
-                    "cell per column, quotation marks in pairs, or problem.separator and problem.decimal."
+                    "cell per column, quotation marks in pairs, or "
+                    f"{f'{form.prefix}separator and {form.prefix}decimal' if form.prefix else form.fixed}."
                 )
     except _NOT_TEXT as error:
         raise _text_error(where, form, error) from None

@@ -138,8 +138,8 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         (
             "a,b,c,y\n1,u,,0\n,v,3,\n2,,4,1\n",
             {},
-            r"has no numbers in column 2 \(first in row 1\) and gaps in 'c' \(first in row 1\), 'a' \(first in row 2\), "
-            r"'y' \(first in row 2\), column 2 \(first in row 3\)\. Write numbers .* public rules",
+            r"has no numbers in column 2 \(first in row 1\) and gaps in 'c' \(first in row 1\), 'a' \(first in "
+            r"row 2\), 'y' \(first in row 2\), column 2 \(first in row 3\)\. Write numbers .* public rules",
         ),
         ("a,b,y\n1,2,1\n3,4,1\n", {"certified": False}, r"every record has the same label"),
         ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' does not hold a value; declare .*fill\.b"),
