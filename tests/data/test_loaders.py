@@ -35,7 +35,7 @@ GOOD = "a,b,y\n1,2,0\n3,-4.5,1\n"
     ("name", "shape", "classes"), [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("digits", (1797, 64), 10)]
 )
 def test_bundled_data_come_with_their_published_classes(name: str, shape: tuple[int, int], classes: int) -> None:
-    data = load(name, n_agents=3, seed=0, label="target")
+    data = load(name, n_agents=3, seed=0)
     assert data.features.shape == shape
     assert data.features.dtype == np.float64
     assert len(data.classes) == classes
@@ -303,6 +303,13 @@ def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:
         np.save(file, np.ones(3))
     with pytest.raises(InputError, match=r"holds a single array"):
         load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
+
+
+@pytest.mark.parametrize("data", ["d.npz", "breast_cancer", "synthetic_normal"])
+def test_data_without_a_label_column_take_no_label(data: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", X=np.ones((2, 2)), y=np.array([0, 1]))
+    with pytest.raises(InputError, match=r"problem\.label: .* no label column"):
+        load(data, n_agents=2, seed=0, label="y", root=tmp_path)
 
 
 def test_a_dataset_built_by_hand_is_checked() -> None:
