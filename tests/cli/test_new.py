@@ -313,24 +313,25 @@ def test_problem_and_steps_follow_from_the_algorithm_and_the_labels(
         assert (content["run"]["average"], content["privacy"]["share"]) == (moved["rounds"] // 2, {"y": 8.0, "z": 1.0})
 
 
-@pytest.mark.parametrize(("algorithm", "least"), [("ma_dsbo", 0.6), ("dsbo_jhip", 0.65), ("gbdsbo", 0.5)])
-def test_three_wines_are_told_apart(algorithm: str, least: float, tmp_path: Path) -> None:
-    """The commonest class has 0.40 of the records; with x in exp(x) a matrix's noise let runs at ε = 1 diverge.
+@pytest.mark.parametrize("algorithm", ["ma_dsbo", "dsbo_jhip", "gbdsbo"])
+def test_three_wines_are_told_apart(algorithm: str, tmp_path: Path) -> None:
+    """They beat the majority class; with x in exp(x) a matrix's noise let runs at ε = 1 diverge.
 
-    Over 30 seeds gbdsbo has a mean of 0.68, sd 0.12: the mean of five is above 0.5 by three standard errors.
+    Over 30 seeds gbdsbo, the worst of them, gains 0.28 over the majority class on the same test records, sd 0.14: the
+    mean of five seeds is above 0 by 4.6 standard errors.
     """
     frame = load_wine(as_frame=True).frame
     frame.to_csv(tmp_path / "mine.csv", index=False)
     ranges = {c: (0.9 * float(frame[c].min()), 1.1 * float(frame[c].max())) for c in frame.columns[:-1]}
     options = Options(csv=tmp_path / "mine.csv", label="target", classes=[0, 1, 2], ranges=ranges, algorithm=algorithm)
     carry_out(tmp_path / "new.toml", options)
-    accuracy = []
+    gains = []
     for seed in range(1, 6):
         run = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=4"]))
-        accuracy.append(run.result.metrics["test_accuracy"])
+        gains.append(run.result.metrics["test_accuracy"] - run.result.baselines["test_accuracy"])
         little = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=1"]))
         assert (run.result.status, little.result.status) == ("ok", "ok")
-    assert np.mean(accuracy) > least
+    assert np.mean(gains) > 0.0
 
 
 @pytest.mark.parametrize("algorithm", ["dp_sgda", "privatediff", "privatediff_xy"])
