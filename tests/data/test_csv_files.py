@@ -122,6 +122,7 @@ def test_the_format_is_a_key_of_csv_files(data: str) -> None:
 # No message quotes a cell
 
 RECORDS = {
+    "numbers": "777.123,0.5,no\n18,3.5,yes\n",
     "decimals": "777.123,0.5,no,crimson\n18,3.5,yes,blue\n",
     "one number": "secret_a,secret_b,777,no\nc,d,8,yes\n",
     "a date": "secret_a,secret_b,2020-01-17,no\nc,d,2020-01-18,yes\n",
