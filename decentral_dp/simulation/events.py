@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
@@ -156,9 +156,10 @@ def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
         if not callable(callback):
             raise InputError(f"callbacks: got {name}, expected functions of a Progress. Fix: callbacks=[function].")
         # The coroutine that it returns would not be awaited.
-        if any(map(inspect.iscoroutinefunction, (callback, type(callback).__call__))):
+        called: tuple[Any, ...] = (callback, type(callback).__call__)
+        if any(inspect.iscoroutinefunction(function) for function in called):
             raise InputError(
-                f"callbacks: {name} is asynchronous, expected a plain function. Fix: def in place of async def."
+                f"callbacks: {name} is asynchronous, expected a plain function. Fix: def instead of async def."
             )
     if len(listed) == 1 and isinstance(listed[0], Callbacks):
         return listed[0]
