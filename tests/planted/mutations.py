@@ -1042,6 +1042,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
     ),
     Mutation(
+        "a coordinator that no length of its releases stops",
+        "engines/host.py",
+        "            limit = protocol.MOST_OF_SCALE * self._scale\n",
+        "            limit = np.inf\n",
+        ("tests/simulation/test_divergence.py::test_a_release_above_a_million_public_scales_stops_a_coordinator",),
+    ),
+    Mutation(
+        "a coordinator that resumes with the scale of its start",
+        "engines/host.py",
+        'self._divergence, self._scale = saved["divergence"], saved["scale"]',
+        'self._divergence = saved["divergence"]',
+        ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
+    ),
+    Mutation(
         "a run that an evaluation of its loss stops",
         "simulation/run.py",
         "            evaluate(s)\n            measured = s.round\n        if journal",
