@@ -1379,9 +1379,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "files beside a result that nobody compares with their digests",
         "simulation/result.py",
-        "        if path.is_file() and digest_of_file(path) != digests.get(name):\n",
-        "        if False:\n",
-        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused[some]",),
+        "        if missing or (path.is_file() and digest_of_file(path) != digests.get(name)):\n",
+        "        if missing:\n",
+        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
+    ),
+    Mutation(
+        "a file removed from a complete run that nobody misses",
+        "simulation/result.py",
+        "        missing = name in digests and not path.is_file()\n",
+        "        missing = False\n",
+        (f"{_FLIPS}::test_a_file_that_was_removed_from_a_complete_folder_is_named",),
     ),
     Mutation(
         "noiseless metrics of a run with secret noise that everybody may read",
