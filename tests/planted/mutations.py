@@ -1384,6 +1384,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
     ),
     Mutation(
+        "a log with losses of a run with secret noise that others may read",
+        "cli/progress.py",
+        "path.touch(OWNERS)",
+        "path.touch()",
+        ("tests/reporting/test_folder_links.py::test_logs_and_curves_outside_the_folder_are_their_owners",),
+    ),
+    Mutation(
+        "consent to code that a run folder names kept for good",
+        "files/trust.py",
+        "    if _TRUSTED.get():\n        # A run",
+        "    if False:\n        # A run",
+        ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
+    ),
+    Mutation(
         "a file removed from a complete run that nobody misses",
         "simulation/result.py",
         "        missing = name in digests and not path.is_file()\n",

@@ -637,10 +637,19 @@ def _write_running(folder: Path, job: Job) -> None:
     write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
+def _remove_events(board: Path) -> None:
+    """Remove what TensorBoard wrote, and nothing else that is there."""
+    if not board.is_symlink():
+        for path in board.glob("events.out.tfevents.*"):
+            path.unlink()
+        with contextlib.suppress(OSError):
+            board.rmdir()
+
+
 def _remove(folder: Path) -> None:
     """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
     shutil.rmtree(folder / IN_PROGRESS)
-    shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
+    _remove_events(folder / TENSORBOARD)
     remove_inputs(folder)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in (SCENARIO, RESULT):
