@@ -154,10 +154,10 @@ class RunResult(Mapping[str, Any]):
 
     @classmethod
     def from_json(cls, text: str) -> RunResult:
-        """Read what `to_json` or an older version has written; what is missing there has a default.
+        """Read the text of `to_json`.
 
         Raises:
-            ValueError: the text is no JSON object.
+            ValueError: the text is no JSON object, or its statement of privacy is not whole.
         """
         content = json.loads(text)
         if not isinstance(content, dict):
@@ -167,14 +167,9 @@ class RunResult(Mapping[str, Any]):
     @classmethod
     def from_content(cls, content: Mapping[str, Any], privacy: PrivacyStatement | None = None) -> RunResult:
         """The result with the keys and values of `result.json`; privacy: what these say of it, where it is known."""
-        solves = str((content.get("problem") or {}).get("solves") or "bilevel")
-        graph = content.get("topology")
-        if isinstance(graph, Mapping) and "self_weight" in graph:
-            # So the weight of an agent's neighbours was called in older folders.
-            content = {**content, "topology": {"neighbour_weight": graph["self_weight"], **graph}}
-        statement = privacy or PrivacyStatement.from_dict(content.get("privacy") or {}, solves)
+        statement = privacy or PrivacyStatement.from_dict(content.get("privacy") or {})
         known = {**(content.get("diagnostics") or {}), **content, "content": content, "privacy": statement}
-        read: RunResult = _adapter().validate_python(known)
+        read: RunResult = result_adapter().validate_python(known)
         return read
 
     @property
@@ -217,7 +212,8 @@ class RunResult(Mapping[str, Any]):
 
 
 @cache
-def _adapter() -> TypeAdapter[RunResult]:
+def result_adapter() -> TypeAdapter[RunResult]:
+    """The reader of results, which takes a moment to build."""
     return TypeAdapter(RunResult)
 
 

@@ -1398,6 +1398,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
     ),
     Mutation(
+        "a statement of privacy that is read without its neighbours",
+        "simulation/statements/statement.py",
+        "_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)",
+        '_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS, "neighbours")',
+        ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
+    ),
+    Mutation(
         "a file removed from a complete run that nobody misses",
         "simulation/result.py",
         "        missing = name in digests and not path.is_file()\n",
