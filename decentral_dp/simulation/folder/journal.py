@@ -250,8 +250,8 @@ def _require_known(place: Path, folder: Path, entries: Sequence[dict[str, Any]],
     # A state is written before its line.
     if max(states, default=0) > max(numbers, default=0) + 1:
         raise ValueError(f"{JOURNAL} lacks lines of states that are there")
-    path = own(folder / RESULT, folder, "resume")
-    text = path.read_bytes().decode(errors="replace") if path.is_file() else ""
+    path = folder / RESULT
+    text = own(path, folder, "resume").read_bytes().decode(errors="replace") if path.is_file() else ""
     if text and not is_sealed(text):
         raise InputError(
             f"resume: {quoted_path(path)} is not the file that the run wrote. Fix: remove it, and resume again."
