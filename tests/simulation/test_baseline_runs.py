@@ -15,6 +15,7 @@ from decentral_dp.reporting import page
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.result import RunResult
+from tests.support.run_folders import STATEMENT
 
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
 
@@ -208,14 +209,17 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(
 def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
     return RunResult.from_content(
         {
+            **{"title": "", "status": "ok", "reason": None, "engine": "local", "rounds": 1, "rounds_planned": 1},
+            **{"topology": {}, "versions": {}},
             "metrics": {"test_auc": auc, "test_loss": 0.5},
             "diagnostics": {"baselines": {"test_accuracy": 0.75}},
             "problem": {"records": {"test": tests}},
             "privacy": {
+                **STATEMENT,
                 "guarantee": "certified" if np.isfinite(epsilon) else "none",
                 "delta": 1e-5,
                 "epsilon_max": epsilon,
-                "agents": [{"epsilon": epsilon, "epsilon_pure": np.inf, "channels": {}}],
+                "agents": [{"agent": 0, "epsilon": epsilon, "epsilon_pure": np.inf, "channels": {}}],
             },
         }
     )

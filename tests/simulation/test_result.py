@@ -18,6 +18,7 @@ from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
 from decentral_dp.simulation.statements import statement as written
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
+from tests.support.run_folders import STATEMENT, write_run
 
 SETTINGS = {
     "gossip": ("ring_breast_cancer", ["algorithm.rounds=2"]),
@@ -34,6 +35,26 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
     written = statement.to_dict()
     assert PrivacyStatement.from_dict(written) == statement
     assert PrivacyStatement.from_dict(json.loads(text_of(written))) == statement
+
+
+@pytest.mark.parametrize("field", STATEMENT)
+def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> None:
+    """What ε is of is never filled in."""
+    content = {key: value for key, value in STATEMENT.items() if key != field}
+    with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
+        PrivacyStatement.from_dict(content)
+    folder = write_run(tmp_path / "run", changes={"privacy": content})
+    with pytest.raises(InputError, match="run the scenario again"):
+        read_result(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("setting", "other"), ("guarantee", None), ("protected", None), ("neighbours", ""), ("neighbours", "add")],
+)
+def test_a_statement_with_another_meaning_is_refused(field: str, value: str | None) -> None:
+    with pytest.raises(ValueError, match=rf"^privacy\.{field}: [^\n]*$"):
+        PrivacyStatement.from_dict({**STATEMENT, field: value})
 
 
 def test_infinite_prices_are_written_as_they_are() -> None:

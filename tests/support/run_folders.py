@@ -64,6 +64,42 @@ def inf_to_text(value: Any) -> Any:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
+# A statement of privacy in which every field has its plainest value.
+STATEMENT: dict[str, Any] = {
+    "setting": "gossip",
+    "guarantee": "certified",
+    "mechanisms": ["gaussian"],
+    "protocol": "",
+    "seen": [],
+    "seen_briefly": "",
+    "pools_records": False,
+    "constants": None,
+    "prices": [],
+    "exchanges": 1,
+    "clip": None,
+    "delta": 1e-5,
+    "epsilon_max": 4.0,
+    "epsilon_pure_max": "inf",
+    "target": None,
+    "cap": None,
+    "agents": [],
+    "at_infinity": None,
+    "claimed": None,
+    "free_channels": {},
+    "noise": "",
+    "numerical_slack": None,
+    "privacy_unit": "",
+    "colluders": 0,
+    "shared": None,
+    "protected": "one record of one agent",
+    "neighbours": "replace",
+    "signal": {},
+    "authors_word": [],
+    "notes": [],
+    "cautions": [],
+}
+
+
 def write_run(
     folder: Path,
     agents: int = 10,
@@ -115,15 +151,9 @@ def write_run(
         "metrics": {name: value for name, value in final.items() if name != "epsilon_spent"} if metrics else {},
         "evaluated_on": "average of the last 10 released values",
         "privacy": {
-            "setting": "gossip",
+            **STATEMENT,
             "guarantee": guarantee,
             "mechanisms": [] if guarantee == "none" else ["gaussian"],
-            "exchanges": 1,
-            "clip": None,
-            "target": None,
-            "cap": None,
-            "protected": "one record of one agent",
-            "neighbours": "replace",
             "delta": 1e-5,
             "protocol": "released state (P1)",
             "epsilon_max": float(epsilon.max()),

@@ -1,6 +1,6 @@
 """The statement of privacy of a job: its guarantee, what it costs each agent, and what to know about both.
 
-`to_dict` gives what `result.json` holds under "privacy"; `from_dict` reads it again.
+`to_dict` returns the table "privacy" of `result.json`, and `from_dict` reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, overload
 
 import numpy as np
-from pydantic import PlainValidator, TypeAdapter
+from pydantic import PlainValidator, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import IntArray
@@ -301,8 +301,8 @@ class PrivacyStatement:
     noise: str
     numerical_slack: Mapping[str, float] | None
     privacy_unit: str = ""
-    protected: str = "one record of one agent"
-    neighbours: str = "replace"
+    protected: str
+    neighbours: Literal["replace", "zero_out"]
     colluders: int = 0
     shared: SharedNoise | None = None
     signal: Mapping[str, Signal] = field(default_factory=dict)
@@ -436,9 +436,19 @@ class PrivacyStatement:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> PrivacyStatement:
-        """The statement that `to_dict` gave. Raises ValueError if a field is missing or damaged."""
-        read: PrivacyStatement = _adapter().validate_python(content)
-        return read
+        """Read the table "privacy" of result.json.
+
+        Raises:
+            ValueError: a field is missing, or has a value of another kind.
+        """
+        missing = [f.name for f in fields(cls) if f.name not in content]
+        if missing:
+            raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
+        try:
+            return _adapter().validate_python(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 @cache

@@ -18,6 +18,7 @@ from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan, print_plan
 from decentral_dp.simulation.statements.statement import PrivacyStatement
+from tests.support.run_folders import STATEMENT
 
 Make = Callable[..., dict[str, Any]]
 SAID = "is for one group of 5 records, as the mechanism states."
@@ -51,7 +52,7 @@ def test_it_is_said_beside_the_price(scenario: Make, tmp_path: Path) -> None:
     assert PrivacyStatement.from_dict(privacy).privacy_unit == Group.privacy_unit
     assert f"This ε {SAID}" in html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     assert any("It states its price for one group of 5 records." in note for note in privacy["notes"])
-    assert "privacy_unit" not in decentral_dp.run(content).result["privacy"]
+    assert decentral_dp.run(content).result["privacy"]["privacy_unit"] == ""
 
 
 @pytest.mark.parametrize("unit", [5, "one\nline", "x" * 81])
@@ -63,7 +64,8 @@ def test_what_is_no_short_text_is_refused(scenario: Make, unit: Any) -> None:
 
 def test_words_of_authors_are_under_one_head() -> None:
     one, two = "On the author's word: a is so.", "On the author's word: b is so."
-    content = {"guarantee": "certified", "notes": ["first", one, "between", two, "last"]}
+    words = ["a is so.", "b is so."]
+    content = {**STATEMENT, "authors_word": words, "notes": ["first", one, "between", two, "last"]}
     head = ("On the author's word:", ("a is so.", "b is so."))
     assert PrivacyStatement.from_dict(content).grouped_notes == [("first", ()), head, ("between", ()), ("last", ())]
     alone = PrivacyStatement.from_dict({**content, "notes": ["first", one]}).grouped_notes
