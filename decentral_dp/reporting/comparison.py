@@ -429,7 +429,9 @@ def _budget_rows(comparison: Comparison) -> ComparisonTable:
 
 def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
     """The last values; those of other states than the published one, where this was measured too, to be opened."""
-    table, rows, others = comparison.metrics, [], []
+    table = comparison.metrics
+    rows: list[tuple[str, Sequence[str]]] = []
+    others: list[tuple[str, Sequence[str]]] = []
     for name in sorted(table.index):
         text = epsilon_text if name == "epsilon_spent" else score_text
         stem = next((name.removesuffix(end) for end in _OTHER_STATES if name.endswith(end)), "")

@@ -28,7 +28,7 @@ from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped, lacks_memory
+from decentral_dp.errors import InputError, Stopped, lacks_memory, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from decentral_dp.reporting.folder import Drawing
-    from decentral_dp.reporting.plots import RunPlots
+    from decentral_dp.reporting.plots import Picture
 
 
 # An array is compressed where so many of its numbers shrink to less than this part.
@@ -238,12 +238,29 @@ class Run:
     def _model_of(self, agent: int | str | None) -> Model:
         return self.model if agent is None else self.model.of_agent(agent)
 
-    @property
-    def plot(self) -> RunPlots:
-        """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
-        from decentral_dp.reporting.plots import RunPlots
+    def plot(self, name: str) -> Picture:
+        """Draw a figure of this run: notebooks show it, `save` writes it.
 
-        return RunPlots(self.drawing)
+        Args:
+            name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
+                "gradient", "epsilon", "noise" or "topology".
+
+        Raises:
+            InputError: there is no such figure, or the run has no numbers for it.
+
+        Example:
+            >>> import decentral_dp
+            >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
+            >>> run.plot("consensus")._repr_png_()[1:4]
+            b'PNG'
+        """
+        from decentral_dp.reporting.plots import FIGURES, draw
+
+        picture = draw(name, self.drawing) if name in FIGURES else None
+        if picture is None:
+            drawn = [other for other in FIGURES if draw(other, self.drawing) is not None]
+            raise InputError(f"plot: this run has no figure {quoted(name)}; it has {', '.join(drawn)}.")
+        return picture
 
     @property
     def drawing(self) -> Drawing:
@@ -255,9 +272,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
+        from decentral_dp.reporting.plots import opening_pictures
 
         baselines = {name: run.result for name, run in self.baselines.items()}
-        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()], baselines)
+        return run_view(self.result, [picture._repr_png_() for picture in opening_pictures(self.drawing)], baselines)
 
     def __repr__(self) -> str:
         result = self.result

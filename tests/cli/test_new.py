@@ -406,10 +406,8 @@ def test_what_is_written_learns(tmp_path: Path) -> None:
     slow = ["algorithm.y.scale=0.0005", "algorithm.init.x=-3", "problem.intercept=false", "run.average=1", "seed=1"]
     result = decentral_dp.run(load(tmp_path / "new.toml", slow)).result
     assert "still fell in the last rounds" in result.learning[0]
-    assert "x, hardly moved from its start" in result.learning[1]
     result = decentral_dp.run(load(tmp_path / "new.toml", ["privacy.epsilon=0.02", "seed=1"])).result
     assert result.learning[0].startswith("The run learned little: the test accuracy of 0.")
-    assert 'privacy.guarantee = "none" shows it' in result.learning[-1]
 
 
 def test_placeholders_are_said_by_plan_and_run(tmp_path: Path) -> None:
@@ -604,7 +602,7 @@ def test_the_picture_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
     carry_out(tmp_path / "new.toml", replace(MINE, algorithm="ldp_dsbo"))
     run = decentral_dp.run(load(tmp_path / "new.toml", ["algorithm.rounds=2", "algorithm.x.scale=1e4"]))
     assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
-    (axes,) = run.plot.upper_variable().figure.axes
+    (axes,) = run.plot("upper_variable").figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
     # Made-up features have numbers for names.
     assert "x_names" not in decentral_dp.run(load("paper_synthetic", ["algorithm.rounds=2"])).result.problem
