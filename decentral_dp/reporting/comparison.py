@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -238,11 +238,11 @@ class Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         mode = OWNERS if any(is_private(run.folder) for run in self.runs) else 0o666
         with style.package_style():
-            wide, narrow = comparison_figure(self), comparison_figure(self, columns=1)
-            if wide is not None:
+            drawn = comparison_figure(self)
+            if drawn is not None:
                 style.remove_figure(folder / "comparison", ["png", *formats])
-                style.write_figure(wide, folder / "comparison", ["png", *formats], mode)
-            page = _render(self, "comparison", wide, narrow)
+                style.write_figure(drawn, folder / "comparison", ["png", *formats], mode)
+            page = _render(self, "comparison", drawn)
         path = folder / "comparison.html"
         write_whole(path, page.encode(), mode)
         return path
@@ -445,8 +445,8 @@ def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
     return [last, *([ComparisonTable(title, others, True, "", "", is_folded=True)] if others else [])]
 
 
-def _render(comparison: Comparison, template: str, drawn: Figure | None, narrow: Figure | None = None) -> str:
-    """The page, or its sections. drawn: its picture; narrow: the same for a telephone."""
+def _render(comparison: Comparison, template: str, drawn: Figure | None) -> str:
+    """The page, or its sections. drawn: its picture."""
     heads = [("", ""), *((run.name, "") for run in comparison.runs)]
     tables = [
         (t, TextTable(heads, [True, *(t.numbers for _ in comparison.runs)], [(name, *texts) for name, texts in t.rows]))
@@ -459,7 +459,6 @@ def _render(comparison: Comparison, template: str, drawn: Figure | None, narrow:
         remarks=comparison.remarks,
         tables=tables,
         picture=None if drawn is None else style.picture_of(drawn),
-        narrow=None if narrow is None else style.picture_of(narrow),
     )
 
 
@@ -474,13 +473,8 @@ _DASHES = ("-", "--", ":", "-.")
 _LONGEST_RATIO = 20.0
 
 
-def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Figure | None:
-    """Draw the curves of all runs inside `style.package_style`; None where nothing was measured.
-
-    Args:
-        comparison: of the runs.
-        columns: of panels; one for a narrow screen.
-    """
+def comparison_figure(comparison: Comparison, columns: int = 2) -> Figure | None:
+    """Draw the curves of all runs inside `style.package_style`, in columns; None where nothing was measured."""
     from matplotlib.lines import Line2D
 
     runs = comparison.runs

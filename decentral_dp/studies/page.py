@@ -1,7 +1,6 @@
 """A finished study, its page, and its view in a notebook.
 
-The page is one file with the study's tables, which can be sorted, its pictures, and the verdicts on its claims. The
-pictures are drawn once more as narrow as the screen of a telephone.
+The page is one file with the study's tables, which can be sorted, its pictures, and the verdicts on its claims.
 A notebook shows how many cells failed, the claims, the means and two pictures.
 """
 
@@ -15,7 +14,7 @@ import pandas as pd
 
 from decentral_dp.reporting.plots.style import picture_of
 from decentral_dp.reporting.render import render
-from decentral_dp.studies.gains import gain_figures, gain_words
+from decentral_dp.studies.gains import gain_words
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.plots import study_figures
 from decentral_dp.studies.runs import GOOD
@@ -106,7 +105,6 @@ def study_page(
     plots: Path,
     notes: Sequence[str],
     captions: Mapping[str, str],
-    narrow: Mapping[str, bytes],
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -115,12 +113,11 @@ def study_page(
         plots: folder of its pictures.
         notes: what is taken on the author's word, cell after cell.
         captions: name of a picture → what has to be said of it.
-        narrow: name of a picture → the same for a narrow screen.
     """
     study, cells = findings.study, findings.cells
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     pictures = [
-        (path.read_bytes(), narrow.get(name), title or name, captions.get(name, ""))
+        (path.read_bytes(), title or name, captions.get(name, ""))
         for name, title in named
         if (path := plots / f"{name}.png").exists()
     ]
@@ -142,7 +139,7 @@ def study_page(
         simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any(),
         # As the study names its files, and not where its author keeps them.
         notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
-        pictures=[(png, thin, title, caption, _is_wide(png)) for png, thin, title, caption in pictures],
+        pictures=[(*picture, _is_wide(picture[0])) for picture in pictures],
         toml=to_toml(study),
     )
 
@@ -157,43 +154,12 @@ def study_view(findings: Findings) -> str:
     study, cells = findings.study, findings.cells
     few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES]})
     titles = {plot.name: plot.title or plot.name for plot in few.plots}
-    drawn = _pictures(findings.measurements._replace(study=few))
+    figures = study_figures(findings.measurements._replace(study=few))
     return render(
         "study_view",
         findings=findings,
         table=study_table(findings.measurements),
         failures=failures(cells),
         failures_text=failures_text(cells),
-        pictures=[(png, titles[name]) for name, png in drawn.items()],
+        pictures=[(picture_of(figure), titles[name]) for name, figure in figures],
     )
-
-
-# Inches: on a screen of 390 points letters then have their own size.
-_WIDTH = 3.7
-# A study whose pictures are no wider has them already.
-_NARROW_ENOUGH = 4.2
-
-
-def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]:
-    """Draw the pictures of a study with their panels below each other.
-
-    Args:
-        measured: of a study with its plots and gains.
-        gains: of `gain_table`.
-
-    Returns:
-        Name of a picture → PNG; nothing where the pictures are narrow themselves.
-    """
-    width = measured.study.width
-    if width is not None and width <= _NARROW_ENOUGH:
-        return {}
-    narrow = measured.study.model_copy(update={"width": _WIDTH, "height": None})
-    return _pictures(measured._replace(study=narrow), gains)
-
-
-def _pictures(measured: Measured, gains: pd.DataFrame | None = None) -> dict[str, bytes]:
-    """Name → PNG of every picture that has numbers, those of gains where these are given."""
-    images = {name: picture_of(figure) for name, figure in study_figures(measured)}
-    if gains is not None:
-        images |= {name: picture_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
-    return images
