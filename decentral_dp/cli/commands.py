@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -605,102 +604,40 @@ def show(
 @app.command()
 def new(
     out: Annotated[
-        File, Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
+        File, Argument(metavar="FILE", help="The scenario to write; named for the records' file by default.")
     ] = None,
-    csv: Annotated[File, Option(help="Your records: a CSV file with one header line, or a Parquet file.")] = None,
-    separator: Annotated[Text, Option(metavar="CHARACTER", help="Between the cells of the CSV file, e.g. ;")] = None,
-    decimal: Annotated[Text, Option(metavar="CHARACTER", help="Decimal mark of the CSV file, e.g. a comma.")] = None,
-    encoding: Annotated[Text, Option(help="Encoding of the CSV file, e.g. latin-1; UTF-8 by default.")] = None,
-    label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
-    classes: Annotated[str, Option(help="All labels that there may be, e.g. no,yes.")] = "",
+    data: Annotated[
+        Text,
+        Option(metavar="FILE_OR_NAME", help="Your records, a CSV or Parquet file; or the name of bundled records."),
+    ] = None,
+    label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the file.")] = None,
+    classes: Annotated[str, Option(help="All possible labels, e.g. no,yes.")] = "",
     ranges: Annotated[
         Repeated, Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable.")
     ] = None,
-    ranges_file: Annotated[
-        File, Option("--ranges", metavar="CSV", help="Public ranges: a table of feature, low, high.")
-    ] = None,
-    drop: Annotated[
-        Repeated, Option(metavar="COLUMN", help="A column that is no feature. All of these are repeatable.")
-    ] = None,
-    category: Annotated[
-        Repeated, Option(metavar="COLUMN=WORD,WORD", help="A column of words, and the words that count.")
-    ] = None,
-    fill: Annotated[Repeated, Option(metavar="COLUMN=VALUE", help="The public constant that stands for a gap.")] = None,
-    log: Annotated[Repeated, Option(metavar="COLUMN", help="A column taken as log(1 + v).")] = None,
-    date: Annotated[
-        Repeated,
-        Option(
-            metavar="COLUMN=FIRST:LAST",
-            help='A column of dates, and their public range; "FIRST:LAST %d/%m/%Y" where cells are not as 2020-06-30.',
-        ),
-    ] = None,
-    binary: Annotated[Repeated, Option(metavar="COLUMN", help="A column of 0 and 1.")] = None,
-    label_range: Annotated[
-        Text, Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
-    ] = None,
-    data: Annotated[Text, Option(help="Bundled records instead of a CSV file.")] = None,
-    problem: Annotated[Text, Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
-    model: Annotated[
-        Text, Option(metavar="KIND", help="linear by default; mlp, cnn, or net.py:Net for a torch module of your own.")
-    ] = None,
-    algorithm: Annotated[
-        Text, Option(metavar="KIND", help="dp_dsgd by default, which trains; ldp_dsbo for two levels.")
-    ] = None,
-    topology: Annotated[Text, Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
-    agents: Annotated[
-        Text, Option(metavar="NUMBER|COLUMN=NAME,NAME", help="Number of agents, or the column with their names.")
-    ] = None,
-    rounds: Annotated[Number, Option(help="Number of rounds.")] = None,
+    algorithm: Annotated[str, Option(metavar="KIND", help="Its shipped scenario is the template.")] = "dp_dsgd",
+    agents: Annotated[Number, Option(help="Number of agents.")] = None,
     epsilon: Annotated[float | None, Option(help="Target ε of every agent, for the whole run.")] = None,
-    delta: Annotated[float | None, Option(help="δ of that.")] = None,
-    colluders: Annotated[
-        Number, Option(help="How many agents may tell what they know: neighbours share noise. By default all may.")
-    ] = None,
-    out_option: Annotated[
-        File, Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
-    ] = None,
+    override: Set = None,
 ) -> None:
-    """Write a commented scenario that plan and run accept.
+    """Write a commented scenario to edit.
 
-    On a terminal what is not given is asked for. Of a CSV file only the names of its columns are read. Labels,
-    ranges, words and dates are public facts that you declare: taken from the records they would tell of them. What
-    you do not give is a placeholder, and said.
+    It reads the names of the file's columns, and no record. Labels, ranges, words and dates are public facts that you
+    declare: inferring them from the records would leak information. Undeclared ones are placeholders.
     """
-    from decentral_dp.cli import new as inside
-    from decentral_dp.cli.new import parse_agents, parse_classes, parse_columns, parse_ends, parse_ranges
+    from decentral_dp.cli.new import write_template
 
-    out = inside.one_file(out, out_option)
-    number, owner = parse_agents(agents)
-    of_columns = parse_columns(drop or [], category or [], fill or [], log or [], date or [], binary or [])
-    options = inside.Options(
-        csv=csv,
+    write_template(
+        out,
         data=data,
         label=label,
-        classes=parse_classes(classes),
-        ranges=parse_ranges(ranges or [], ranges_file),
-        label_range=None if label_range is None else parse_ends(label_range, "--label-range"),
-        separator=None if separator is None else separator.replace("\\t", "\t"),
-        decimal=decimal,
-        encoding=encoding,
-        columns={key: rule for key, rule in of_columns.items() if rule},
-        owner=owner,
-        agents=number,
-        topology=topology,
-        problem=problem,
-        model=model,
+        classes=classes,
+        ranges=ranges or (),
         algorithm=algorithm,
-        rounds=rounds,
+        agents=agents,
         epsilon=epsilon,
-        delta=delta,
-        colluders=colluders,
+        changes=override or (),
     )
-    if out is not None:
-        inside.require_new(out)
-    if sys.stdin.isatty():
-        from decentral_dp.cli.new import complete
-
-        options = complete(options)
-    inside.carry_out(out, options)
 
 
 @app.command()

@@ -166,7 +166,7 @@ def _toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        mend = f"decentral-dp new --csv {path} writes one" if path.suffix == ".csv" else "Mend the file"
+        mend = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Mend the file"
         raise InputError(f"{what}: {path} is not valid TOML ({error}). {mend}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
