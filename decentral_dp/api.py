@@ -494,32 +494,6 @@ def study(
             return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
 
 
-def write_shards(scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None) -> list[Path]:
-    """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
-
-    Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records are here.
-        out: new or empty folder.
-        set: "table.key" → value.
-
-    Returns:
-        What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
-        readable by their owner only.
-
-    Raises:
-        InputError: records that are elsewhere, or a folder that is not empty.
-
-    Example:
-        >>> import decentral_dp, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [path.name for path in decentral_dp.write_shards("quadratic", folder, set={"topology.agents": 2})]
-        ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
-    """
-    from decentral_dp.simulation.folder.shards import write_shards as written
-
-    return written(scenario, out, changes(set))
-
-
 def changes(set: Mapping[str, Any] | None) -> list[str]:
     """Write changed keys as the command line has them.
 

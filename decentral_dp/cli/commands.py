@@ -26,12 +26,12 @@ Name = Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped scenario'
 Set = Annotated[Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")]
 Unset = Annotated[
     Repeated,
-    Option("--unset", metavar="KEY", help="Take a key or a table out before others are set, e.g. algorithm.z."),
+    Option("--unset", metavar="KEY", help="Remove a key or a table before --set is applied, e.g. algorithm.z."),
 ]
 
 
 class PictureFormat(StrEnum):
-    """What pictures can be written as."""
+    """File formats of figures."""
 
     png = "png"
     svg = "svg"
@@ -67,18 +67,10 @@ Trust = Annotated[
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
-# What `list` can list.
-Listing = StrEnum(
-    "Listing", "algorithms problems topologies scenarios studies experiments data weights mechanisms partitions"
-)
-
 # The study that audits every algorithm under every guarantee.
 AUDITS = "audits"
 # The audit of what a curious neighbour learns, which needs no scenario.
 NEIGHBOURS = "network"
-# The study of what published ε is worth, whose cells are no runs either.
-PRINTED = "printed_epsilon"
-
 # Commands in the order of the help, which is plain text: to draw boxes takes longer than all else that it does.
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -87,20 +79,20 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def run(
     scenario: Name,
     out: Annotated[
-        File, Option(metavar="DIR", help="Folder for the results; runs/NAME by default, with what --set changes.")
+        File, Option(metavar="DIR", help="Folder for the results; runs/NAME and the changed keys by default.")
     ] = None,
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     unset: Unset = None,
     quiet: Quiet = False,
     forget_secret: Annotated[
-        bool, Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
+        bool, Option("--forget-secret", help="Do not store the noise key: no resume after a crash.")
     ] = False,
     baselines: Annotated[
-        bool, Option("--baselines", help="Also run agents alone, a trusted server, and without noise.")
+        bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
     or_resume: Annotated[
-        bool, Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry.")
+        bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
     ] = False,
     upload: Upload = None,
     log: Log = None,
@@ -108,8 +100,8 @@ def run(
 ) -> None:
     """Run a scenario and write its run folder.
 
-    It has metrics, ledger, result, plots and report. What may have been released is on record before it is. A run
-    that is cut off goes on with "decentral-dp resume".
+    The folder has metrics, ledger, result, plots and report. Every release is logged before it is sent.
+    "decentral-dp resume" resumes an interrupted run.
     """
     import json
 
@@ -204,19 +196,18 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
 def resume(
     folder: Annotated[
         Path,
-        Argument(metavar="FOLDER", help="Of a run or study that was cut off, or the file of an audit or attack."),
+        Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit or attack."),
     ],
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
-    """Go on with a run, study, audit or attack that was cut off.
+    """Resume an interrupted run, study, audit or attack.
 
-    It was interrupted, killed, or stopped by a full disk. A run goes on from its last state on disk; finished cells
-    of a study, and runs of an audit or attack, are kept. What a run released after that state is released again
-    with the same draws: the same values, and no second release. After --forget-secret there is nothing to draw them
-    from, and the run does not go on.
+    A run resumes from its last state on disk; finished cells of a study, and runs of an audit or attack, are kept.
+    Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
+    --forget-secret no noise key is left, and the run cannot be resumed.
     """
     from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.run import Run
@@ -262,9 +253,9 @@ def plan(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Print what a scenario would cost each agent.
+    """Print the privacy cost of a scenario for each agent.
 
-    Nothing is run. The cost is at T rounds and for T → ∞.
+    Nothing is run. The cost is printed after T rounds and for T → ∞.
     """
     from decentral_dp.simulation import plan as plans
 
@@ -278,7 +269,7 @@ def plan(
 
 @app.command()
 def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None) -> None:
-    """Draw the plots and the page of a run folder again."""
+    """Redraw the plots and the page of a run folder."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
@@ -298,17 +289,17 @@ def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")
 def predict(
     run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
-    out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
+    out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; it must not exist.")],
     agent: Annotated[
-        Text, Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
+        Text, Option(metavar="K", help="The agent whose weights predict; the mean over all agents by default.")
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Predict the labels of new records from a run.
+    """Predict the labels of new records with a run's model.
 
-    They are predicted by what it published, and written, with probabilities of classes. Columns of the file are
-    read by their names, by the rules and ranges that the scenario declares; other columns are left unread. No
-    record of the run is needed, and no further ε is spent.
+    The output has predictions and class probabilities. Columns of the file are read by their names, with the rules
+    and ranges of the scenario; other columns are ignored. This is post-processing: no record of the run is read, and
+    no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
 
@@ -321,10 +312,10 @@ def compare(
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
-    """Set runs side by side.
+    """Compare runs.
 
-    What differs in their settings, budgets, last metrics, and curves are on one page. A run that is not complete is
-    shown as far as it goes.
+    One page shows differing settings, budgets, last metrics and curves. An incomplete run is shown up to its last
+    round.
     """
     from decentral_dp.cli.run import print_and_write_comparison
 
@@ -488,9 +479,7 @@ def check(
 
 @app.command()
 def study(
-    study: Annotated[
-        str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, audits, or printed_epsilon.")
-    ],
+    study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")],
     out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
     address: Address = None,
@@ -501,10 +490,9 @@ def study(
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
 
-    It gives tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: started again, or
-    with "decentral-dp resume", a study goes on. A changed one, started again, computes only what is new. Where
-    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew. "python -m pydoc
-    decentral_dp.studies" describes the file.
+    The output has tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: a second start
+    resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
+    since, all cells are computed again. "python -m pydoc decentral_dp.studies" describes the file.
     """
     from decentral_dp.cli.progress import ProgressBar
     from decentral_dp.cli.study import print_ended
@@ -513,8 +501,6 @@ def study(
 
     if study == AUDITS:
         return _study_audits(out, jobs, address, override)
-    if study == PRINTED:
-        return _study_printed(out, override)
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
@@ -535,70 +521,35 @@ def _study_audits(out: Path | None, jobs: int | None, address: str | None, overr
         raise typer.Exit(1)
 
 
-def _study_printed(out: Path | None, override: list[str] | None) -> None:
-    """The study of what published ε is worth."""
-    from importlib import import_module
-
-    from decentral_dp.cli.describe import require_papers
-
-    if override:
-        raise InputError(f'--set: the study "{PRINTED}" takes none.')
-    inside = import_module(f"{require_papers().__name__}.printed_report")
-    inside.conduct(out if out is not None else Path("runs") / f"study-{PRINTED}")
-
-
-@app.command()
-def experiment(
-    names: Annotated[
-        Repeated, Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Of made-up data and of noise.")] = 0,
-    quick: Annotated[bool, Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")] = False,
-    out: Annotated[File, Option(help="Folder for a table and a plot of each.")] = None,
-) -> None:
-    """Measure what papers prove or claim, with verdicts.
-
-    They are the papers on central-DP bilevel optimisation; each claim has its verdict.
-    """
-    from importlib import import_module
-
-    from decentral_dp.cli.describe import require_papers
-
-    inside = import_module(f"{require_papers().__name__}.command")
-    chosen = inside.chosen(names or [])
-    if out is not None:
-        inside.require_free(chosen, out)
-    findings = list(inside.carry_out(chosen, seed, quick, out))
-    if len(findings) > 1:
-        inside.print_summary(findings)
-
-
 @app.command("list")
-def list_(what: Annotated[Listing | None, Argument(help="Leave out to list everything.")] = None) -> None:
-    """List what a scenario can name."""
-    from decentral_dp.cli.describe import print_list
-
-    print_list([what.value] if what else [w.value for w in Listing])
-
-
-@app.command()
-def show(
+def list_(
     name: Annotated[
-        str,
+        Text,
         Argument(
-            metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
+            metavar="NAME_OR_FILE",
+            help="A registry, such as algorithms; a name in one, a file.py:Name, a key such as privacy.share. Leave "
+            "out to list everything.",
         ),
-    ],
+    ] = None,
+    schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of scenario files, for editors.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Print a scenario, or what a component or a key is.
+    """List components, scenarios, studies and measures, or describe one.
 
-    Components are algorithms, problems, topologies, weight rules and data sets. `show measures` lists what a study
-    can measure.
+    The text of a scenario or a study is printed as it is, so that it can be kept as a file.
     """
-    from decentral_dp.cli.describe import print_entry
+    if schema:
+        import json
 
-    print_entry(name)
+        from decentral_dp.config.schema import Scenario
+
+        return typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+    from decentral_dp.cli.describe import print_entry, print_list, registries
+
+    if name is None or name in registries(titles=False):
+        print_list(name)
+    else:
+        print_entry(name)
 
 
 @app.command()
@@ -638,36 +589,3 @@ def new(
         epsilon=epsilon,
         changes=override or (),
     )
-
-
-@app.command()
-def shards(
-    scenario: Name,
-    out: Annotated[Path, Option(help="A new folder, for a file of each agent and a public manifest.")],
-    override: Set = None,
-    trust: Trust = False,
-) -> None:
-    """Write the records of a scenario as its agents have them.
-
-    Each has a file, and there is a public manifest. A run of the scenario beside them reads every file where its
-    agent runs, and the driver reads the manifest alone.
-    """
-    from decentral_dp.simulation.folder.shards import MANIFEST, SCENARIO, write_shards
-
-    paths = write_shards(scenario, out, override or [])
-    typer.echo(printable(f"{len(paths) - 2} files of agents, {MANIFEST} and {SCENARIO} are in {out}."))
-    typer.echo(printable(f"To run on them: decentral-dp run {out / SCENARIO}"))
-    typer.echo(
-        "On a cluster put every file where its agent runs, give its place there as problem.data, and pin agents with "
-        "run.place. The driver needs the scenario and the manifest alone."
-    )
-
-
-@app.command()
-def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
-    import json
-
-    from decentral_dp.config.schema import Scenario
-
-    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))

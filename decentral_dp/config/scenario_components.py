@@ -158,7 +158,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         if AGENT in table.data:
             raise InputError(
                 f"problem.manifest: missing. Every agent has a file of its own in problem.data = {quoted(table.data)}, "
-                'and a public manifest says what they hold. "decentral-dp shards" writes one.'
+                "and a public manifest says what they hold. simulation.folder.shards.write_shards writes one."
             )
         return None
     _check_elsewhere(c)

@@ -47,7 +47,7 @@ def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) 
     few = ["--set", "algorithm.rounds=2"]
     commands = [
         ["list"],
-        ["show", "auc_digits"],
+        ["list", "auc_digits"],
         ["plan", "ring_breast_cancer"],
         ["run", "ring_breast_cancer", *few, "--out", "gossip"],
         ["report", "gossip"],
@@ -97,7 +97,7 @@ from decentral_dp.estimators import DecentralisedClassifier
 
 few = {"algorithm.rounds": 2}
 assert decentral_dp.run("quadratic", set=few).result.status == "ok"
-for command in (["list"], ["plan", "ring_breast_cancer"], ["show", "quadratic"]):
+for command in (["list"], ["plan", "ring_breast_cancer"], ["list", "quadratic"]):
     assert CliRunner().invoke(app, command).exit_code == 0, command
 assert len(decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
                                "grid": {"algorithm.rounds": [1, 2]}}, workers=1).summary) == 2
