@@ -36,7 +36,7 @@ from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.reporting.notebook_progress import show_progress
+from decentral_dp.reporting.progress import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.coordinator_plan import planned_line, target_plan
 

@@ -106,7 +106,7 @@ def run(
     import json
 
     from decentral_dp import api
-    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.cli.log import run_with_progress
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
     from decentral_dp.simulation.folder import layout
@@ -155,7 +155,7 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
 
 def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
     """Whether there was a run of this scenario in the folder, which is complete now."""
-    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.cli.log import run_with_progress
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
     from decentral_dp.simulation.run import Run
@@ -216,7 +216,7 @@ def resume(
     if task.kind is not Kind.RUN:
         given = {"--upload": upload, "--log": log}
         refuse_for_others(task.kind, task.place, [name for name, value in given.items() if value is not None])
-        from decentral_dp.cli.progress import ProgressBar
+        from decentral_dp.reporting.progress import ProgressBar
 
         with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
             result: Any = resume_other(task, bar)
@@ -234,7 +234,7 @@ def resume(
             raise typer.Exit(1)
         return
 
-    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.cli.log import run_with_progress
 
     store = _open_store(upload)
     finished = run_with_progress(lambda callbacks: Run.resume(task.place, callbacks=callbacks), log, quiet, task.place)
@@ -370,7 +370,7 @@ def attack(
     """
     from decentral_dp.adversaries.attack.attack import infer, write
     from decentral_dp.cli.adversaries import print_outcome
-    from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.reporting.progress import ProgressBar
 
     with ProgressBar("runs", estimate=True) as progress:
         result = infer(folders, runs, progress, out)
@@ -494,8 +494,8 @@ def study(
     resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
     since, all cells are computed again. "python -m pydoc decentral_dp.studies" describes the file.
     """
-    from decentral_dp.cli.progress import ProgressBar
     from decentral_dp.cli.study import print_ended
+    from decentral_dp.reporting.progress import ProgressBar
     from decentral_dp.studies.schema import load_study
     from decentral_dp.studies.study import conduct
 

@@ -594,7 +594,7 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.cli import progress
+    from decentral_dp.reporting import progress
 
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     said = command("run", MAIN, "--out", "a", *SMALL)
