@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,6 @@ from decentral_dp.config.loading import find, load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
-from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.tables import DeclaredKey, type_in_words
 from decentral_dp.privacy.mechanisms import MECHANISMS
@@ -54,7 +54,7 @@ ANY = "*"
 
 
 class Key(NamedTuple):
-    """What is said of a key.
+    """The description of a key.
 
     Args:
         name: in its table; of a study or scenario from the top, with dots.
@@ -74,17 +74,17 @@ class Key(NamedTuple):
 
 
 class Component(NamedTuple):
-    """What is said of a component.
+    """The description of a component.
 
     Args:
-        name: of the list.
-        registry: of which list.
-        line: of the list.
+        name: in its registry.
+        registry: of `registries`.
+        line: its summary.
         text: its derivation, as its docstring has it.
         keys: that it reads.
         notes: sentences on it.
-        facts: what the reference says besides, in Markdown.
-        usage: how a scenario names it, in TOML; of an experiment the command.
+        facts: of the reference only, in Markdown.
+        usage: how a scenario names it, in TOML.
     """
 
     name: str
@@ -126,8 +126,43 @@ def describe(registry: str, name: str) -> Component:
         registry: of `registries`, except scenarios and studies.
         name: in it; none of an installed package.
     """
-    line = registries(titles=False)[registry][name]
-    return _DESCRIBED[registry](name, Component(name, registry, line))
+    component = Component(name, registry, registries(titles=False)[registry][name])
+    match registry:
+        case "algorithms":
+            return _algorithm(ALGORITHMS[name])
+        case "problems":
+            entry = PROBLEMS[name]
+            keys = [of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys]
+            keys = [k._replace(default_text="required") if k.name in entry.required_keys else k for k in keys]
+            usage = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
+            return component._replace(text=entry.description, keys=tuple(keys), usage=usage)
+        case "topologies" if name in GENERATORS:
+            generator = GENERATORS[name]
+            agents, example = generator.example
+            options = "".join(f", {key} = {value}" for key, value in example.items())
+            return component._replace(
+                keys=tuple(map(of_parameter, generator.parameters)),
+                notes="Drawn at random from topology.seed." if generator.random else "",
+                usage=f'[topology] kind = "{name}", agents = {agents}{options}',
+            )
+        case "topologies":
+            network = from_file(name)
+            notes = f"{network.n_agents} agents, {len(network.edges)} edges; {network.weights} weights: ρ = "
+            return component._replace(notes=f"{notes}{network.rho:.4f}.", usage=f'[topology] file = "{name}"')
+        case "weights":
+            rule = WEIGHTS[name]
+            keys = [of_parameter(p) for p in rule.parameters]
+            return component._replace(keys=tuple(keys), usage=f"[topology] {rule.usage}")
+        case "data":
+            table = "Sizes: [problem.synthetic]." if name.startswith("synthetic_") or name in ENVIRONMENTS else ""
+            return component._replace(notes=table, usage=f'[problem] data = "{name}"')
+        case "mechanisms":
+            text = inspect.getdoc(type(MECHANISMS[name])) or ""
+            return component._replace(text=text, usage=f'[privacy] mechanism = "{name}"')
+        case "partitions":
+            return component._replace(usage=f"[problem] partition = {_PARTITIONS[name]}")
+        case _:
+            return component._replace(usage=f'measure = ["{name}"] of a study')
 
 
 def _algorithm(entry: Entry) -> Component:
@@ -135,101 +170,15 @@ def _algorithm(entry: Entry) -> Component:
     if entry.private:
         keys += (of_schema(AlgorithmTable, "protocol"),)
     facts = [f"Setting: {entry.rules.trust}; {entry.solves} problems."]
-    facts += ["Adds no Gaussian noise: δ = 0 will do."] if entry.pure else []
-    facts += ['Knows `protocol = "private"`.'] if entry.private else []
+    facts += ["Adds no Gaussian noise: δ = 0 is possible."] if entry.pure else []
+    facts += ['Has `protocol = "private"`.'] if entry.private else []
     facts += [f'`guarantee = "as_printed"` runs {entry.claim}.'] if entry.claim else []
     facts += [f"Message t {entry.message}"] if entry.message else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.module_name}`."]
-    text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.module_name)
-    tables = algorithm_tables(entry)
+    source = entry.algorithm if entry.origin else importlib.import_module(entry.module_name)
+    text, tables = inspect.getdoc(source) or "", algorithm_tables(entry)
     return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
-
-
-def _problem(name: str, component: Component) -> Component:
-    entry = PROBLEMS[name]
-    keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
-    keys = tuple(key._replace(default_text="required") if key.name in entry.required_keys else key for key in keys)
-    table_text = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
-    return component._replace(text=entry.description, keys=keys, usage=table_text)
-
-
-def _topology(name: str, component: Component) -> Component:
-    """A generator's parameters and a small instance, or a named network's numbers."""
-    if name in GENERATORS:
-        generator = GENERATORS[name]
-        agents, example = generator.example
-        chosen = "".join(f", {key} = {value}" for key, value in example.items())
-        drawn = " Drawn at random from topology.seed." if generator.random else ""
-        return component._replace(
-            keys=tuple(map(of_parameter, generator.parameters)),
-            notes=f"At least {_count(generator.min_agents, 'agent')}.{drawn}",
-            usage=f'[topology] kind = "{name}", agents = {agents}{chosen}',
-        )
-    network = from_file(name)
-    few, many = int(network.degrees.min()), int(network.degrees.max())
-    neighbours = _count(many, "neighbour") if few == many else f"{few} to {many} neighbours"
-    notes = f"{_count(network.n_agents, 'agent')} with {neighbours} each, {len(network.edges)} links; "
-    notes += f"with {network.weights} weights ρ = {network.rho:.4f}."
-    return component._replace(notes=notes, usage=f'[topology] file = "{name}"')
-
-
-def _rule(name: str, component: Component) -> Component:
-    rule = WEIGHTS[name]
-    return component._replace(keys=tuple(map(of_parameter, rule.parameters)), usage=f"[topology] {rule.usage}")
-
-
-def _data(name: str, component: Component) -> Component:
-    return component._replace(notes=_records(name), usage=f'[problem] data = "{name}"')
-
-
-def _mechanism(name: str, component: Component) -> Component:
-    text = inspect.getdoc(type(MECHANISMS[name])) or ""
-    return component._replace(text=text, usage=f'[privacy] mechanism = "{name}"')
-
-
-_DESCRIBED: Mapping[str, Callable[[str, Component], Component]] = {
-    "algorithms": lambda name, component: _algorithm(ALGORITHMS[name]),
-    "problems": _problem,
-    "topologies": _topology,
-    "data": _data,
-    "weights": _rule,
-    "mechanisms": _mechanism,
-    "partitions": lambda name, component: component._replace(usage=f"[problem] partition = {_PARTITIONS[name]}"),
-    "measures": lambda name, component: component._replace(usage=f'of a study: measure = ["{name}"]'),
-}
-
-
-def _records(name: str) -> str:
-    """What is said of a data set."""
-    if name.startswith("synthetic_"):
-        of_classes = ", separation, relevant" if name == "synthetic_classification" else ""
-        return f"Sizes: [problem.synthetic] dimension, records (per agent), test_records{of_classes}."
-    if name in ENVIRONMENTS:
-        which = ENVIRONMENTS[name]
-        return (
-            f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by "
-            "declared constants.\n"
-            f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
-            f"({which.test_records}), steps (cut off after {which.steps}).\n"
-            f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
-            "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
-        )
-    dataset = load_data(name, n_agents=1, seed=0)
-    named = ", ".join(dataset.feature_names[:3])
-    return (
-        f"{_count(dataset.n, 'record')}, {dataset.features.shape[1]} features ({named}, …); "
-        f"classes {', '.join(str(c) for c in dataset.classes)}.\n"
-        'scale = "public_ranges" maps the features to [-1, 1] by ranges that were not fitted on the records.'
-    )
-
-
-def _docstring(module: str) -> str:
-    return inspect.getdoc(importlib.import_module(module)) or ""
-
-
-def _count(n: int, noun: str) -> str:
-    return f"1 {noun}" if n == 1 else f"{n} {noun}s"
 
 
 # Keys.
@@ -309,18 +258,17 @@ def keys() -> tuple[tuple[Key, str], ...]:
     own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
     rows: list[tuple[Key, str]] = []
     for key in _of_tables(Scenario.model_json_schema(), ""):
-        option = ".".join(key.name.split(".")[:2]).removeprefix("problem.")
+        table, _, rest = key.name.partition(".")
+        option = rest.partition(".")[0] if table == "problem" else ""
         readers = [kind for kind, problem in PROBLEMS.items() if option in problem.options]
         rows += [] if key.name in own else [(key, reader) for reader in readers or [""]]
     for kind, entry in ALGORITHMS.items():
-        rows += [(_with_table("algorithm", of_option(option)._replace(example="")), kind) for option in entry.keys]
-    for table, kinds in (("topology", GENERATORS), ("topology.weights", WEIGHTS)):
-        rows += [(_with_table(table, of_parameter(p)), kind) for kind, made in kinds.items() for p in made.parameters]
+        rows += [(of_option(o)._replace(name=f"algorithm.{o.key}", example=""), kind) for o in entry.keys]
+    for kind, generator in GENERATORS.items():
+        rows += [(of_parameter(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
+    for kind, rule in WEIGHTS.items():
+        rows += [(of_parameter(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
     return (*rows, *((key, "") for key in _of_tables(Study.model_json_schema(), "study.")))
-
-
-def _with_table(table: str, key: Key) -> Key:
-    return key._replace(name=f"{table}.{key.name}")
 
 
 def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[Key]:
@@ -439,18 +387,13 @@ def key_entries(name: str) -> str:
         >>> print(key_entries("delta").splitlines()[0])
         privacy.delta
     """
-    wanted = name.split(".")
+    ending = re.escape(name).replace(r"\.", ".").split(".")
+    pattern = re.compile(r"(?:.*\.)?" + r"\.".join(rf"(?:{part}|\*)" for part in ending))
     readers: dict[Key, list[str]] = {}
     for key, reader in keys():
-        if _ends_with(key.name.split("."), wanted):
+        if pattern.fullmatch(key.name):
             readers.setdefault(key, []).append(reader)
     return "\n\n".join(_entry(key, [kind for kind in kinds if kind]) for key, kinds in readers.items())
-
-
-def _ends_with(key: list[str], ending: list[str]) -> bool:
-    return len(ending) <= len(key) and all(
-        ours in (theirs, ANY) for ours, theirs in zip(key[::-1], ending[::-1], strict=False)
-    )
 
 
 def _entry(key: Key, readers: Sequence[str]) -> str:
