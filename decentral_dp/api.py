@@ -60,7 +60,6 @@ class Changes(Objects, total=False):
     """Keyword arguments of `build`: keys to set and to take out, and objects in place of what a scenario names."""
 
     set: Mapping[str, Any] | None
-    unset: Sequence[str]
 
 
 class AuditOptions(TypedDict, total=False):
@@ -224,8 +223,8 @@ class Job:
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
-    Keys are changed by `set`, a dict "table.key" → value in which None takes a key out; `unset` lists keys and tables
-    that are taken out first. An object takes the place of what the scenario names:
+    Keys are changed by `set`, a dict "table.key" → value in which None removes a key or a table. An object takes the
+    place of what the scenario names:
 
     - problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it;
     - algorithm: a dataclass with its fields filled in;
@@ -252,7 +251,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    named = components_of(scenario, text, options.get("unset", ()), **objects)
+    named = components_of(scenario, text, **objects)
     return Job(building.build(named), named)
 
 
@@ -279,7 +278,7 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
         _require_nothing("plan", options)
         return scenario.plan()
     text, objects = _split(options)
-    return plans.plan(scenario, text, unset=options.get("unset", ()), **objects)
+    return plans.plan(scenario, text, **objects)
 
 
 def run(
@@ -577,7 +576,6 @@ def load(
     scenario: Source,
     *,
     set: Mapping[str, Any] | None = None,
-    unset: Sequence[str] = (),
     folder: Path | None = None,
 ) -> Scenario:
     """Read and validate a scenario.
@@ -585,7 +583,6 @@ def load(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         set: "table.key" → value of keys that are changed; None takes a key out.
-        unset: "table.key" of keys and tables that are taken out first.
         folder: where the relative paths in a dict start, by default here.
 
     Returns:
@@ -600,4 +597,4 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    return loading.load(scenario, changes(set), folder, unset)
+    return loading.load(scenario, changes(set), folder)

@@ -23,10 +23,8 @@ File = Path | None
 Number = int | None
 
 Name = Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
-Set = Annotated[Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")]
-Unset = Annotated[
-    Repeated,
-    Option("--unset", metavar="KEY", help="Remove a key or a table before --set is applied, e.g. algorithm.z."),
+Set = Annotated[
+    Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key: algorithm.rounds=500; null removes it.")
 ]
 
 
@@ -83,7 +81,6 @@ def run(
     ] = None,
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
-    unset: Unset = None,
     quiet: Quiet = False,
     forget_secret: Annotated[
         bool, Option("--forget-secret", help="Do not store the noise key: no resume after a crash.")
@@ -112,13 +109,12 @@ def run(
     from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
-    loaded = load(scenario, overrides, unset=unset or ())
-    changed = [*(f"{key}=null" for key in unset or ()), *overrides]
+    loaded = load(scenario, overrides)
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
-    name = run_name(Path(scenario).stem, changed)
+    name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
             lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
@@ -246,7 +242,6 @@ def resume(
 def plan(
     scenario: Name,
     override: Set = None,
-    unset: Unset = None,
     every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
     sent: Annotated[
         File, Option(metavar="SENT.csv", help="Write what each agent sends to each other in every round; or .parquet.")
@@ -259,12 +254,12 @@ def plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
+    plans.print_plan(plans.plan(scenario, override or []), conditions=every)
     if sent is not None:
         from decentral_dp.cli.run import write_sent
         from decentral_dp.config.loading import load
 
-        write_sent(load(scenario, override or [], unset=unset or ()), sent)
+        write_sent(load(scenario, override or []), sent)
 
 
 @app.command()

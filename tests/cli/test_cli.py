@@ -160,7 +160,7 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     clips = set(tomllib.loads(tables)["privacy"]["clip"])
     assert clips
     for clip in sorted(clips):
-        without = command("plan", "mine.toml", "--unset", f"privacy.clip.{clip}")
+        without = command("plan", "mine.toml", "--set", f"privacy.clip.{clip}=null")
         assert f"privacy.clip.{clip}" in without.err, (clip, without.out, without.err)
 
 
