@@ -131,8 +131,8 @@ def write_template(
     resolve(load(tomllib.loads(text), folder=path.parent.absolute()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with path.open("x", encoding="utf-8") as output:
+            output.write(text)
     except OSError as error:
         raise InputError(f"new: {quoted_path(path)} cannot be written ({error.strerror}). Give another path.") from None
     typer.echo(printable(f"Written: {path} ({content['title']})"))

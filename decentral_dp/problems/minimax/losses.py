@@ -66,7 +66,8 @@ def ranking(scores: Array, positive: Array) -> dict[str, float]:
     """ "auc": the share of (positive, negative) pairs that the scores rank rightly, ties half; nothing without both."""
     if positive.all() or not positive.any() or not np.isfinite(scores).all():
         return {}
-    return {"auc": auc(scores[positive], scores[~positive])}
+    chosen = positive.astype(bool)
+    return {"auc": auc(scores[chosen], scores[~chosen])}
 
 
 def classification(scores: Array, labels: Array) -> dict[str, float]:
