@@ -243,9 +243,6 @@ def plan(
     scenario: Name,
     override: Set = None,
     every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
-    sent: Annotated[
-        File, Option(metavar="SENT.csv", help="Write what each agent sends to each other in every round; or .parquet.")
-    ] = None,
     trust: Trust = False,
 ) -> None:
     """Print the privacy cost of a scenario for each agent.
@@ -255,11 +252,6 @@ def plan(
     from decentral_dp.simulation import plan as plans
 
     plans.print_plan(plans.plan(scenario, override or []), conditions=every)
-    if sent is not None:
-        from decentral_dp.cli.run import write_sent
-        from decentral_dp.config.loading import load
-
-        write_sent(load(scenario, override or []), sent)
 
 
 @app.command()

@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.api import build
 from decentral_dp.bounded import Array
-from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, readable
 from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.baselines import compare_with_baselines
@@ -263,23 +261,3 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     typer.echo(f"Privacy of what was published: {privacy.summary}")
     if result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
-
-
-def write_sent(scenario: Scenario, out: Path) -> None:
-    """Write every message of a scenario's plan as a table.
-
-    Args:
-        scenario: to plan.
-        out: a CSV or Parquet file, by its ending.
-
-    Raises:
-        InputError: the file exists or cannot be written, or there are too many messages.
-    """
-    require_new("--sent", out)
-    table = build(scenario).messages("message")
-    write = table.to_parquet if out.suffix == ".parquet" else escape_formulas(table).to_csv
-    try:
-        write(out, index=False)
-    except OSError as error:
-        raise InputError(f"--sent: {out} cannot be written ({error.strerror or error}). Give another file.") from None
-    typer.echo(printable(f"{out}: {len(table)} rows, one for each link of each round."))
