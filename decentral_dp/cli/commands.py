@@ -479,7 +479,8 @@ def study(
 
     The output has tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: a second start
     resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
-    since, all cells are computed again. "python -m pydoc decentral_dp.studies" describes the file.
+    since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell beside others is a result.
+    "python -m pydoc decentral_dp.studies" describes the file.
     """
     from decentral_dp.cli.study import print_ended
     from decentral_dp.reporting.progress import ProgressBar

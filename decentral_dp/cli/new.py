@@ -1,6 +1,7 @@
 """The command `new`: a commented scenario, from a shipped one, for a table of records.
 
-It reads the names of a table's columns, and no record: labels, ranges and words are public facts that users declare.
+Of a table it reads the names of the columns, and whether the first record holds numbers below them. Labels, ranges and
+words are public facts that users declare.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import near_name
-from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, select_columns
+from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, require_numbers, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.tables import Table, key_texts
 from decentral_dp.problems import MINIMAX, PROBLEMS
@@ -180,7 +181,10 @@ def _with_columns(
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in ranges:
         if name not in needed:
-            raise InputError(f"--range: {quoted(name)} is no column that needs a range{near_name(name, needed)}.")
+            raise InputError(f"--range: {quoted(name)} is no column that needs a range{near_name(name, names)}.")
+    if file.suffix.lower() == ".csv":
+        # Names that nobody wrote must not be cells of a first record.
+        require_numbers(file, {*features} - {*ranges, *rules.rules_by_column}, f"new: {quoted_path(file)}", form)
     whole, start = file.absolute(), folder.absolute()
     place = os.path.relpath(whole, start) if whole.is_relative_to(start) else str(whole)
     entry = PROBLEMS.get(str(problem["kind"]))

@@ -61,7 +61,7 @@ def test_it_runs_and_explains_every_key(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"decentral-dp plan {path}" in capsys.readouterr().out
 
 
-def test_records_are_not_read(tmp_path: Path) -> None:
+def test_no_record_changes_the_template(tmp_path: Path) -> None:
     header = RECORDS.read_text().splitlines()[0]
     texts = set()
     for name, record in (("a", "0,train,53,67.8,114,73,no"), ("b", "7,test,999,-1,0,5e9,maybe"), ("c", "")):
@@ -102,9 +102,9 @@ def test_columns_of_words_dates_and_owners_are_declared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"label": "outcom"}, "has no column 'outcom'"),
+        ({"label": "outcom"}, "has no column 'outcom'; column 7 has a similar name"),
         ({"label": None}, "--label: missing"),
-        ({"ranges": ["agee=0:1"]}, 'the nearest is "age"|"agee" is no column|agee'),
+        ({"ranges": ["agee=0:1"]}, '"agee" is no column that needs a range; column 3 has a similar name'),
         ({"ranges": ["age"]}, "--range: got"),
         ({"ranges": ["age=5:2"]}, "--range: got"),
         ({"ranges": ["age=0:nan"]}, "--range: got"),
