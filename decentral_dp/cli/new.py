@@ -166,7 +166,7 @@ def _with_columns(
     """The table [problem] of a file, and the public facts that are placeholders in it because nobody declared them."""
     if file.is_file() and file.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--data: got {quoted_path(file)}, expected a name of bundled records, or a .csv or .parquet.")
-    form = csv_format(*(problem.get(key) for key in ("separator", "decimal", "encoding")))
+    form = csv_format(problem.get("separator"), problem.get("decimal"), problem.get("encoding"))
     if label is None:
         # Without a header line, the names in the file would be a record.
         raise InputError(f"--label: missing. Fix: name the label column of {quoted_path(file)}.")
