@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from decentral_dp.callbacks import MLflow, TensorBoard
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
+from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import regular
 from decentral_dp.reporting.progress import ProgressBar
 from decentral_dp.simulation.events import Callback, Progress
@@ -56,7 +57,8 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
     """Open the log of a run.
 
     Args:
-        log: "jsonl" for stderr, a file that ends in .jsonl, to which lines are added, "tensorboard", "mlflow" or None.
+        log: "jsonl" for stderr, a file that ends in .jsonl, to which lines are added (a new one is for its owner
+            only), "tensorboard", "mlflow" or None.
         folder: of the run.
 
     Raises:
@@ -77,7 +79,10 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
             try:
-                file = sys.stderr if log == "jsonl" else regular(Path(log), "--log").open("a", encoding="utf-8")
+                if log != "jsonl":
+                    # It has losses, which a run with secret noise keeps for its owner.
+                    regular(Path(log), "--log").touch(OWNERS)
+                file = sys.stderr if log == "jsonl" else Path(log).open("a", encoding="utf-8")
             except OSError as error:
                 reason = f"{quoted_path(log)} cannot be written ({error.strerror})"
                 raise InputError(f"--log: {reason}. Give another file.") from None
