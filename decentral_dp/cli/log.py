@@ -78,17 +78,7 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
                 raise InputError(f"--log: mlflow cannot be reached ({error}). Fix: leave it out.") from error
             yield [stack.enter_context(flow)]
         elif log == "jsonl" or log.endswith(".jsonl"):
-            try:
-                if log != "jsonl":
-                    # It has losses, which a run with secret noise keeps for its owner.
-                    regular(Path(log), "--log").touch(OWNERS)
-                file = sys.stderr if log == "jsonl" else Path(log).open("a", encoding="utf-8")
-            except OSError as error:
-                reason = f"{quoted_path(log)} cannot be written ({error.strerror})"
-                raise InputError(f"--log: {reason}. Give another file.") from None
-            if file is not sys.stderr:
-                stack.enter_context(file)
-            run_log = RunLog(file)
+            run_log = RunLog(sys.stderr if log == "jsonl" else stack.enter_context(_open_file(log)))
             try:
                 yield [run_log]
             except BaseException as error:
@@ -98,6 +88,18 @@ def open_log(log: str | None, folder: Path) -> Iterator[list[Callback]]:
             raise InputError(
                 f'--log: got {quoted(log)}, expected "jsonl", a file that ends in .jsonl, "tensorboard" or "mlflow".'
             )
+
+
+def _open_file(name: str) -> IO[str]:
+    try:
+        path = regular(Path(name), "--log")
+        # It has losses, which a run with secret noise keeps for its owner.
+        path.touch(OWNERS)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"--log: {quoted_path(name)} cannot be written ({error.strerror}). Give another file."
+        ) from None
 
 
 def run_with_progress(
