@@ -561,8 +561,9 @@ def new(
 ) -> None:
     """Write a commented scenario to edit.
 
-    It reads the names of the file's columns, and no record. Labels, ranges, words and dates are public facts that you
-    declare: inferring them from the records would leak information. Undeclared ones are placeholders.
+    It reads the names of the file's columns, and whether the first record holds numbers below them. Labels, ranges,
+    words and dates are public facts that you declare: inferring them from the records would leak information.
+    Undeclared ones are placeholders.
     """
     from decentral_dp.cli.new import write_template
 
