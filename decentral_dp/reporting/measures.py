@@ -38,7 +38,8 @@ class Measure(NamedTuple):
         reach: the cells of a study that measure it.
         better: whether higher or lower values are better.
         axis: how a figure scales it: "log", "flat" (a share, never stretched), or by its values.
-        meaning: in `show measures` and the reference, if the label says less.
+        meaning: in `list measures` and the reference, if the label says less.
+        of: the only problem that measures it; "" if several do.
     """
 
     label: str
@@ -47,6 +48,12 @@ class Measure(NamedTuple):
     better: Literal["higher", "lower"] = "lower"
     axis: Literal["values", "log", "flat"] = "values"
     meaning: str = ""
+    of: str = ""
+
+    @property
+    def description(self) -> str:
+        """The meaning, with the only problem that measures it."""
+        return f"{self.of}: {self.meaning or self.label}" if self.of else self.meaning or self.label
 
     @property
     def qualifiers(self) -> list[str]:
@@ -87,25 +94,25 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_f1": Measure("F1 on held-out records", _TEST, better="higher"),
         "test_balanced_accuracy": Measure("accuracy on held-out records, mean over classes", _TEST, better="higher"),
         "test_brier": Measure("Brier score on held-out records", _TEST),
-        "test_recall": Measure("recall of the second class on held-out records", _TEST, better="higher"),
-        "test_precision": Measure("precision of the second class on held-out records", _TEST, better="higher"),
+        "test_recall": Measure("recall of the second class (at run.threshold), held out", _TEST, better="higher"),
+        "test_precision": Measure("precision of the second class (at run.threshold), held out", _TEST, better="higher"),
         "test_calibration": Measure("calibration error on held-out records", _TEST),
         "test_rmse": Measure("root mean squared error on held-out records", _TEST),
         "test_r2": Measure("R² on held-out records", _TEST, better="higher"),
         "test_worst_class_accuracy": Measure("accuracy on the worst class of held-out records", better="higher"),
         "test_robust_loss": Measure("robust loss on held-out records"),
-        "test_mspbe": Measure("mean squared projected Bellman error, held out"),
-        "test_return_error": Measure("root mean squared error of predicted returns, held out"),
-        "test_critic_auc": Measure("held-out AUC of a critic trained afresh; 0.5 is best"),
-        "test_distance": Measure("distance of generated to held-out records; 0 is best"),
-        "test_mean_gap": Measure("‖mean held out − mean generated‖₂"),
-        "test_spread": Measure("spread of generated over that of held-out records; 1 is best"),
+        "test_mspbe": Measure("mean squared projected Bellman error, held out", of="mspbe"),
+        "test_return_error": Measure("root mean squared error of predicted returns, held out", of="mspbe"),
+        "test_critic_auc": Measure("held-out AUC of a critic trained afresh; 0.5 is best", of="wgan"),
+        "test_distance": Measure("distance of generated to held-out records; 0 is best", of="wgan"),
+        "test_mean_gap": Measure("‖mean held out − mean generated‖₂", of="wgan"),
+        "test_spread": Measure("spread of generated over that of held-out records; 1 is best", of="wgan"),
         "primal": Measure("Φ(x), F at the best y (train)"),
         "objective": Measure("F at the published x and y (train)"),
-        "best_strength": Measure("best λ (train)"),
+        "best_strength": Measure("best λ (train)", of="kl_dro"),
         "robust_loss": Measure("robust loss (train)"),
         "loss": Measure("mean loss (train)"),
-        "estimate": Measure("the published critic's own estimate of the distance (train)"),
+        "estimate": Measure("the published critic's own estimate of the distance (train)", of="wgan"),
         "gradient_norm": Measure("norm of the gradient of Φ (train)"),
         "auc": Measure("AUC (train)", better="higher"),
         "hypergradient_norm": Measure("norm of the hypergradient, ‖∇F‖₂"),
@@ -137,8 +144,10 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "seconds": Measure("seconds that the run took", reach=OF_RUNS),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
         "test_worst_group_loss": Measure("loss of the worst group of held-out records"),
-        "weight_clean": Measure("mean weight of groups whose labels are right", _SPREAD, better="higher"),
-        "weight_corrupted": Measure("mean weight of groups whose labels are wrong", _SPREAD),
+        "weight_clean": Measure(
+            "mean weight of groups whose labels are right", _SPREAD, better="higher", of="hyper_cleaning"
+        ),
+        "weight_corrupted": Measure("mean weight of groups whose labels are wrong", _SPREAD, of="hyper_cleaning"),
         "worst_group_loss": Measure("loss of the worst group (train)"),
     }
 )
