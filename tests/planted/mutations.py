@@ -324,6 +324,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_UNITS}::test_rounding_of_one_record_less_has_room",),
     ),
     Mutation(
+        "pages that take names from files for markup",
+        "reporting/render.py",
+        "        autoescape=True,\n",
+        "        autoescape=False,\n",
+        ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
+    ),
+    Mutation(
+        "control characters of names on pages",
+        "reporting/render.py",
+        "printable(value) if type(value) is str else value",
+        "value",
+        ("tests/files/test_printable.py",),
+    ),
+    Mutation(
         "unlike units side by side without a word",
         "reporting/comparison.py",
         "if len(adjacencies) > 1:",
@@ -1385,7 +1399,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
-        "cli/progress.py",
+        "cli/log.py",
         "path.touch(OWNERS)",
         "path.touch()",
         ("tests/reporting/test_folder_links.py::test_logs_and_curves_outside_the_folder_are_their_owners",),
