@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.table import Table
@@ -58,3 +59,21 @@ def terminal(columns: Sequence[Sequence[str]]) -> Table:
     for cells in list(zip(*columns, strict=True))[1:]:
         table.add_row(*map(Text, cells))
     return table
+
+
+def longest(texts: Iterable[str]) -> int:
+    """The width of the widest text, with the gap behind it."""
+    return max(cell_len(text) for text in texts) + GAP
+
+
+def split_columns(columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
+    """Split columns into as few parts as fit a width, in their order; a part has at least one column."""
+    parts: list[list[Sequence[str]]] = [[]]
+    left = width
+    for column in columns:
+        left -= longest(column)
+        if left < 0 and parts[-1]:
+            parts.append([])
+            left = width - longest(column)
+        parts[-1].append(column)
+    return parts

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -33,7 +32,7 @@ from decentral_dp.formatting import (
     spans,
 )
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.reporting.terminal import GAP, console, print_items, terminal
+from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -270,28 +269,11 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
     chosen = sorted(((cells, sorted(members)) for cells, members in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
     first = ("agents", *(_name_list(members, names) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
-    tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]
+    tables = [terminal([first, *part]) for part in split_columns(columns, width - longest(first))]
     if len(lines) > _MOST_ROWS:
         tables[-1].caption = f"The most expensive {_MOST_ROWS} of {len(lines)} different budgets."
         tables[-1].caption_justify = "left"
     return tables
-
-
-def _fitting(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
-    """The columns in as few parts as fit the width beside the first column, in their order."""
-    parts: list[list[Sequence[str]]] = [[]]
-    left = start = width - _widest(first)
-    for column in columns:
-        left -= _widest(column)
-        if left < 0 and parts[-1]:
-            parts.append([])
-            left = start - _widest(column)
-        parts[-1].append(column)
-    return parts
-
-
-def _widest(column: Sequence[str]) -> int:
-    return max(cell_len(text) for text in column) + GAP
 
 
 def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
