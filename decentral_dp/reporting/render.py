@@ -29,7 +29,6 @@ def render(template: str, **values: Any) -> str:
     Args:
         template: its name without the ending.
         values: of its variables.
-
     """
     return environment().get_template(f"{template}.html.j2").render(values).strip() + "\n"
 
@@ -84,16 +83,16 @@ def _margin(value: float | None) -> str:
 @cache
 def environment() -> Environment:
     """Make the environment of templates, once."""
-    environment = Environment(
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=StrictUndefined,
         lstrip_blocks=True,
-        # Only markup that this module made is not text.
-        finalize=lambda value: printable(value) if type(value) is str else value,
+        # Only markup of templates and of this module is not text.
+        finalize=lambda value: printable(value) if isinstance(value, str) and type(value) is not Markup else value,
     )
     texts = {name.removesuffix("_text"): f for name, f in vars(formatting).items() if name.endswith("_text")}
-    environment.filters |= texts | {
+    made.filters |= texts | {
         "article": formatting.article,
         "capitalise": formatting.capitalise,
         "graph_noun": formatting.graph_noun,
@@ -109,4 +108,4 @@ def environment() -> Environment:
         "unbroken": unbroken,
         "with_formulas": with_formulas,
     }
-    return environment
+    return made

@@ -333,7 +333,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "control characters of names on pages",
         "reporting/render.py",
-        "printable(value) if type(value) is str else value",
+        "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
         "value",
         ("tests/files/test_printable.py",),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +71,7 @@ def test_a_plan_shows_its_guarantee_and_notes() -> None:
     assert all(note.split("'")[0] in markup for note in plan.privacy.notes)
     graph = "10 links, degree 2, spectral gap 0.1273, neighbours' weight 0.667."
     assert f"ring (metropolis): {graph}" in " ".join(str(plan).split())
-    assert f"Ring of 10 agents, metropolis weights: {graph}".replace("'", "&#x27;") in markup
+    assert f"Ring of 10 agents, metropolis weights: {graph}" in html.unescape(markup)
     assert plan.topology["neighbour_weight"] == pytest.approx([2 / 3] * 10)
     assert "nothing is private" in decentral_dp.plan("ring_breast_cancer_no_privacy")._repr_html_()
 
