@@ -22,7 +22,6 @@ from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated
 from decentral_dp.algorithms.references import AUC, Citation
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.user_code import untyped_options
 
@@ -122,8 +121,8 @@ class Entry(NamedTuple):
     claim: str = ""
     # Refuses a guarantee that it cannot give.
     check_guarantee: Callable[[str], None] | None = None
-    # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
-    origin: str = ""
+    # Whether it is a user's own. source: a digest of its code, where no file that the scenario names has it.
+    custom: bool = False
     source: str = ""
     # The object itself, where one was given in Python.
     instance: Any = None
@@ -152,7 +151,7 @@ class Entry(NamedTuple):
     def summary(self) -> str:
         """One line for the list: how the docstring of the class begins."""
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
-        return text if self.origin else f"{text[0].lower()}{text[1:]}"
+        return text if self.custom else f"{text[0].lower()}{text[1:]}"
 
     @property
     def keys(self) -> tuple[Option, ...]:
@@ -218,22 +217,19 @@ _COORDINATOR_MEMBERS = (
 _OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
-def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> Entry:
-    """The entry of a class from outside.
+def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
+    """The entry of a custom class.
 
     Args:
         algorithm: the class, a dataclass.
         kind: as the scenario names it.
-        origin: where it comes from, for notes.
-        source: what the noise root hashes beside the scenario and the files that it names.
+        source: a digest of its code, where no file that the scenario names has it.
 
     Raises:
         InputError: for what is no algorithm.
     """
     if not isinstance(algorithm, type):
-        raise InputError(
-            f"algorithm.kind: {kind} is no class{place_of(algorithm)}. Name a frozen dataclass with init and step."
-        )
+        raise InputError(f"algorithm.kind: {kind} is no class. Name a frozen dataclass with init and step.")
     try:
         options_of(algorithm)
     except InputError as error:
@@ -242,7 +238,7 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
     trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not trusted and not hasattr(algorithm, "channels"):
         raise InputError(
-            f"algorithm.kind: {kind} is no algorithm{place_in_class(algorithm, '')}: a gossip algorithm states its "
+            f"algorithm.kind: {kind} is no algorithm: a gossip algorithm states its "
             "channels, and a coordinator's its "
             'QUERIES. Add one of them, for example channels = ("x", "y").'
         )
@@ -255,7 +251,7 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         _check_shares(algorithm, kind)
     setting = _setting(algorithm, trusted)
     example = RULES[setting].example
-    return Entry(kind, algorithm, (), setting=setting, origin=origin, source=source, example=example)
+    return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
 
 
 def _check_typed(algorithm: type, kind: str) -> None:
@@ -264,7 +260,7 @@ def _check_typed(algorithm: type, kind: str) -> None:
     untyped = next((name for name in untyped_options(algorithm) if name not in known), None)
     if untyped is not None:
         raise InputError(
-            f"algorithm.kind: {kind} sets {untyped} without a type{place_in_class(algorithm, untyped)}, so it is no "
+            f"algorithm.kind: {kind} sets {untyped} without a type, so it is no "
             "option. Write for example "
             f"{untyped}: float = …, or in capitals where it is none."
         )
@@ -277,8 +273,7 @@ def _check_statements(algorithm: type, kind: str) -> None:
         # What an object works out for itself is known of the object alone.
         if value is None or isinstance(value, property) or fits(value):
             continue
-        place = place_in_class(algorithm, name)
-        raise InputError(f"algorithm.kind: {name} of {kind} is {value!r}{place}; wanted {form}. Mend it.")
+        raise InputError(f"algorithm.kind: {name} of {kind} is {value!r}; wanted {form}. Mend it.")
 
 
 def _is_names(value: Any) -> bool:
@@ -321,7 +316,7 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
     """Refuse a class that lacks what it must have, or that can be changed while it runs. Raises InputError."""
     if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", True):
         raise InputError(
-            f"algorithm.kind: {kind} is a dataclass that is not frozen{place_in_class(algorithm, '')}, so that a round "
+            f"algorithm.kind: {kind} is a dataclass that is not frozen, so that a round "
             "could change its options after they were priced. Write @dataclass(frozen=True)."
         )
     if plans:
@@ -333,12 +328,10 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
     if missing:
         what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
         why = " that plans its releases itself" if plans else ""
-        place = place_in_class(algorithm, missing[0])
-        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has{place}. Add it.")
+        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has. Add it.")
     if not plans and (term := declared.unknown_term(algorithm)) is not None:
         raise InputError(
-            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it"
-            f"{place_in_class(algorithm, 'QUERIES' if trusted else 'RELEASES', term)}; {_terms(term, trusted)}."
+            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it; {_terms(term, trusted)}."
         )
 
 
@@ -348,12 +341,12 @@ def _check_declared_gossip(algorithm: type, kind: str) -> None:
     missing = [c for c in ("x", "y") if isinstance(channels, tuple | list) and c not in channels]
     if missing:
         raise InputError(
-            f"algorithm.kind: channels of {kind} lack {missing[0]}{place_in_class(algorithm, 'channels')}; metrics "
+            f"algorithm.kind: channels of {kind} lack {missing[0]}; metrics "
             "read x and y, so both are among them. Add it: a variable that is not in RELEASES is sent at the end alone."
         )
     if getattr(algorithm, "releases_per_round", 1) != 1:
         raise InputError(
-            f"algorithm.kind: {kind} states releases_per_round{place_in_class(algorithm, 'releases_per_round')}, and a "
+            f"algorithm.kind: {kind} states releases_per_round, and a "
             "gossip algorithm with RELEASES makes one exchange a round. Send all channels in one Gossip, or state "
             "releases and planned_releases in the place of RELEASES."
         )
@@ -367,22 +360,21 @@ def _check_shares(algorithm: Any, kind: str) -> None:
     """
     shares = getattr(algorithm, "SHARES", {})
     for term, share in shares.items():
-        place = place_in_class(algorithm, "SHARES", term)
         if term not in algorithm.QUERIES:
             near = difflib.get_close_matches(term, algorithm.QUERIES, n=1, cutoff=0.5)
             raise InputError(
-                f"algorithm.kind: SHARES of {kind} names {quoted(term)}{place}, which QUERIES does not; "
+                f"algorithm.kind: SHARES of {kind} names {quoted(term)}, which QUERIES does not; "
                 f"{f'did you mean {near[0]}, of ' if near else 'take some of '}{', '.join(algorithm.QUERIES)}."
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < math.inf:
             raise InputError(
-                f"algorithm.kind: SHARES of {kind} gives {term} {share!r}{place}, wanted a number above 0. Shares are "
+                f"algorithm.kind: SHARES of {kind} gives {term} {share!r}, wanted a number above 0. Shares are "
                 "in proportion to each other."
             )
     unsaid = [term for term in algorithm.QUERIES if shares and term not in shares]
     if unsaid:
         raise InputError(
-            f"algorithm.kind: SHARES of {kind} gives {unsaid[0]} none{place_in_class(algorithm, 'SHARES')}; wanted one "
+            f"algorithm.kind: SHARES of {kind} gives {unsaid[0]} none; wanted one "
             "for every term of QUERIES. Add it, or leave out SHARES for equal parts."
         )
 

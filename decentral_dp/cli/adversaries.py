@@ -24,7 +24,6 @@ from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.loading import assign, load, parse_change
-from decentral_dp.config.outside import keep_label
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
@@ -382,13 +381,6 @@ def check_component(what: str, pairs: int, seed: int, out: Path | None, again: P
     if out is not None and result.case is not None:
         save_case(result, out)
         console().print(Text(str(out)))
-    if result.passed:
-        for path, components in result.files.items():
-            label = result.label_of(components)
-            if label is None:
-                console().print(Text(f"{path.name} gets no label: nothing of it ({', '.join(components)}) was tried."))
-                continue
-            console().print(Text(f"{keep_label(path, label)} lets pages say so, until {path.name} is changed: {label}"))
     return result.passed
 
 

@@ -464,7 +464,7 @@ def check(
         str,
         Argument(
             metavar="FILE_OR_KIND",
-            help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
+            help="An algorithm or a problem, module:Name, an entry point, or a scenario: then all that it names.",
         ),
     ],
     pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
@@ -587,7 +587,7 @@ def show(
     name: Annotated[
         str,
         Argument(
-            metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
+            metavar="NAME_OR_FILE", help='A name of "list", a file, module:Name, a key: privacy.share, or measures.'
         ),
     ],
     trust: Trust = False,

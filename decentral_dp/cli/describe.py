@@ -26,9 +26,9 @@ from rich.text import Text
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
-from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.outside import KEYS, ROUND, option_fields, parameters, problem_type
@@ -45,7 +45,7 @@ from decentral_dp.simulation.plan import console
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
-from decentral_dp.user_code import GROUPS, entry_points_of, find_outside, in_file
+from decentral_dp.user_code import component, in_module
 
 # Names that a refusal suggests, at most.
 _NEAREST = 3
@@ -120,11 +120,6 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "mechanisms": {k: f"{MECHANISMS[k].description} of certified runs" for k in _MECHANISMS},
         "partitions": dict(PARTITIONS),
     }
-    # Those of installed packages, which are not imported to be listed, come first.
-    for what, group in GROUPS.items():
-        registry = "problems" if what == "objective" else group.rpartition(".")[2]
-        installed = {name: f"of an installed package: {point.value}" for name, point in entry_points_of(what).items()}
-        lines[registry] = installed | lines[registry]
     return lines
 
 
@@ -181,7 +176,7 @@ def _algorithm(entry: Entry) -> Component:
     facts += [f"Message t {entry.message}"] if entry.message else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.module_name}`."]
-    text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.module_name)
+    text = inspect.getdoc(entry.algorithm) or "" if entry.custom else _docstring(entry.module_name)
     tables = algorithm_tables(entry)
     return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 
@@ -420,12 +415,8 @@ def print_entry(name: str) -> None:
 
     Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
     """
-    # What a file or a package brings may be a component of any kind, and only the thing itself says which.
-    if (
-        in_file(name) is not None
-        or name.lower().endswith(".py")
-        or any(name in entry_points_of(what) for what in GROUPS)
-    ):
+    # A module may bring a component of any kind, and only the thing itself says which.
+    if in_module(name) is not None or name.lower().endswith(".py"):
         print(printable(_describe_outside(name)))
         return
     if name == "measures":
@@ -483,11 +474,10 @@ _PARAMETERS_OF_SCENARIO = {
 
 def _describe_outside(name: str) -> str:
     """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
-    groups = [what for what in GROUPS if name in entry_points_of(what)]
-    entry: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
+    entry: Any = component(name, [Path.cwd()], "show")
     if hasattr(entry, "step"):
-        return terminal(_algorithm(outside_entry(entry, name))._replace(name=name))
-    what = {"objective": "problem"}.get(groups[0], groups[0]) if groups else _kind_of(entry)
+        return terminal(_algorithm(entry_of_class(entry, name))._replace(name=name))
+    what = _kind_of(entry)
     options: Mapping[str, tuple[Any, Any]] = {}
     kind, usage, more = what, "", ""
     if what == "problem":
@@ -512,7 +502,7 @@ def _describe_outside(name: str) -> str:
         Key(key, "", _type_words(annotation), "required" if default is ... else repr(default))
         for key, (annotation, default) in options.items()
     )
-    registry = f"a {kind} from outside" if what in KEYS else ""
+    registry = f"a custom {kind}" if what in KEYS else ""
     return terminal(Component(name, registry, "", inspect.getdoc(entry) or "No description.", keys, usage=usage))
 
 
@@ -560,12 +550,14 @@ def _with_whole_paths(text: str, name: str) -> str:
     """A shipped scenario that also runs from elsewhere: the files beside it are named by their whole paths."""
     scenario = load(name)
     content = scenario.model_dump(exclude_unset=True)
+    modules = scenario.modules()
     for (*tables, key), path in scenario.files().items():
+        if (*tables, key) in modules:
+            continue
         table: Any = content
         for outer in tables:
             table = table[outer]
-        before, named = f"{key} = {json.dumps(table[key])}", in_file(str(table[key]))
-        whole = str(path) if named is None else f"{path}:{named.name}"
+        before, whole = f"{key} = {json.dumps(table[key])}", str(path)
         note = "# The file that comes with the package: its whole path, so that a copy of this scenario runs anywhere."
         text = text.replace(f"\n{before}\n", f"\n{note}\n{key} = {json.dumps(whole, ensure_ascii=False)}\n")
     return text

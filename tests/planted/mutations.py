@@ -87,13 +87,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
     ),
     Mutation(
-        "a label of an earlier form that is quoted",
-        "config/outside.py",
-        "    sound = form == _FORM and",
-        "    sound =",
-        (f"{_CHECK}::test_what_a_row_did_not_try_is_in_no_label",),
-    ),
-    Mutation(
         "a mechanism's price that is tried nowhere",
         "simulation/probing/mechanism.py",
         "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
@@ -119,7 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/fingerprint.py",
         "            return [sibling]\n",
         "            return []\n",
-        ("tests/config/test_sibling_files.py::test_digests_and_labels_follow_all_files",),
+        ("tests/test_user_code.py::test_digests_follow_all_files",),
     ),
     Mutation(
         "an audit that cannot refute and does not say so",

@@ -31,12 +31,12 @@ from pydantic import TypeAdapter, ValidationError
 from decentral_dp.adversaries.check.targets import Target, target_of
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.components import Components, resolve
-from decentral_dp.config.outside import KEYS, code_files
+from decentral_dp.config.outside import KEYS
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import assemble
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.mechanism import complaint
 from decentral_dp.simulation.probing.pairs import TRIES, Pair, Replacement, deal_trial, made_up_shards
@@ -68,7 +68,7 @@ def check(
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
 
     Args:
-        what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all that it names is checked), or an algorithm or problem as a Python object.
         pairs: how many neighbouring data sets with one record replaced the search may try.
         seed: of the search.
@@ -121,7 +121,6 @@ def check(
         case=case,
         how=None if case is None else _reproduction_text(case, failed.get("search") or failed["neighbours"]),
         outside_components=_outside_components(target, c),
-        files=code_files(c.files),
     )
 
 
@@ -206,13 +205,13 @@ def _fitting(target: Target, pairs: int) -> int:
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
-        return assemble(resolve(target.with_rounds(rounds, **tables)))
+        return build(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
             return _job_of_rounds(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
-        return assemble(resolve(target.with_tables()))
+        return build(resolve(target.with_tables()))
 
 
 def _row_locality(job: Job) -> CheckRow:
@@ -303,7 +302,7 @@ def _reproduction_text(case: Comparison, why: str) -> str:
 
 def _outside_components(target: Target, c: Components) -> tuple[str, ...]:
     """The components that are not of the package."""
-    names = ["algorithm"] * bool(target.algorithm is not None or c.algorithm.origin)
+    names = ["algorithm"] * bool(target.algorithm is not None or c.algorithm.custom)
     names += [one for one in KEYS if getattr(c, one).is_outside]
     return (*names, *["mechanism"] * isinstance(c.mechanism, OutsideMechanism))
 
@@ -392,7 +391,6 @@ class CheckResult:
         rounds: how many were run, from the first on. of_rounds: how many there are.
         case: the first pair that shows a failure, where a pair does. how: to see it again, in words, or None.
         outside_components: components that are not of the package.
-        files: file of Python code → the components that it defines.
 
     Example:
         >>> import decentral_dp
@@ -411,7 +409,6 @@ class CheckResult:
     case: Comparison | None = field(default=None, repr=False)
     how: str | None = None
     outside_components: tuple[str, ...] = ()
-    files: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<CheckResult {self.subject!r}: {self.label}>"
@@ -426,12 +423,6 @@ class CheckResult:
         """What may be said afterwards of all that was asked for: what was tried, and what was not."""
         verdict, components = "checked" if self.passed else "failed", (*_IN_ROUNDS, *self.outside_components)
         return f"{verdict} ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
-
-    def label_of(self, components: Sequence[str]) -> str | None:
-        """The same of some components, as a file defines them; None where nothing of them was tried and passed."""
-        if not self.passed or not any(self._was_tried(one) for one in components):
-            return None
-        return f"checked ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
 
     def _was_tried(self, component: str) -> bool:
         if component in _IN_ROUNDS:
@@ -452,7 +443,7 @@ class CheckResult:
         return "; ".join([*said, *([f"not: {', '.join(missed)}"] if missed else [])])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values, but for the pair of a failure and for files; an infinite ratio is the text "inf"."""
+        """The same as JSON values, but for the pair of a failure; an infinite ratio is the text "inf"."""
         return {
             **{name: plain(getattr(self, name)) for name in _FACTS},
             "outside": plain(self.outside_components),

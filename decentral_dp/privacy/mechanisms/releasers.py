@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
@@ -498,5 +497,5 @@ class CheckedReleaser:
                 )
 
     def _step_location(self, index: int) -> str:
-        made_by = f"step of {self._algorithm.__name__}{place_in_class(self._algorithm, 'step')}"
+        made_by = f"step of {self._algorithm.__name__}"
         return f"round {-(-index // self._per_round)}: {made_by}:"

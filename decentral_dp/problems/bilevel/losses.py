@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -33,7 +34,6 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.files.source_lines import definitions, place_of
 from decentral_dp.files.tables import Key, Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
@@ -703,7 +703,7 @@ def load_losses(
     Raises InputError, with one sentence, for a file that is missing, does not run, or lacks a definition.
     """
     path = Path(losses)
-    module = run_file(path, "`losses` must name a Python file with the two losses")
+    module = run_file(path)
 
     def optional(key: str) -> Any:
         return getattr(module, key, None)
@@ -716,12 +716,12 @@ def load_losses(
             raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
 
     missing = [key for key in ("regulariser", "predict") if optional(key) is None]
-    for name, line in definitions(path).items():
+    for name in [name for name, value in vars(module).items() if isinstance(value, FunctionType)]:
         near = next(iter(difflib.get_close_matches(name, missing, n=1, cutoff=NEAR)), None)
         if near is not None and near != name and abs(len(near) - len(name)) <= 1:
             raise InputError(
-                f"{path}: it defines {name}, in line {line} of {path}, which nothing asks for; did you mean {near}? "
-                f"Call it that, or _{name} where it is one of your own."
+                f"{path}: it defines {name}, which nothing asks for; did you mean {near}? Call it that, or _{name} "
+                "where it is one of your own."
             )
 
     sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
@@ -766,7 +766,7 @@ def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> 
     try:
         return given(**{a: known[a] for a in parameters})
     except USER_ERRORS as error:
-        raise InputError(f"{path}: {key} does not run: {blame(error, place_of(given))}; mend the function.") from error
+        raise InputError(f"{path}: {key} does not run: {blame(error)}; mend the function.") from error
 
 
 ENTRY = Entry(

@@ -47,7 +47,6 @@ import scipy
 from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.files.tables import Key, Positive
 from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, scalar
 from decentral_dp.models.devices import tensor, to_numpy
@@ -292,7 +291,7 @@ class OwnLoss:
 
 def _loss_of_file(path: Path, classes: int) -> RecordLoss:
     """The loss of a user's file."""
-    module = run_file(path, "`loss` must name a Python file with a function loss(outputs, label)")
+    module = run_file(path)
     loss, outputs = getattr(module, "loss", None), getattr(module, "outputs", max(1, classes))
     if not callable(loss):
         raise InputError(f"{path}: it defines no loss; it needs a function loss(outputs, label).")
@@ -419,12 +418,11 @@ class RecordwiseObjective(Objective):
         Raises InputError for what does not run, has another shape, or reads another record's row.
         """
         tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
-        loss, slopes = (place_in_class(type(author), method) for method in ("loss", "slopes"))
-        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried, loss)
+        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
         for k, width in enumerate((self.outputs, self.q)):
             which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
             name = f"{self.name}: slopes ({which})"
-            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried, slopes)
+            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried)
 
     def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
         return evaluate(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
@@ -457,7 +455,7 @@ def _try_methods(objective: RecordwiseObjective) -> None:
             inside = _number_list(objective.project_y(value))
             wrong = f"{_number_list(value)}, which is not in Y: project_y makes it {inside}"
         if wrong is not None:
-            raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
+            raise InputError(f"{name}: {method} gives {wrong}. Mend it.")
 
 
 def _number_list(values: Array) -> str:
@@ -469,11 +467,11 @@ def _call_author(author: Any, name: str, method: str, size: int, *given: Array) 
     try:
         value = np.asarray(getattr(author, method)(*given), dtype=np.float64)
     except USER_ERRORS as error:
-        why = blame(error, place_in_class(type(author), method))
+        why = blame(error)
         raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
     if value.size != size:
-        wanted, place = "one number" if size == 1 else f"{size} numbers", place_in_class(type(author), method)
-        raise InputError(f"{name}: {method} gives shape {value.shape}{place}, wanted {wanted}. Mend it.")
+        wanted = "one number" if size == 1 else f"{size} numbers"
+        raise InputError(f"{name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
     return value.reshape(size)
 
 
@@ -490,11 +488,7 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     """
     check_has(author, NEEDED, name, "a minimax objective", OPTIONAL)
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
-        there = "regulariser" if hasattr(author, "regulariser") else "regulariser_grad"
-        raise InputError(
-            f"{name}: regulariser(y) and regulariser_grad(y) go together{place_in_class(type(author), there)}. Define "
-            "both, or neither."
-        )
+        raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
     objective = RecordwiseObjective(author, outputs, q, n_classes, name)
     _try_methods(objective)

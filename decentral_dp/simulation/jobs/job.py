@@ -343,7 +343,7 @@ class GossipJob(Job):
         parts = () if control.saved_state is None else control.saved_state.parts
         # A run that goes on has the blocks that it was begun with.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
-        if strict and (e := self.components.algorithm).origin:
+        if strict and (e := self.components.algorithm).custom:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(
