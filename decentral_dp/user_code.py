@@ -17,13 +17,13 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted, quoted_path
@@ -39,8 +39,6 @@ _PYTHON = sysconfig.get_path("stdlib")
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # Prefixes of problem.data that name no module.
 _SCHEMES = ("openml",)
-# How alike two names are, from 0 to 1, of which one is taken for the other misspelt.
-NEAR = 0.75
 
 
 class UserCodeError(RuntimeError):
@@ -255,44 +253,6 @@ def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Call
         raise
     except USER_ERRORS as error:
         raise InputError(sentence(error)) from error
-
-
-def untyped_options(cls: type) -> list[str]:
-    """What a class sets to a plain value without a type: it looks like an option, and is none."""
-    # Read first: asking a class without annotations for them adds an entry to what is gone through.
-    typed = getattr(cls, "__annotations__", {})
-    return [
-        key
-        for key, value in vars(cls).items()
-        if key not in typed
-        and key.islower()
-        and not key.startswith("_")
-        and isinstance(value, bool | int | float | str | list | dict)
-    ]
-
-
-def misspelt_method(cls: type, optional: Collection[str], needed: Collection[str]) -> str | None:
-    """Say which method of a class is none that is asked for, and is called nearly like one that may be left out.
-
-    Args:
-        cls: the class.
-        optional: names of methods that may be left out.
-        needed: names of those that may not.
-
-    Returns:
-        A sentence; None where there is none.
-    """
-    missing = [name for name in optional if not hasattr(cls, name)]
-    for name, member in vars(cls).items():
-        if not isinstance(member, FunctionType) or name.startswith("_") or name in (*optional, *needed):
-            continue
-        of_this_length = [other for other in missing if abs(len(other) - len(name)) <= 1]
-        for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=NEAR):
-            return (
-                f"{cls.__name__} has a method {name}, which nothing asks for; did you mean "
-                f"{near}? Call it that, or _{name} where it is one of your own."
-            )
-    return None
 
 
 def blame(error: BaseException) -> str:

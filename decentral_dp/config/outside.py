@@ -33,10 +33,9 @@ from decentral_dp.data.partition import NamedPartition
 from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import Finite, Table
-from decentral_dp.privacy.mechanisms.outside_mechanism import DESCRIPTIVE_FIELDS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.graphs import unknown_key
-from decentral_dp.user_code import USER_ERRORS, blame, call, reason, untyped_options
+from decentral_dp.user_code import USER_ERRORS, blame, call, reason
 
 ProblemType = Literal["bilevel", "minimax"]
 
@@ -129,24 +128,18 @@ def mechanism_with(component: Any, options: Mapping[str, Any]) -> Any:
             listed = ", ".join(options)
             raise InputError(f"{table}: {listed} given, but an object has its values already. Leave them out.")
         return component
-    known = _typed_fields(component, component.__name__, table, DESCRIPTIVE_FIELDS)
+    known = _typed_fields(component, component.__name__, table)
     if options and not is_dataclass(component):
         raise _no_dataclass(component, component.__name__, table)
     finite = {key: (Finite if kind is float else kind, default) for key, (kind, default) in known.items()}
     return _made(component, finite, options, table, component.__name__)
 
 
-def _typed_fields(cls: type, name: str, table: str, no_options: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
+def _typed_fields(cls: type, name: str, table: str) -> dict[str, tuple[Any, Any]]:
     """Key → (type, default or ...), of the dataclass fields of a class; none of a class of another kind.
 
-    no_options: plain values by which the class says what it is. Raises InputError.
+    Raises InputError.
     """
-    untyped = next((key for key in untyped_options(cls) if key not in no_options), None)
-    if untyped is not None:
-        raise InputError(
-            f"{table}.kind: {name} sets {untyped} without a type, so it is no option. Write for "
-            f"example {untyped}: float = …, or in capitals where it is none."
-        )
     if not is_dataclass(cls):
         return {}
     scope = next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})

@@ -252,20 +252,16 @@ REFUSED_CODE = {
     ('    channels = ("x", "y")\n', ""): "is no algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "y"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
-    ("friction: float = option(\"β, weight of the last move\", default=0.5, at_least=0, below=1)", "friction = 0.5"): (
-        "HeavyBall sets friction without a type"
-    ),
     ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'names the factor "eta", and HeavyBall has none',
-    ('{"y": {"lower_grad_y": "y"}}', "{}"): "RELEASES of heavy_ball:HeavyBall is {}",
-    ('{"y": {"lower_grad_y": "y"}}', '["y"]'): "is ['y']; wanted channel → term →",
-    ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): "wanted channel →",
+    ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release touches any data",
+    ('{"y": {"lower_grad_y": "y"}}', '["y"]'): "states its releases in another form",
+    ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): "the factor None in RELEASES of HeavyBall gives None",
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": -1.0}'): "gives -1.0; wanted a step size",
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": float("nan")}'): "gives nan",
     ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: 0.5 - t'): "gives -0.5; wanted",
-    ('channels = ("x", "y")', 'channels = "xy"'): "channels of heavy_ball:HeavyBall is 'xy'",
-    ('channels = ("x", "y")', 'channels = ("y",)'): "lack x; metrics read x and y",
+    ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
     ('channels = ("x", "y")', 'channels = ("x", "y")\n    releases_per_round = 2'): "makes one exchange",
     ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0; wanted a number of at least 0",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
@@ -306,23 +302,19 @@ GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, se
 
 
 @pytest.mark.parametrize(
-    ("shares", "said"),
+    "shares",
     [
-        (
-            '{"grad_x": 0.7, "grad_z": 0.3}',
-            'names "grad_z", which QUERIES does not; did you mean',
-        ),
-        ('{"grad_x": 0.0, "grad_y": 1.0}', "gives grad_x 0.0, wanted a number above 0"),
-        ('{"grad_y": 1.0}', "gives grad_x none; wanted one for every term of QUERIES"),
-        ("[0.5, 0.5]", "is [0.5, 0.5]; wanted term → its share of a round's budget"),
-        ('{"grad_x": True, "grad_y": 1.0}', "gives grad_x True, wanted a number above 0"),
+        '{"grad_x": 0.7, "grad_z": 0.3}',
+        '{"grad_x": 0.0, "grad_y": 1.0}',
+        '{"grad_x": -1.0, "grad_y": 1.0}',
+        '{"grad_x": float("inf"), "grad_y": 1.0}',
+        '{"grad_y": 1.0}',
+        "[0.5, 0.5]",
     ],
 )
-def test_shares_are_of_what_is_asked_for(folder: Path, shares: str, said: str) -> None:
+def test_shares_are_of_what_is_asked_for(folder: Path, shares: str) -> None:
     scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
-    file = folder / "averaged.py"
-    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if "SHARES" in text)
-    with pytest.raises(InputError, match=re.escape(said.replace("LINE", str(line)).replace("FILE", str(file)))):
+    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*; wanted a number above 0 for each of"):
         build(scenario)
 
 
@@ -529,9 +521,6 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
 
 def test_which_problem_a_coordinator_solves_may_be_said_outright(folder: Path) -> None:
     assert build(changed(folder, "averaged", "    QUERIES =", '    solves = "minimax"\n    QUERIES =')).budget
-    scenario = changed(folder, "averaged", "    QUERIES =", '    solves = "minmax"\n    QUERIES =')
-    with pytest.raises(InputError, match=r"is 'minmax'; wanted \"bilevel\" or \"minimax\""):
-        build(scenario)
 
 
 @pytest.mark.usefixtures("undrawn")

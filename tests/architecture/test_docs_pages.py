@@ -234,7 +234,6 @@ BROKEN = {
     "a wrong shape": ("return error[:, None] * features", "return error"),
     "an error in a formula": ("return error[:, None] * features", "return error[:, None] * feature"),
     "a random draw": ("return error[:, None] * features", "return error[:, None] * features + np.random.rand()"),
-    "a field without a type": ("    ridge: float = 0.1", "    ridge = 0.1"),
     "a file that raises": ("import numpy as np", "import numpy as np\n\nraise RuntimeError('not today')"),
     "a field that is a key of every problem": (
         "    ridge: float = 0.1",
@@ -247,7 +246,6 @@ SAID = (
     "gives shape (7,)",
     "NameError",
     "two answers",
-    "without a type",
     "not today",
     "every problem",
     "option",

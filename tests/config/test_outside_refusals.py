@@ -66,8 +66,6 @@ REFUSED: dict[Change, str] = {
     ("my_split.py", "return owner", OWN): "does not run: Own: own",
     ("my_split.py", "return owner", "raise SystemExit(0)"): "does not run: SystemExit: 0",
     # Problems.
-    ("my_problem.py", "lower_hvp", "lower_hpv"): "has a method lower_hpv",
-    ("my_problem.py", "def predict", "def perdict"): "did you mean predict? Call it that, or _perdict",
     ("my_problem.py", "def lower_grad_y(self, x, ", "def lower_grad_y(self, "): (
         "takes 4 positional arguments but 5 were given"
     ),
@@ -107,19 +105,11 @@ REFUSED: dict[Change, str] = {
     ),
     ("my_problem.py", "    upper_grad_y =", "    del lower_grad_y  #"): "which has slopes",
     # Objectives.
-    ("my_objective.py", "def start_y", "def starty"): "did you mean start_y?",
     ("my_objective.py", "def slopes", "def slope"): "which has slopes",
-    ("my_objective.py", "return np.array([0.5])", "return np.array([7.0])"): (
-        "start_y gives [7], which is not in Y: project_y makes it [1]"
-    ),
-    ("my_objective.py", "return np.array([0.5])", "return np.array([np.nan])"): "not finite",
-    ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return None"): "[nan], which is not finite",
     ("my_objective.py", "return self.cap", "return -1.0"): (
-        "radius_y gives -1, wanted a number above 0"
+        "radius_y gives -1, wanted a finite number above 0"
     ),
-    ("my_objective.py", "return self.cap", "return np.inf"): "[inf], which is not finite",
-    ("my_objective.py", "return -0.5 * self", "return np.nan * self"): "not finite",
-    ("my_objective.py", "return -self.strength", "return np.nan"): "not finite",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y gives inf, wanted a finite",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): (
         "TypeError: 'NoneType' object is not subscriptable"
     ),

@@ -30,15 +30,13 @@ from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
 _METHODS = ("cost", "sample")
 _OPTIONAL_METHODS = ("grid", "float_slack")
 _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
-# What a class says of itself, which is no option.
-DESCRIPTIVE_FIELDS = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
 # Letters of a privacy unit.
 _LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
@@ -196,8 +194,6 @@ def register_outside(author: Any) -> OutsideMechanism:
     for method in _OPTIONAL_METHODS:
         if hasattr(author, method) and not callable(getattr(author, method)):
             raise _lacks(author, method, f"a method {method}, or none of this name")
-    if (close := misspelt_method(type(author), _OPTIONAL_METHODS, _METHODS)) is not None:
-        raise InputError(f"privacy.mechanism: {close}")
     description, protected = getattr(author, "description", f"{name} noise"), getattr(author, "privacy_unit", "")
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'

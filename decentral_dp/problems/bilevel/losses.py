@@ -19,13 +19,11 @@ The problem that is derived from per-record torch functions; `from_losses` check
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -55,7 +53,7 @@ from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.softmax import class_shares
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
-from decentral_dp.user_code import NEAR, USER_ERRORS, blame, run_file
+from decentral_dp.user_code import USER_ERRORS, blame, run_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -714,15 +712,6 @@ def load_losses(
     for key in ("upper_loss", "lower_loss", "regulariser", "predict"):
         if optional(key) is not None and not callable(optional(key)):
             raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
-
-    missing = [key for key in ("regulariser", "predict") if optional(key) is None]
-    for name in [name for name, value in vars(module).items() if isinstance(value, FunctionType)]:
-        near = next(iter(difflib.get_close_matches(name, missing, n=1, cutoff=NEAR)), None)
-        if near is not None and near != name and abs(len(near) - len(name)) <= 1:
-            raise InputError(
-                f"{path}: it defines {name}, which nothing asks for; did you mean {near}? Call it that, or _{name} "
-                "where it is one of your own."
-            )
 
     sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
     problem = from_losses(

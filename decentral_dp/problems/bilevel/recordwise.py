@@ -45,9 +45,8 @@ from decentral_dp.problems.protocol import (
     matrices_read,
     sizes,
 )
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict", "probabilities")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
 # Made-up features beyond this are of a record that was moved far out.
 _FAR_FEATURE = 1e3
@@ -235,7 +234,7 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    check_has(author, NEEDED, name, "a bilevel problem", OPTIONAL)
+    check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
         raise InputError(f"{name}: it has a regulariser, and no regulariser_value(x, y). Define it: a number.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
@@ -244,24 +243,21 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     return problem
 
 
-def check_has(author: Any, needed: Sequence[str], name: str, what: str, optional: Sequence[str] = ()) -> None:
-    """Refuse an author's object that lacks a method, or has one called nearly like one that may be left out.
+def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
+    """Refuse an author's object that lacks a method.
 
     Args:
         author: the object.
         needed: names of the methods.
         name: of the object, for the message.
         what: what needs them, for the message.
-        optional: names of methods that may be left out; default none.
 
     Raises:
-        InputError: a method is missing, or misspelt.
+        InputError: a method is missing.
     """
     for method in needed:
         if not hasattr(author, method):
             raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")
-    if (close := misspelt_method(type(author), optional, needed)) is not None:
-        raise InputError(f"{name}: {close}")
 
 
 def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:

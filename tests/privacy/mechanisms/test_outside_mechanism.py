@@ -306,8 +306,6 @@ ADDED = {
     "    def float_slack(self, loss, width): return -loss, 0.0": ("", "float_slack gave"),
     "    def float_slack(self, loss, width): return loss * np.nan, 0.0": ("", "float_slack gave"),
     "    def float_slack(self, loss, width): return [0.0] * 7, 0.0": ("", "float_slack gave"),
-    "    def gird(self, scale, width): return 2.0 ** -20": ("", "has a method gird"),
-    "    cells = 3": ("", "sets cells without a type"),
     "    def __init__(self, cells): ...": (", cells = 3", "Mine is no dataclass"),
 }
 

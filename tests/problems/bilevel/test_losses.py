@@ -732,8 +732,6 @@ LAST = {
     "def upper_loss(x, y, features, label): return None": "upper_loss: it returned NoneType, not a tensor",
     "def lower_loss(x, y, features, label): return x.sum()": "lower_loss: it does not depend on y",
     "def p(n_features): raise type('Own', (Exception,), {})('own')": "p does not run: Own: own",
-    "del regulariser\ndef regularizer(x, y): return y.sum()": "did you mean regulariser?",
-    "del predict\ndef perdict(y, features): return y": "did you mean predict?",
 }
 
 
