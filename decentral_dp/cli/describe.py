@@ -12,7 +12,6 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -31,7 +30,6 @@ from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.loading import find, load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
-from decentral_dp.config.outside import KEYS, ROUND, option_fields, parameters, problem_type
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
 from decentral_dp.data import load as load_data
@@ -417,7 +415,7 @@ def print_entry(name: str) -> None:
     """
     # A module may bring a component of any kind, and only the thing itself says which.
     if in_module(name) is not None or name.lower().endswith(".py"):
-        print(printable(_describe_outside(name)))
+        print(printable(_describe_custom(name)))
         return
     if name == "measures":
         print(f"measures (of studies)\n\n{_measure_lines()}")
@@ -464,67 +462,12 @@ def _key_line(key: Key) -> str:
     return f"  {key.name}: {'; '.join(filter(None, (meaning, bounds)))}"
 
 
-# Component → parameters of its function that a scenario says elsewhere.
-_PARAMETERS_OF_SCENARIO = {
-    "topology": ("agents", "seed", ROUND),
-    "data": ("agents", "seed"),
-    "partition": ("labels", "classes", "agents", "seed"),
-}
-
-
-def _describe_outside(name: str) -> str:
-    """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
+def _describe_custom(name: str) -> str:
+    """The keys of a custom algorithm, or the docstring of another component. Raises InputError where there is none."""
     entry: Any = component(name, [Path.cwd()], "show")
     if hasattr(entry, "step"):
         return terminal(_algorithm(entry_of_class(entry, name))._replace(name=name))
-    what = _kind_of(entry)
-    options: Mapping[str, tuple[Any, Any]] = {}
-    kind, usage, more = what, "", ""
-    if what == "problem":
-        kind = f"{problem_type(entry, name)} problem"
-        options = option_fields(entry, name) if isinstance(entry, type) else {}
-    elif what in _PARAMETERS_OF_SCENARIO:
-        known = parameters(entry, ".".join(KEYS[what]), name)
-        kind = {"data": "data set"}.get(what, what)
-        options = {key: option for key, option in known.items() if key not in _PARAMETERS_OF_SCENARIO[what]}
-        more = ", agents = 10" if what == "topology" and "agents" in known else ""
-    elif is_dataclass(entry):
-        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(entry)}
-        options = {key: ("", ... if default is MISSING else default) for key, default in defaults.items()}
-    required = [key for key, (_, default) in options.items() if default is ...]
-    if what == "mechanism":
-        table = f'{{ kind = "{name}"{"".join(f", {key} = …" for key in required)} }}' if required else f'"{name}"'
-        usage = f"[privacy] mechanism = {table}"
-    elif what in KEYS:
-        table, key = KEYS[what]
-        usage = f'[{table}] {key} = "{name}"{more}{"".join(f", {key} = …" for key in required)}'
-    keys = tuple(
-        Key(key, "", _type_words(annotation), "required" if default is ... else repr(default))
-        for key, (annotation, default) in options.items()
-    )
-    registry = f"a custom {kind}" if what in KEYS else ""
-    return terminal(Component(name, registry, "", inspect.getdoc(entry) or "No description.", keys, usage=usage))
-
-
-def _type_words(annotation: Any) -> str:
-    return "any value" if annotation is Any else getattr(annotation, "__name__", str(annotation))
-
-
-def _kind_of(component: Any) -> str:
-    """What a component is, by what it takes: only that a file defines it is known."""
-    if isinstance(component, type) or not callable(component):
-        methods = ("lower_grad_y", "slopes", "terms", "sums")
-        if any(hasattr(component, method) for method in methods):
-            return "problem"
-        return "mechanism" if hasattr(component, "cost") and hasattr(component, "sample") else ""
-    signature = inspect.signature(component)
-    names = set(signature.parameters)
-    if "labels" in names:
-        return "partition"
-    # Data sets have no options. A function of nothing may be either: what it says that it returns tells.
-    if names == {"agents"} or names - {"agents", "seed"} or "Graph" in str(signature.return_annotation):
-        return "topology"
-    return "data"
+    return terminal(Component(name, "", "", inspect.getdoc(entry) or "No description.", ()))
 
 
 def _text(name: str, what: str) -> str:

@@ -118,9 +118,7 @@ def test_show_prints_it(
     monkeypatch.chdir(written)
     for *_, place in CASES[name][1]:
         print_entry(place)
-        text = capsys.readouterr().out
-        assert place in text
-        assert "In a scenario" in text
+        assert place in capsys.readouterr().out
 
 
 def test_in_a_study_its_workers_find_it(written: Path) -> None:

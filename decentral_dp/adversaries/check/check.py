@@ -10,8 +10,7 @@ Limits: a check that passes found nothing, and proves nothing. As many rounds ar
 the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
 and of data from outside nothing is tried.
 
-A result has a row for each thing that was tried, a label, and the pair that shows a failure. The label says what was
-tried and what was not, so that it can be quoted of a file for as long as the file stays.
+A result has a row for each thing that was tried, a label, and the pair that shows a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import datetime
 import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +30,6 @@ from pydantic import TypeAdapter, ValidationError
 from decentral_dp.adversaries.check.targets import Target, target_of
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.components import Components, resolve
-from decentral_dp.config.outside import KEYS
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
@@ -120,7 +118,6 @@ def check(
         of_rounds=max(ran, target.rounds),
         case=case,
         how=None if case is None else _reproduction_text(case, failed.get("search") or failed["neighbours"]),
-        outside_components=_outside_components(target, c),
     )
 
 
@@ -300,13 +297,6 @@ def _reproduction_text(case: Comparison, why: str) -> str:
     )
 
 
-def _outside_components(target: Target, c: Components) -> tuple[str, ...]:
-    """The components that are not of the package."""
-    names = ["algorithm"] * bool(target.algorithm is not None or c.algorithm.custom)
-    names += [one for one in KEYS if getattr(c, one).is_outside]
-    return (*names, *["mechanism"] * isinstance(c.mechanism, OutsideMechanism))
-
-
 def _mechanism(c: Components) -> list[CheckRow]:
     """A row for a mechanism from outside."""
     if not isinstance(c.mechanism, OutsideMechanism):
@@ -360,10 +350,6 @@ def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> Chec
 
 
 Verdict = Literal["checked", "failed", "not tried"]
-# Components that run in rounds, and those that have a row of their own; of all others nothing is tried.
-_IN_ROUNDS, _BY_ROW = ("algorithm", "problem"), ("mechanism", "partition")
-# Rows that a label names where they were not tried.
-_NAMED_ROWS = ("neighbours", "search")
 # Fields of a result that are written as they are.
 _FACTS = ("subject", "pairs", "rounds", "of_rounds", "seed", "version", "date", "how")
 
@@ -390,7 +376,6 @@ class CheckResult:
         version: of decentral_dp. date: of the check, as 2026-01-31.
         rounds: how many were run, from the first on. of_rounds: how many there are.
         case: the first pair that shows a failure, where a pair does. how: to see it again, in words, or None.
-        outside_components: components that are not of the package.
 
     Example:
         >>> import decentral_dp
@@ -408,7 +393,6 @@ class CheckResult:
     of_rounds: int = 0
     case: Comparison | None = field(default=None, repr=False)
     how: str | None = None
-    outside_components: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<CheckResult {self.subject!r}: {self.label}>"
@@ -420,33 +404,17 @@ class CheckResult:
 
     @property
     def label(self) -> str:
-        """What may be said afterwards of all that was asked for: what was tried, and what was not."""
-        verdict, components = "checked" if self.passed else "failed", (*_IN_ROUNDS, *self.outside_components)
-        return f"{verdict} ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
-
-    def _was_tried(self, component: str) -> bool:
-        if component in _IN_ROUNDS:
-            return self.rounds > 0 and self.pairs > 0
-        return component in _BY_ROW and self._verdict(component) == "checked"
-
-    def _verdict(self, name: str) -> Verdict | None:
-        return next((row.verdict for row in self.rows if row.name == name), None)
-
-    def _coverage_text(self, components: Sequence[str]) -> str:
-        said, rehearsed = [], any(one in _IN_ROUNDS for one in components)
-        if rehearsed:
-            said.append(f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs")
-        said += [one for one in _BY_ROW if one in components and self._was_tried(one)]
-        missed = [one for one in dict.fromkeys(components) if not self._was_tried(one)]
-        missed = [one for one in missed if self._verdict(one) != "failed" and (self.rounds or one not in _IN_ROUNDS)]
-        missed += [row for row in _NAMED_ROWS if rehearsed and self._verdict(row) == "not tried"]
-        return "; ".join([*said, *([f"not: {', '.join(missed)}"] if missed else [])])
+        """The verdict, with the date, the version, and the rounds and pairs that were tried; no proof."""
+        tried = f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs"
+        compared = [row for row in self.rows if row.name in ("neighbours", "search")]
+        missing = ", ".join(row.name for row in compared if row.verdict == "not tried")
+        verdict = "checked" if self.passed else "failed"
+        return f"{verdict} ({self.date}, decentral_dp {self.version}: {tried}{missing and f'; not: {missing}'})"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values, but for the pair of a failure; an infinite ratio is the text "inf"."""
         return {
             **{name: plain(getattr(self, name)) for name in _FACTS},
-            "outside": plain(self.outside_components),
             "passed": self.passed,
             "label": self.label,
             "rows": [plain(asdict(row)) for row in self.rows],
@@ -457,9 +425,7 @@ class CheckResult:
         """What `to_dict` gave. Raises InputError where it is none of a check."""
         try:
             rows = TypeAdapter(tuple[CheckRow, ...]).validate_python(content["rows"])
-            return cls(
-                rows=rows, outside_components=tuple(content["outside"]), **{name: content[name] for name in _FACTS}
-            )
+            return cls(rows=rows, **{name: content[name] for name in _FACTS})
         except (KeyError, TypeError, ValidationError) as error:
             why = " ".join(str(error).split())
             raise InputError(f"check: this is no result of a check ({why}); give one that was written.") from None

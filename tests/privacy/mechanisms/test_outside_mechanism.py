@@ -163,8 +163,6 @@ def test_the_command_line_runs_plans_shows_and_reports(scenario: Make, folder: P
     shown = CliRunner().invoke(app, ["show", NAME])
     assert shown.exit_code == 0, shown.output
     assert "probability" in shown.output
-    assert "cells: 1048576 if left out" in shown.output
-    assert f'In a scenario: [privacy] mechanism = "{NAME}"' in shown.output
 
 
 def test_a_study_computes_it_in_its_workers(scenario: Make, folder: Path) -> None:
