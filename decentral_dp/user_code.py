@@ -3,8 +3,8 @@
     kind = "heavy_ball:HeavyBall"          the name HeavyBall of heavy_ball.py in the scenario's folder
     kind = "my_package.heavy_ball:HeavyBall"    the same of an installed package
 
-The scenario's folder gives single files, which may import one another at their top. It hides no module that is
-installed: a name of both is refused, and so is one of Python's standard library.
+The scenario's folder gives single files, which may import one another at their top. It hides no installed module: a
+name of both is refused. A package has components if it requires decentral_dp; others, and Python's own modules, do not.
 
 Each file is compiled from its source, never from a cache beside it, which nobody has consented to. Python knows the
 module only while it runs: two folders may have modules of one name, and classes travel to other processes by value.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -88,7 +90,7 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
             raise InputError(f'{key}: got {quoted(kind)}, expected "module:Name", such as "heavy_ball:HeavyBall".')
         return None
     path = module_file(named.module, folders)
-    _check_unambiguous(named.module, path, key)
+    _check_module(named.module, path, key)
     module = run_file(path) if path is not None else _installed(kind, named.module, folders, key)
     if not hasattr(module, named.name):
         near = difflib.get_close_matches(named.name, vars(module), n=1)
@@ -97,11 +99,24 @@ def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
     return getattr(module, named.name)
 
 
-def _check_unambiguous(module: str, path: Path | None, key: str) -> None:
-    """Refuse the name of a module of Python, and one that a folder shares with an installed module."""
+def _check_module(module: str, path: Path | None, key: str) -> None:
+    """Refuse a module that is no component's, before it is imported.
+
+    A scenario is data, and a function that it names is called with its keys: one of Python, or of a package that was
+    not made for this, could do anything.
+
+    Args:
+        module: its dotted name.
+        path: of the file of this name; None where there is none.
+        key: of the scenario.
+
+    Raises:
+        InputError: a module of Python, of this package, or of an installed package that does not require this one; one
+            in a run folder on Python's path; or one of a package and of a file alike.
+    """
     first = module.partition(".")[0]
-    if first in sys.stdlib_module_names:
-        raise InputError(f"{key}: {module} is a module of Python's standard library. Fix: rename your file.")
+    if first in sys.stdlib_module_names or first == __package__:
+        raise InputError(f"{key}: {module} is a module of Python or of this package. Fix: name a module of your own.")
     try:
         spec = find_spec(first)
     except (ImportError, ValueError):
@@ -109,14 +124,23 @@ def _check_unambiguous(module: str, path: Path | None, key: str) -> None:
     if spec is None:
         return
     places = [Path(place) for place in (spec.origin, *(spec.submodule_search_locations or ())) if place is not None]
-    if path is None and any(map(trust.is_in_run_folder, places)):
-        # Python would import it from a cache, and without consent.
-        raise InputError(f"{key}: {module} is in a run folder on Python's path. Fix: run this from another folder.")
-    installed = first == __package__ or any(part in _PACKAGE_FOLDERS for place in places for part in place.parts)
+    installed = any(part in _PACKAGE_FOLDERS for place in places for part in place.parts)
     if path is not None and installed:
         raise InputError(
             f"{key}: {module} is {quoted_path(path)} and an installed module as well. Fix: rename the file."
         )
+    if path is None and any(map(trust.is_in_run_folder, places)):
+        # Python would import it from a cache, and without consent.
+        raise InputError(f"{key}: {module} is in a run folder on Python's path. Fix: run this from another folder.")
+    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):
+        raise InputError(
+            f"{key}: {first} is an installed package that does not require decentral_dp. Fix: write the component in a "
+            "file of your own, which may import it."
+        )
+
+
+def _requires_this(distribution: str) -> bool:
+    return any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in requires(distribution) or ())
 
 
 def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:

@@ -128,19 +128,56 @@ def test_two_folders_have_modules_of_one_name(tmp_path: Path) -> None:
 def test_a_file_hides_no_module_of_python_and_no_installed_one(folder: Path, name: str) -> None:
     mark = folder / "mark"
     (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"^algorithm\.kind: .*(standard library|installed module as well)"):
+    with pytest.raises(
+        InputError, match=r"^algorithm\.kind: .*(of Python or of this package|installed module as well)"
+    ):
         build(_named(folder, f"{name}:HeavyBall"))
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("kind", ["os:system", "subprocess:run", "builtins:eval", "os.path:join"])
-def test_no_function_of_python_is_a_component(folder: Path, kind: str) -> None:
-    """A function is called with the scenario's keys: `os.system(command=…)`."""
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "os:system",
+        "os.path:join",
+        "builtins:eval",
+        "runpy:run_path",
+        "pandas:read_pickle",
+        "torch.hub:load",
+        "decentral_dp.user_code:run_file",
+    ],
+)
+def test_no_function_that_happens_to_be_importable_is_a_component(folder: Path, kind: str) -> None:
+    """A function is called with the scenario's keys, and a scenario may be from elsewhere."""
     content = tomllib.loads((folder / "heavy_ball.toml").read_text(encoding="utf-8"))
-    content["topology"] = {"kind": kind, "agents": 4, "command": f"touch {folder / 'mark'}"}
-    with pytest.raises(InputError, match=r"^topology\.kind: .* is a module of Python's standard library"):
+    content["topology"] = {"kind": kind, "agents": 4, "command": f"touch {folder / 'mark'}", "path": "heavy_ball.py"}
+    with pytest.raises(InputError, match=r"^topology\.kind: .*(of Python or of this package|not require decentral_dp)"):
         build(load(content, folder=folder))
     assert not (folder / "mark").exists()
+
+
+@pytest.mark.parametrize("requirement", ["decentral_dp", "decentral-dp >= 0.1", "numpy", "decentral_dpx"])
+def test_a_package_that_requires_this_one_has_components(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, requirement: str
+) -> None:
+    site = folder / "site-packages"
+    package, info = site / "my_moves", site / "my_moves-1.0.dist-info"
+    package.mkdir(parents=True)
+    info.mkdir()
+    (package / "__init__.py").write_text(BLOCKS["heavy_ball.py"], encoding="utf-8")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: my_moves\nVersion: 1.0\nRequires-Dist: {requirement}\n"
+    )
+    (info / "top_level.txt").write_text("my_moves\n")
+    monkeypatch.syspath_prepend(str(site))
+    scenario = _named(folder, "my_moves:HeavyBall")
+    if requirement in ("numpy", "decentral_dpx"):
+        with pytest.raises(InputError, match="does not require decentral_dp"):
+            build(scenario)
+        assert "my_moves" not in sys.modules
+        return
+    assert build(scenario).budget.epsilon.max() <= 4.0
+    del sys.modules["my_moves"]
 
 
 def test_a_cache_beside_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:

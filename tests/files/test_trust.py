@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,44 @@ def test_code_outside_that_a_run_folder_names_needs_consent_as_well(complete: Pa
     changed = scenario.read_text().replace("heavy_ball:", "elsewhere:").replace('"code"', f'"{tmp_path}"')
     scenario.write_text(changed)
     with pytest.raises(InputError, match=r"elsewhere\.py. is code of a run folder"):
+        decentral_dp.plan(scenario)
+    assert not mark.exists()
+
+
+def test_an_installed_module_that_a_run_folder_names_needs_consent_as_well(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which function of a package is called, and with which keys, is in the scenario."""
+    scenario, site = _scenario(tmp_path / "mine"), tmp_path / "site"
+    (site / "my_moves").mkdir(parents=True)
+    (scenario.parent / "heavy_ball.py").rename(site / "my_moves" / "__init__.py")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "my_moves", raising=False)
+    scenario.write_text(scenario.read_text().replace("heavy_ball:", "my_moves:"))
+    decentral_dp.run(scenario, out=tmp_path / "run", set={"algorithm.rounds": 2})
+    known = tmp_path / "run" / "scenario.toml"
+    assert decentral_dp.plan(known).rounds == 2
+    state.unlink()
+    del sys.modules["my_moves"]
+    with pytest.raises(InputError, match=r"my_moves:HeavyBall. is code of a run folder"):
+        decentral_dp.plan(known)
+    assert "my_moves" not in sys.modules
+    with decentral_dp.trusting():
+        assert decentral_dp.plan(known).rounds == 2
+    del sys.modules["my_moves"]
+
+
+def test_a_module_in_a_run_folder_on_pythons_path_is_not_imported(
+    complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of `python -m decentral_dp` in such a folder: Python would ask nobody, and may read a cache."""
+    mark = tmp_path / "mark"
+    (complete / "hidden").mkdir()
+    (complete / "hidden" / "moves.py").write_text(MARK.format(str(mark)))
+    monkeypatch.syspath_prepend(str(complete))
+    scenario = _scenario(tmp_path / "own")
+    scenario.write_text(scenario.read_text().replace("heavy_ball:", "hidden.moves:"))
+    with pytest.raises(InputError, match="in a run folder on Python's path"):
         decentral_dp.plan(scenario)
     assert not mark.exists()
 

@@ -473,6 +473,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MACHINES}::test_a_journal_that_lacks_its_last_lines_is_refused",),
     ),
     Mutation(
+        "a function of any installed package that a scenario may call",
+        "user_code.py",
+        "    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):\n",
+        "    if False:\n",
+        ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
+    ),
+    Mutation(
+        "an installed module that a run folder from elsewhere names and runs",
+        "config/components.py",
+        "                trust.require_trust(Path(kind), kind.encode())\n",
+        "                pass\n",
+        ("tests/files/test_trust.py::test_an_installed_module_that_a_run_folder_names_needs_consent_as_well",),
+    ),
+    Mutation(
+        "a cache beside a file of the user's own that is run instead of the source",
+        "user_code.py",
+        "        return ModuleSpec(name, self, origin=str(file))",
+        "        return spec_from_file_location(name, file)",
+        ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
+    ),
+    Mutation(
         "code whose name has another ending, which no digest follows",
         "user_code.py",
         'if path.suffix != ".py":',
