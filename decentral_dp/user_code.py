@@ -18,7 +18,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -308,6 +308,23 @@ def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
     raise UserCodeError(
         f"round {t}: step of {author.__name__} {verb} {made}, and releases_per_round "
         f"states {program.releases_per_round}. Mend it there."
+    )
+
+
+def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any, Any, Any]:
+    """The generator of a program's round t, from 0. Raises UserCodeError where its step yields nothing."""
+    running = program.step(t, known, state)
+    if not isinstance(running, Generator):
+        raise wrong_yield(program, t + 1, f"returns {type(running).__name__} and never yields")
+    return running
+
+
+def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
+    """The end of a run in round t, from 1, whose step yields no exchange. done: what it does, in words."""
+    author = type(getattr(program, "program", program))
+    return UserCodeError(
+        f"round {t}: step of {author.__name__} {done}, wanted exchanges. Fix: write for example own, near = yield "
+        "Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
     )
 
 

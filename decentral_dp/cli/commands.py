@@ -464,7 +464,7 @@ def check(
         str,
         Argument(
             metavar="FILE_OR_KIND",
-            help="An algorithm or a problem, module:Name, an entry point, or a scenario: then all that it names.",
+            help="An algorithm or a problem, module:Name, or a scenario: then all that it names.",
         ),
     ],
     pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,

@@ -285,6 +285,10 @@ UNPLANNED = {
     ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "u",
     ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
     ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "2 exchanges or more, and releases_per_round",
+    ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of HeavyBall returns State and never yields",
+    ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of HeavyBall yields ndarray",
+    ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of HeavyBall gives no rows of w",
 }
 
 

@@ -70,7 +70,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "adversaries/check/check.py",
         "        why = complaint(c.mechanism)\n",
         '        why = ""\n',
-        (f"{_CHECK}::test_a_mechanism_that_lies_gets_no_label",),
+        (f"{_CHECK}::test_a_mechanism_that_lies_fails",),
     ),
     Mutation(
         "a check that stops after two rounds",
@@ -517,8 +517,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"}',
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
+        'exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph"}',
+        'exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(

@@ -14,7 +14,7 @@ real records have, is not seen.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,8 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.exchange import Ask, Gossip, Pool, Release, Released
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Released
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import records_in
 from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
@@ -163,7 +163,7 @@ class Transcript:
 
     def _watching_parts(self, node: AgentNode | CoordinatorNode, log: _Log) -> dict[str, Any]:
         return {
-            "program": _WatchedProgram(node.program, log, self.component),
+            "program": _WatchedProgram(node.program, log),
             "make_releaser": partial(_WatchedReleaser, node.make_releaser, log),
         }
 
@@ -367,64 +367,18 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 class _WatchedProgram:
-    """A program whose exchanges are known by their lines, and which yields nothing else. component: for refusals."""
+    """A program whose rounds are known to its log."""
 
-    def __init__(self, program: Any, log: _Log, component: str) -> None:
+    def __init__(self, program: Any, log: _Log) -> None:
         self._program = program
         self._log = log
-        self._component = component
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
 
-    def init(self, known: Any) -> Any:
-        """The start. Raises InputError where its state lacks a channel."""
-        state = self._program.init(known)
-        for channel in getattr(self._program, "channels", ()):
-            if not hasattr(state, channel):
-                fields = ", ".join(getattr(state, "_fields", ())) or "none"
-                raise InputError(
-                    f"{self._component}: channels names {quoted(channel)}, wanted a field of the state that init "
-                    f"returns: {fields}; nothing was run. Name one of these, or add {channel} to the state."
-                )
-        return state
-
-    def step(self, t: int, known: Any, s: Any) -> Generator[Any, Any, Any]:
-        """One round. Raises InputError where something is yielded that is no exchange, or a round has none."""
+    def step(self, t: int, known: Any, s: Any) -> Any:
         self._log.round = t
-        running, reply, made = self._program.step(t, known, s), None, 0
-        if not isinstance(running, Generator):
-            raise self._no_exchange(f"returns {type(running).__name__} and never yields")
-        while True:
-            try:
-                request = running.send(reply)
-            except StopIteration as done:
-                if not made and self._gossips:
-                    raise self._no_exchange("returns without a yield") from None
-                return done.value
-            if not isinstance(request, Gossip | Ask | Pool | Release):
-                raise self._no_exchange(f"yields {type(request).__name__}")
-            made += 1
-            if self._gossips and made > (stated := self._program.releases_per_round):
-                raise InputError(
-                    f"{self._component}: step makes {made} exchanges, wanted {stated} a round; nothing was run. "
-                    "Send all channels in one Gossip(x=…, y=…). Several a round are for a class that plans its "
-                    "releases itself: with releases_per_round, releases and planned_releases in the place of RELEASES."
-                )
-            reply = yield request
-
-    @property
-    def _gossips(self) -> bool:
-        return hasattr(self._program, "channels")
-
-    def _no_exchange(self, what: str) -> InputError:
-        if self._gossips:
-            wanted, mend = "one Gossip a round", "own, near = yield Gossip(y=s.y)"
-        else:
-            wanted, mend = "questions and releases", "g = yield from release_gradients(…)"
-        return InputError(
-            f"{self._component}: step {what}, wanted {wanted}; nothing was run. Write for example {mend}."
-        )
+        return self._program.step(t, known, s)
 
 
 def on_records(job: Job, shards: Shards, key: int) -> Job:
