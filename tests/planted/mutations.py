@@ -473,6 +473,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MACHINES}::test_a_journal_that_lacks_its_last_lines_is_refused",),
     ),
     Mutation(
+        "a custom component whose ε is printed as verified",
+        "simulation/statements/statement.py",
+        "        return self.is_noisy and bool(self.authors_word)",
+        "        return False",
+        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+    ),
+    Mutation(
         "a function of any installed package that a scenario may call",
         "user_code.py",
         "    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):\n",
@@ -490,7 +497,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a cache beside a file of the user's own that is run instead of the source",
         "user_code.py",
         "        return ModuleSpec(name, self, origin=str(file))",
-        "        return spec_from_file_location(name, file)",
+        '        return __import__("importlib.util").util.spec_from_file_location(name, file)',
         ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
     ),
     Mutation(
@@ -517,8 +524,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        'exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph"}',
-        'exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph", "privacy"}',
+        '"code_folders", "versions", "objects", "run_graph"}',
+        '"code_folders", "versions", "objects", "run_graph", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(
