@@ -303,6 +303,21 @@ def test_a_release_that_is_not_planned_ends_the_run(folder: Path, change: tuple[
 
 
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
+UNPLANNED_QUERIES = {
+    "another term": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
+    "all records": (GRADIENTS.replace(", self.rate", ""), "at rate 1, and 0.25 was planned"),
+    "a larger sample": (GRADIENTS.replace("self.rate", "2 * self.rate"), "at rate 0.5, and 0.25 was planned"),
+}
+
+
+@pytest.mark.parametrize("case", UNPLANNED_QUERIES)
+@pytest.mark.usefixtures("undrawn")
+def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, case: str) -> None:
+    """The price of a sample follows from its rate, so that a larger one is not released at the noise of a smaller."""
+    new, words = UNPLANNED_QUERIES[case]
+    scenario = changed(folder, "averaged", GRADIENTS, new)
+    with pytest.raises((RuntimeError, ValueError), match=words):
+        decentral_dp.run(scenario, out=folder / "out")
 
 
 @pytest.mark.parametrize(

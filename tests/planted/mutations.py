@@ -473,6 +473,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MACHINES}::test_a_journal_that_lacks_its_last_lines_is_refused",),
     ),
     Mutation(
+        "a coordinator's sample that is larger than the planned one",
+        "privacy/mechanisms/releasers.py",
+        "not rate <= planned * _ROUND_UP:",
+        "False:",
+        ("tests/algorithms/test_outside_algorithms.py::test_a_coordinators_release_that_is_not_planned_ends_the_run",),
+    ),
+    Mutation(
         "a custom component whose ε is printed as verified",
         "simulation/statements/statement.py",
         "        return self.is_noisy and bool(self.authors_word)",

@@ -336,6 +336,7 @@ class PlannedReleaser:
             bounds = _bounds_of(value)
             scales[channel] = scale = self.scale(index, channel, bounds)
             if isinstance(value, Bounded):
+                self._check_rates(index, channel, value)
                 # What no record can move is no secret, and there is no scale for its noise to have.
                 still = not any(bounds.values())
                 out[channel] = value.value if still else self._add_noise(index, channel, value, scale)
@@ -343,6 +344,17 @@ class PlannedReleaser:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
             self._charge(index, channel, value, bounds, scale)
         return Released(Bundle(out), scales)
+
+    def _check_rates(self, index: int, channel: str, value: Bounded) -> None:
+        """Refuse a value that reads a larger sample than the planned one, whose rate is in the price."""
+        line, at = self._channels[channel], self._position(index, channel)
+        for split, moved in value.sensitivities.items():
+            rate, planned = float(moved.rate[0]), float(line.rate[split][at, 0]) if split in line.rate else 1.0
+            if line.mechanism != NO_NOISE and moved.sensitivity[0] > 0.0 and not rate <= planned * _ROUND_UP:
+                raise ReleaseRefusedError(
+                    f"release {index}: {channel} reads {split} records at rate {rate:g}, and {planned:g} was planned "
+                    "and priced; it was not made. Mend the plan of releases, or `step`."
+                )
 
     def _add_noise(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
         released_by = self._channels[channel].mechanism
