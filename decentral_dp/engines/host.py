@@ -141,7 +141,7 @@ class Host:
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
         self._own: Bundle | None = None
-        parts = {c: getattr(self._state, c, None) for c in node.program.channels}
+        parts: dict[str, Any] = {c: getattr(self._state, c, None) for c in node.program.channels}
         for channel, value in parts.items():
             if np.ndim(getattr(value, "value", value)) != 2:
                 author = type(getattr(node.program, "program", node.program)).__name__
@@ -584,7 +584,11 @@ class _Coordinator:
                     if index == end:
                         wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
                     index += 1
-                    reply = self.releaser.release(index, request.values)
+                    try:
+                        reply = self.releaser.release(index, request.values)
+                    except (ValueError, KeyError) as error:
+                        author = type(getattr(program, "program", program)).__name__
+                        raise UserCodeError(f"round {t + 1}: step of {author}: {error}; it was not made.") from error
                     self._add_to_scale(request.values, reply)
                     self._check_length(t + 1, reply.released)
                     if self._keeps_releases:

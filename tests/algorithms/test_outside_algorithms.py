@@ -191,9 +191,9 @@ def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
     (sent,) = (c for c in run.simulation().ledger.channels if c.channel == "last")
     moved = sent.sensitivity["train"]
     np.testing.assert_allclose(moved[1:], 2.0 * moved[:1] * np.ones_like(moved[1:]))
-    for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "releases something else")):
-        with pytest.raises(InputError, match=said):
-            build(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
+    for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "was planned and priced")):
+        with pytest.raises(UserCodeError, match=said):
+            decentral_dp.run(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
 
 
 def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_release_that_is_not_planned_ends_the_run(folder: Path, change: tuple[
     """Build does not run the code: the plan binds every release when it is made."""
     scenario = changed(folder, "heavy_ball", *change)
     assert build(scenario).budget.epsilon.max() <= 4.0
-    with pytest.raises((RuntimeError, KeyError), match=re.escape(UNPLANNED[change])):
+    with pytest.raises(UserCodeError, match=re.escape(UNPLANNED[change])):
         decentral_dp.run(scenario, out=folder / "out")
 
 
@@ -316,7 +316,7 @@ def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, c
     """The price of a sample follows from its rate, so that a larger one is not released at the noise of a smaller."""
     new, words = UNPLANNED_QUERIES[case]
     scenario = changed(folder, "averaged", GRADIENTS, new)
-    with pytest.raises((RuntimeError, ValueError), match=words):
+    with pytest.raises(UserCodeError, match=words):
         decentral_dp.run(scenario, out=folder / "out")
 
 
@@ -451,12 +451,12 @@ def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
         (
             "self.y(t) * gradient, own.y",
             "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, own.y",
-            "round 5: step of HeavyBall, in line 35 of FILE: one train record may move y by",
+            "round 5: step of HeavyBall: one train record may move y by",
         ),
         (
             "yield Gossip(y=s.y)",
             "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
-            "round 5: step of HeavyBall, in line 35 of FILE: it releases x from records, which was not planned",
+            "round 5: step of HeavyBall: it releases x from records, which was not planned",
         ),
     ],
     ids=["dearer", "unplanned"],
@@ -529,9 +529,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
-    file = folder / f"{name}.py"
-    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if "def step" in text)
-    said = f"{said}, in line {line} of {file}, and releases_per_round states 1. Mend it there."
+    said = f"{said}, and releases_per_round states 1. Mend it there."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))

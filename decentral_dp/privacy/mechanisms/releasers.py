@@ -484,7 +484,10 @@ class CheckedReleaser:
             # The start, at index 0, depends on no record and is not listed.
             if index > 0 and isinstance(value, Bounded):
                 self._check(index, channel, value, sends)
-        return self._inner.release(index, values, sends)
+        try:
+            return self._inner.release(index, values, sends)
+        except (ValueError, KeyError) as error:
+            raise ReleaseRefusedError(f"{self._step_location(index)} {error}; nothing of it was released.") from error
 
     def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
         line = self._lines.get(channel)
