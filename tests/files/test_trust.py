@@ -77,7 +77,7 @@ def test_what_this_machine_has_run_needs_no_consent(complete: Path, state: Path)
         ["network", "{}/scenario.toml"],
         ["check", "{}/scenario.toml"],
         ["check", "heavy_ball:HeavyBall"],
-        ["show", "heavy_ball:HeavyBall"],
+        ["list", "heavy_ball:HeavyBall"],
     ],
     ids=lambda command: f"{command[0]} {command[1][3:]}",
 )
