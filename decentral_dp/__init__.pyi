@@ -1,12 +1,5 @@
 """The public names, each with the file that defines it: the package reads them here, and so do type checkers."""
 
-from decentral_dp.adversaries.attack.attack import Inference as Inference
-from decentral_dp.adversaries.attack.attack import attack as attack
-from decentral_dp.adversaries.audit.result import AuditResult as AuditResult
-from decentral_dp.adversaries.check.check import CheckResult as CheckResult
-from decentral_dp.adversaries.network.attacks import NetworkAudit as NetworkAudit
-from decentral_dp.adversaries.network.attacks import audit_network as audit_network
-from decentral_dp.adversaries.network.view import NetworkView as NetworkView
 from decentral_dp.api import (
     Job as Job,
 )
@@ -37,6 +30,13 @@ from decentral_dp.api import (
 from decentral_dp.api import (
     write_shards as write_shards,
 )
+from decentral_dp.auditing.check import CheckResult as CheckResult
+from decentral_dp.auditing.membership import Inference as Inference
+from decentral_dp.auditing.membership import attack as attack
+from decentral_dp.auditing.network_attacks import NetworkAudit as NetworkAudit
+from decentral_dp.auditing.network_attacks import audit_network as audit_network
+from decentral_dp.auditing.network_view import NetworkView as NetworkView
+from decentral_dp.auditing.result import AuditResult as AuditResult
 from decentral_dp.config.schema import Scenario as Scenario
 from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting

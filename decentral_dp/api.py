@@ -42,9 +42,9 @@ from decentral_dp.topology import Topology
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.check.check import CheckResult
-    from decentral_dp.adversaries.network.view import NetworkView
+    from decentral_dp.auditing.check import CheckResult
+    from decentral_dp.auditing.network_view import NetworkView
+    from decentral_dp.auditing.result import AuditResult
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
@@ -201,7 +201,7 @@ class Job:
         rounds: int | None = None,
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
-        from decentral_dp.adversaries.check.check import PAIRS, check
+        from decentral_dp.auditing.check import PAIRS, check
 
         if objects := self.simulation().components.objects:
             raise InputError(
@@ -215,7 +215,7 @@ class Job:
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
-        from decentral_dp.adversaries.network.view import prepare
+        from decentral_dp.auditing.network_view import prepare
 
         with _progress_shown(callbacks, "observers") as callback:
             return prepare(self.simulation(), coalitions).view(callback)
@@ -366,8 +366,8 @@ def audit(
         >>> shown.shown <= shown.certified, shown.null_shown
         (True, 0.0)
     """
-    from decentral_dp.adversaries.audit.audit import play_game
-    from decentral_dp.adversaries.audit.runs import plan_audit
+    from decentral_dp.auditing.audit import play_game
+    from decentral_dp.auditing.runs import plan_audit
     from decentral_dp.tasks.parallel import Workers
 
     text: Sequence[str] = ()
@@ -406,7 +406,7 @@ def check(what: Any, **options: Any) -> CheckResult:
         >>> checked.passed, [row.name for row in checked.rows][:4]
         (True, ['conformance', 'row locality', 'neighbours', 'search'])
     """
-    from decentral_dp.adversaries.check.check import check as tried
+    from decentral_dp.auditing.check import check as tried
 
     if isinstance(what, Job):
         return what.check(**options)

@@ -235,9 +235,9 @@ def resume(
 
             ended_well = studies.print_ended(result, quiet)
         else:
-            from decentral_dp.cli import adversaries
+            from decentral_dp.cli import auditing
 
-            ended_well = adversaries.print_outcome(result, quiet)
+            ended_well = auditing.print_outcome(result, quiet)
             if not quiet:
                 typer.echo(printable(str(task.place)))
         if not ended_well:
@@ -358,9 +358,9 @@ def network(
 
     It has its neighbours' messages alone.
     """
-    from decentral_dp.cli import adversaries
+    from decentral_dp.cli import auditing
 
-    adversaries.network(
+    auditing.network(
         scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
     )
 
@@ -378,8 +378,8 @@ def attack(
     and another split, for an interval over runs. The run folder stays as it is. Interrupted with --out,
     "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the certificate allows.
     """
-    from decentral_dp.adversaries.attack.attack import infer, write
-    from decentral_dp.cli.adversaries import print_outcome
+    from decentral_dp.auditing.membership import infer, write
+    from decentral_dp.cli.auditing import print_outcome
     from decentral_dp.cli.progress import ProgressBar
 
     with ProgressBar("runs", estimate=True) as progress:
@@ -429,9 +429,9 @@ def audit(
     certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
     states of training, in a few seconds; --out is a folder then.
     """
-    from decentral_dp.adversaries.audit.runs import plan_audit
-    from decentral_dp.adversaries.network.attacks import RUNS
-    from decentral_dp.cli import adversaries
+    from decentral_dp.auditing.network_attacks import RUNS
+    from decentral_dp.auditing.runs import plan_audit
+    from decentral_dp.cli import auditing
     from decentral_dp.tasks.parallel import Workers, cores
 
     if runs is None:
@@ -444,16 +444,16 @@ def audit(
                 "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
                 "scenario (./network for a folder of that name)."
             )
-        sound = adversaries.audit_neighbours(runs, confidence, seed, out)
+        sound = auditing.audit_neighbours(runs, confidence, seed, out)
     elif scenario is None:
         if override:
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        sound = adversaries.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
+        sound = auditing.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
     else:
         if curve is not None:
-            adversaries.require_curve(curve, canaries)
+            auditing.require_curve(curve, canaries)
         request = plan_audit(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
-        sound = adversaries.audit_one(request, Path(scenario), out, curve, Workers(jobs or 1, address))
+        sound = auditing.audit_one(request, Path(scenario), out, curve, Workers(jobs or 1, address))
     if not sound:
         raise typer.Exit(1)
 
@@ -481,7 +481,7 @@ def check(
     A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
     a check fails.
     """
-    from decentral_dp.cli.adversaries import check_component
+    from decentral_dp.cli.auditing import check_component
 
     if not check_component(what, pairs, seed, out, again, rounds):
         raise typer.Exit(1)
@@ -526,7 +526,7 @@ def study(
 
 def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
     """The study of all audits, whose cells are no runs of one scenario."""
-    from decentral_dp.cli.adversaries import audit_every
+    from decentral_dp.cli.auditing import audit_every
     from decentral_dp.tasks.parallel import Workers, cores
 
     if override:

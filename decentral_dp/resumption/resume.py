@@ -16,8 +16,8 @@ from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_j
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.adversaries.attack.attack import Inference
-    from decentral_dp.adversaries.audit.result import AuditResult
+    from decentral_dp.auditing.membership import Inference
+    from decentral_dp.auditing.result import AuditResult
     from decentral_dp.config.components import Objects
     from decentral_dp.simulation.events import Callback
     from decentral_dp.studies.page import Findings
@@ -169,7 +169,7 @@ def resume_other(task: Resumable, progress: Callback | None) -> Findings | Audit
 
             return resume_study(task.place, progress)
         if task.kind is Kind.AUDITS:
-            from decentral_dp.adversaries.audit.tables import resume_table
+            from decentral_dp.auditing.tables import resume_table
 
             return resume_table(task.place, progress)
         return resume_file(task.place, progress)
@@ -189,8 +189,8 @@ def resume_file(out: Path, progress: Callback | None = None) -> AuditResult | In
         InputError: the file is of none, or of one that is complete; or what it is of has changed since.
         Stopped: interrupted again.
     """
-    from decentral_dp.adversaries.attack.attack import resume_attack
-    from decentral_dp.adversaries.audit.audit import resume_audit
+    from decentral_dp.auditing.audit import resume_audit
+    from decentral_dp.auditing.membership import resume_attack
 
     content = read_json(out, "resume")
     if what := "attack" if "attacks" in content else "audit" if "shown" in content else "":

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.adversaries.network.view import prepare
+from decentral_dp.auditing.network_view import prepare
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario

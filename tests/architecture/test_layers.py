@@ -31,7 +31,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "tasks callbacks",
         "tuner",
         "estimators",
-        "adversaries",
+        "auditing",
         "studies",
         "resumption",
         "api",
@@ -60,7 +60,7 @@ FORBIDDEN = {
     "algorithms/gossip": ["decentral_dp.algorithms.printed"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
-    "adversaries/attack/scores.py": ["decentral_dp.simulation"],
+    "auditing/scores.py": ["decentral_dp.simulation"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
@@ -86,8 +86,8 @@ ONLY_IN = {
     "matplotlib": [
         "reporting/plots",
         "reporting/comparison.py",
-        "adversaries/audit/plot.py",
-        "adversaries/network/plots.py",
+        "auditing/plots.py",
+        "auditing/network_plots.py",
         "studies/plots.py",
         "studies/gains.py",
     ],

@@ -24,7 +24,7 @@ import pandas as pd
 import tomli_w
 
 import decentral_dp
-from decentral_dp.adversaries.audit.runs import plan_audit
+from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.cli.commands import report
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.result import read_result, refuse_damaged

@@ -13,13 +13,13 @@ import tomli_w
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.adversaries.attack import attack as repeats
-from decentral_dp.adversaries.attack.attack import Inference
-from decentral_dp.adversaries.audit import audit as audits
-from decentral_dp.adversaries.audit import runs as audit_runs
-from decentral_dp.adversaries.audit import tables
-from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.tables import audit_table
+from decentral_dp.auditing import audit as audits
+from decentral_dp.auditing import membership as repeats
+from decentral_dp.auditing import runs as audit_runs
+from decentral_dp.auditing import tables
+from decentral_dp.auditing.membership import Inference
+from decentral_dp.auditing.result import AuditResult
+from decentral_dp.auditing.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
@@ -221,7 +221,7 @@ def test_a_damaged_order_is_refused(tmp_path: Path, asked: Any) -> None:
 def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     patch = (
-        "import time, decentral_dp.adversaries.audit.audit as b, decentral_dp.adversaries.audit.runs as r\n"
+        "import time, decentral_dp.auditing.audit as b, decentral_dp.auditing.runs as r\n"
         "b._INTERVAL, real = 0.0, r.runs_of\n"
         "r.runs_of = lambda game, numbers: time.sleep(300) if 9 in numbers else real(game, numbers)\n"
     )
@@ -342,7 +342,7 @@ def test_what_an_earlier_version_left_is_refused(run_folder: Path, tmp_path: Pat
 def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "attack.json"
     patch = (
-        "import time, decentral_dp.adversaries.attack.attack as r\n"
+        "import time, decentral_dp.auditing.membership as r\n"
         "real, done = r.attack_run, []\n"
         "def attack_run(*given):\n"
         "    done.append(0)\n"
