@@ -31,10 +31,6 @@ from decentral_dp.api import (
     write_shards as write_shards,
 )
 from decentral_dp.auditing.check import CheckResult as CheckResult
-from decentral_dp.auditing.membership import Inference as Inference
-from decentral_dp.auditing.membership import attack as attack
-from decentral_dp.auditing.network_attacks import NetworkAudit as NetworkAudit
-from decentral_dp.auditing.network_attacks import audit_network as audit_network
 from decentral_dp.auditing.network_view import NetworkView as NetworkView
 from decentral_dp.auditing.result import AuditResult as AuditResult
 from decentral_dp.config.schema import Scenario as Scenario

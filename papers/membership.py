@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from decentral_dp.auditing.scores import class_only
+from decentral_dp.auditing.membership import class_only
 from decentral_dp.bounded import Array
 from decentral_dp.data import load
 from decentral_dp.privacy.accounting.auc_bounds import check, within_run

@@ -100,8 +100,7 @@ class NetworkAudit:
     """What all attacks show. runs: of each of two data sets. confidence: of every single bound from runs.
 
     Example:
-        >>> import decentral_dp
-        >>> found = decentral_dp.audit_network(runs=1000)
+        >>> found = audit_network(runs=1000)
         >>> found.status, max(found.attacks, key=lambda attack: attack.shown / attack.claimed).case
         ('ok', 'relay of signs, path 8')
     """
@@ -161,8 +160,7 @@ def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> 
         InputError: too few runs, or a confidence outside (0, 1).
 
     Example:
-        >>> import decentral_dp
-        >>> shown = decentral_dp.audit_network(runs=1000).attacks[2]
+        >>> shown = audit_network(runs=1000).attacks[2]
         >>> shown.case, round(shown.shown, 4), round(shown.claimed, 4), round(shown.certified, 4)
         ('curvature, star 6', 13.4252, 8.775, 13.7113)
     """

@@ -27,6 +27,7 @@ from rich.text import Text
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
+from decentral_dp.annexes import annex
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, shipped_names
@@ -42,8 +43,6 @@ from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.words import ENDINGS
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.measures import group_measures
-from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
 from decentral_dp.user_code import GROUPS, entry_points_of, find_outside, in_file
 
@@ -113,7 +112,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in shipped_names("scenario")},
-        "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
+        "studies": {n: annex("load_study")(n).title if titles else "" for n in shipped_names("study")},
         "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in _experiments().items()},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
@@ -365,7 +364,7 @@ def keys() -> tuple[tuple[Key, str], ...]:
         ]
     for table, kinds in (("topology", GENERATORS), ("topology.weights", WEIGHTS)):
         rows += [(_with_table(table, of_parameter(p)), kind) for kind, one in kinds.items() for p in one.parameters]
-    return (*rows, *((key, "") for key in _of_tables(Study.model_json_schema(), "study.")))
+    return (*rows, *((key, "") for key in _of_tables(annex("Study").model_json_schema(), "study.")))
 
 
 def _with_table(table: str, key: Key) -> Key:
@@ -626,7 +625,7 @@ DISTANCES = "An algorithm that sends other variables than x, y and z has consens
 
 def _measure_lines() -> str:
     """The measured names of studies."""
-    groups, lines = group_measures(), [MEASURED]
+    groups, lines = annex("group_measures")(), [MEASURED]
     wide = max(len(name) for measures in groups.values() for name in measures)
     for head, measures in groups.items():
         lines += ["", f"{head}:"]

@@ -123,7 +123,7 @@ def require_known(words: list[str], text: str) -> None:
     # The first parameter is what the command is about.
     subject = values.get(command.params[0].name)
     for name in map(str, filter(None, subject if isinstance(subject, (list, tuple)) else [subject])):
-        if words[0] in ("resume", "attack", "report", "compare", "predict", "list"):
+        if words[0] in ("resume", "report", "compare", "predict", "list"):
             continue
         if FILE.fullmatch(name):
             file = Path(name.partition(":")[0])
@@ -131,7 +131,7 @@ def require_known(words: list[str], text: str) -> None:
         elif words[0] == "experiment":
             name_of(name)
         elif words[0] == "study":
-            if name not in ("audits", "printed_epsilon"):
+            if name != "printed_epsilon":
                 load_study(name, overrides)
         elif words[0] in ("show", "check"):
             assert name in registered() or (words[0] == "show" and name == "measures"), name

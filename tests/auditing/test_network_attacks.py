@@ -12,13 +12,13 @@ import pytest
 from scipy.stats import norm
 from typer.testing import CliRunner
 
-import decentral_dp
 from decentral_dp.auditing.network_attacks import (
     OFFLINE,
     Attack,
     NetworkAudit,
     SharedNoise,
     _picked_price,
+    audit_network,
     counted_mu,
     picked_child,
     relay,
@@ -108,7 +108,7 @@ def test_a_relay_shows_hundreds_of_times_what_is_claimed() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> NetworkAudit:
-    return decentral_dp.audit_network(runs=20_000, confidence=0.999)
+    return audit_network(runs=20_000, confidence=0.999)
 
 
 def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified(found: NetworkAudit) -> None:
@@ -222,7 +222,7 @@ def test_a_certificate_that_is_exceeded_is_said(monkeypatch: pytest.MonkeyPatch)
     assert refuted.status == "refuted"
     assert refuted.sentences[0] == "More is shown than is certified: bad."
     assert [attack.claim for attack in attacks] == ["stands", "refuted"]
-    monkeypatch.setattr("decentral_dp.cli.auditing.audit_network", lambda *_: refuted)
+    monkeypatch.setattr("decentral_dp.auditing.terminal.audit_network", lambda *_: refuted)
     assert CliRunner().invoke(app, ["audit", "network"]).exit_code == 1
 
 

@@ -18,7 +18,7 @@ from scipy.stats import norm
 import decentral_dp
 from decentral_dp.auditing.network_plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
-from decentral_dp.cli.auditing import comparisons
+from decentral_dp.auditing.terminal import comparisons
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError

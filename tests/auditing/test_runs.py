@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from decentral_dp.auditing import runs as audit_runs
-from decentral_dp.cli import auditing as audit_command
+from decentral_dp.auditing import terminal as audit_command
 from decentral_dp.cli import commands
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
@@ -92,9 +92,9 @@ def test_what_no_other_process_can_do_is_refused() -> None:
         audit("dp_sgda", canaries=50, jobs=2)
 
 
-def test_the_study_of_audits_takes_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_audits_takes_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(audit_command, "audit_every", lambda *given: asked.append(given[-1]) or True)
-    commands.study("audits", out=tmp_path / "a", address="auto")
-    commands.study("audits", out=tmp_path / "b", jobs=2)
+    commands.audit(every=True, address="auto")
+    commands.audit(every=True, jobs=2)
     assert [asked[0].address, asked[1]] == ["auto", Workers(2, None)]

@@ -1,9 +1,9 @@
-"""Commands that take an adversary's side: what `attack`, `audit`, `network` and `check` ask for, print and write."""
+"""The commands `audit`, `network` and `check`: what they print and write."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ from rich.text import Text
 
 from decentral_dp.auditing.audit import play_game, write_ends
 from decentral_dp.auditing.check import CheckResult, CheckRow, check, repeat_case, save_case
-from decentral_dp.auditing.membership import Inference, sentences
-from decentral_dp.auditing.network_attacks import NetworkAudit, audit_network
+from decentral_dp.auditing.membership import Inference, infer_membership, sentences
+from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
 from decentral_dp.auditing.network_view import NetworkView, Unpriced, prepare
 from decentral_dp.auditing.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.result import AuditResult
-from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers
+from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
 from decentral_dp.auditing.tables import FILES, audit_table, can_resume
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
@@ -34,7 +34,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console, graph_line, title_of, topology_summary
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import statement_of
-from decentral_dp.tasks.parallel import HERE, Workers
+from decentral_dp.tasks.parallel import HERE, Workers, cores
 from decentral_dp.topology import names
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def _print(table: Table, remarks: Iterable[str]) -> None:
         out.print(Text(f"– {remark}"))
 
 
-# attack
+# audit
 
 
 def print_inference(inference: Inference) -> None:
-    """A line for each attack, then the verdict."""
+    """Print a line for each attack, then the verdict."""
     out, many = console(), len(inference.scores)
-    out.print(Text(inference.scenario.title or "Membership inference", style="bold"))
+    out.print(Text(inference.title, style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
     sizes = inference.scores[0]
     out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.nonmembers} held-out ones, {runs}:"))
@@ -85,24 +85,76 @@ def print_inference(inference: Inference) -> None:
     _print(table, sentences(inference))
 
 
-# audit
-
 # What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
 UNSOUND = ("refuted", "broken")
 
 
-def print_outcome(outcome: AuditResult | Inference | pd.DataFrame, quiet: bool = False) -> bool:
-    """Print an audit, an attack or a table of audits, unless quiet. Gives whether nothing was refuted or broken."""
-    if isinstance(outcome, AuditResult):
-        show: Callable[[Any], None] = print_audit
-        sound = outcome.status not in UNSOUND
-    elif isinstance(outcome, Inference):
-        show, sound = print_inference, not outcome.broken
-    else:
-        show, sound = print_table, not bool(outcome["status"].isin(UNSOUND).any())
+def print_outcome(outcome: AuditResult | pd.DataFrame, quiet: bool = False) -> bool:
+    """Print an audit or a table of audits, unless quiet. Return whether nothing was refuted or broken."""
     if not quiet:
-        show(outcome)
-    return sound
+        (print_audit if isinstance(outcome, AuditResult) else print_table)(outcome)  # type: ignore[arg-type, operator] # by the type
+    statuses = [outcome.status] if isinstance(outcome, AuditResult) else list(outcome["status"])
+    return not set(statuses) & set(UNSOUND)
+
+
+# What `audit` is given instead of a scenario: the attacks of curious neighbours.
+NEIGHBOURS = "network"
+
+
+def audit_command(
+    scenario: str | None,
+    *,
+    runs: int | None,
+    vantage: str,
+    confidence: float,
+    seed: int,
+    out: Path | None,
+    override: Sequence[str],
+    every: bool,
+    jobs: int | None,
+    address: str | None,
+    canaries: int | None,
+    curve: Path | None,
+    membership: bool,
+) -> bool:
+    """Do what `audit` asks for, print it and write it. Return whether nothing was refuted or broken.
+
+    Raises:
+        InputError: options that do not fit, and as the audits.
+    """
+    if every == (scenario is not None):
+        raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
+    games = vantage != "everybody" or override or jobs or address or canaries or curve
+    if membership:
+        if games or scenario is None or not Path(scenario).is_dir():
+            raise InputError("--membership: give a run folder, and --runs and --out only.")
+        return _audit_membership(Path(scenario), 10 if runs is None else runs, out)
+    if scenario == NEIGHBOURS:
+        if games:
+            raise InputError(
+                "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
+                "scenario (./network for a folder of that name)."
+            )
+        return audit_neighbours(RUNS if runs is None else runs, confidence, seed, out)
+    if scenario is None:
+        if override:
+            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
+        workers = Workers(jobs or cores(), address)
+        return audit_every(40 if runs is None else runs, vantage, confidence, seed, out, workers)
+    runs = 200 if runs is None else runs
+    if curve is not None:
+        require_curve(curve, canaries)
+    plan = plan_audit(scenario, runs, vantage, confidence, seed, override, canaries, curve is not None)
+    return audit_one(plan, Path(scenario), out, curve, Workers(jobs or 1, address))
+
+
+def _audit_membership(folder: Path, runs: int, out: Path | None) -> bool:
+    with ProgressBar("runs", estimate=True) as progress:
+        inference = infer_membership(folder, runs, progress, out)
+    print_inference(inference)
+    if out is not None:
+        typer.echo(printable(str(out)))
+    return inference.status not in UNSOUND
 
 
 def require_curve(curve: Path, canaries: int | None) -> None:
@@ -259,7 +311,7 @@ def print_table(table: pd.DataFrame) -> None:
 # network
 
 
-def network(
+def network_command(
     scenario: str,
     overrides: Sequence[str],
     out: Path | None,
@@ -365,7 +417,7 @@ def _cells(certified: Array, exact: Array) -> list[str]:
 # check
 
 
-def check_component(what: str, pairs: int, seed: int, out: Path | None, again: Path | None, rounds: int | None) -> bool:
+def check_command(what: str, pairs: int, seed: int, out: Path | None, again: Path | None, rounds: int | None) -> bool:
     """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed.
 
     Raises InputError: nothing is called so, or a file that cannot be written or read.

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.page import Findings
+from decentral_dp.studies.schema import load_study
+from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import FAILED, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40
 _GAP = 2
 _MOST_REASONS = 8
+
+
+def study_command(study: str, override: Sequence[str], out: Path | None, jobs: int | None, address: str | None) -> bool:
+    """Carry out a study, and print it. Return whether a cell of it ended well."""
+    loaded = load_study(study, override)
+    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
+    with ProgressBar("cells") as progress:
+        findings = conduct(loaded, folder, jobs, address, progress)
+    return print_ended(findings)
 
 
 def print_ended(findings: Findings, quiet: bool = False) -> bool:
