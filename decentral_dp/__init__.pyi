@@ -30,9 +30,9 @@ from decentral_dp.api import (
 from decentral_dp.api import (
     write_shards as write_shards,
 )
+from decentral_dp.auditing.audit import AuditResult as AuditResult
 from decentral_dp.auditing.check import CheckResult as CheckResult
 from decentral_dp.auditing.network_view import NetworkView as NetworkView
-from decentral_dp.auditing.result import AuditResult as AuditResult
 from decentral_dp.config.schema import Scenario as Scenario
 from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting

@@ -43,9 +43,9 @@ from decentral_dp.topology import Topology
 if TYPE_CHECKING:
     import pandas as pd
 
+    from decentral_dp.auditing.audit import AuditResult
     from decentral_dp.auditing.check import CheckResult
     from decentral_dp.auditing.network_view import NetworkView
-    from decentral_dp.auditing.result import AuditResult
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
@@ -488,7 +488,8 @@ def study(
             findings: Findings = conduct(loaded, Path(out), workers, address, callback)
             return findings
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
+            findings = conduct(loaded, Path(folder), workers, address, callback)
+        return replace(findings, folder=None)
 
 
 def write_shards(scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None) -> list[Path]:

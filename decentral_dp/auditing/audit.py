@@ -1,8 +1,7 @@
 """Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
 
-`neighbours` finds two data sets that differ in one record, `transcripts` what is seen of a run in either, and
-`likelihoods` and `statistics` what that shows. Every audit plays against itself as well: between two equal data sets
-nothing must be shown.
+`neighbours` finds two data sets that differ in one record, `transcripts` replays a run in either, and `losses` and
+`bounds` bound ε by both. Every audit plays against itself as well: between two equal data sets it must show nothing.
 """
 
 from __future__ import annotations
@@ -10,24 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
-from decentral_dp.auditing.likelihoods import drawn_noise
-from decentral_dp.auditing.loss_laws import (
-    are_close,
-    is_amplified,
-    loss_law,
-    refute_stated_laws,
-    worst_neighbours,
-)
-from decentral_dp.auditing.neighbours import Neighbours
+from decentral_dp.auditing.bounds import from_likelihoods, trade_off
+from decentral_dp.auditing.losses import are_close, drawn_noise, is_amplified, loss_law, refute_stated_laws
+from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.one_run import Shown, gaussian_throughout, shown_in_one_run
-from decentral_dp.auditing.result import AuditResult, Method, Status
 from decentral_dp.auditing.runs import (
     GROUPS,
     NO_ENDS,
@@ -45,18 +38,84 @@ from decentral_dp.auditing.runs import (
     request_of,
     sum_noise,
 )
+from decentral_dp.auditing.transcripts import Neighbours
 from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.result import RESULT, mode_of, read_result, refuse_damaged, seal, text_of
+from decentral_dp.simulation.result import RESULT, mode_of, plain, read_result, refuse_damaged, seal, text_of
 from decentral_dp.simulation.statements.of_job import claim_of, statement_of
-from decentral_dp.statistics import bound_by_counts, from_likelihoods, trade_off
+from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
+
+Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
+
+
+Status = Literal["ok", "refuted", "broken", "interrupted"]
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """What an audit shows.
+
+    Args:
+        claimed: ε of the paper's theorem, for the worst agent; None where none is given.
+        certified: ε of the ledger at delta, of the agent whose record is replaced.
+        shown: ε is at least this, with this confidence.
+        method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs),
+            "difference" (nothing hides the record), or "one run" (canaries in a single one).
+        vantage: "everybody", "published" or "agent:K".
+        runs: of each data set.
+        null_shown: the same of two equal data sets; above 0 the audit is broken.
+        status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
+        sentences: what the numbers say, and do not.
+        privacy: the guarantee of the audited run, as in `PrivacyStatement.summary`.
+        curve: (α, β) that the trade-off curve of the two data sets is at or below; empty where it was not asked for.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.audit("network_view", set={"algorithm.rounds": 2}, runs=20)
+        >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
+        ('exact', 'ok', True)
+    """
+
+    title: str
+    claimed: float | None
+    certified: float
+    shown: float
+    delta: float
+    confidence: float
+    method: Method
+    vantage: str
+    runs: int
+    null_shown: float
+    status: Status
+    sentences: tuple[str, ...]
+    privacy: str
+    curve: tuple[tuple[float, float], ...] = ()
+
+    def __repr__(self) -> str:
+        budgets = f"ε {at_least_text(self.shown)} shown, {epsilon_text(self.certified)} certified"
+        return f"<AuditResult {self.title!r}: {self.status}, {budgets}, {self.method}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values; infinite numbers are "inf"."""
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
+        """What `to_dict` gave. Raises InputError where it is none of an audit."""
+        try:
+            return TypeAdapter(cls).validate_python(dict(content))
+        except ValidationError as error:
+            lacking = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
+            raise InputError(f"audit: this is no result of an audit ({lacking}); give one that was written.") from None
+
 
 # Seconds between two records of what was played.
 _INTERVAL = 2.0

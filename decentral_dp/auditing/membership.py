@@ -33,6 +33,7 @@ from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
+from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Placed, Problem
@@ -46,7 +47,7 @@ from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, statement_of
-from decentral_dp.statistics import Interval, auc, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.tasks.outcomes import write_json
 
 LOSS, CONFIDENCE = "loss", "confidence"

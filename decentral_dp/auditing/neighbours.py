@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from decentral_dp.auditing.likelihoods import movement
-from decentral_dp.auditing.transcripts import Membership, Transcript, observe, replay
+from decentral_dp.auditing.losses import loss_law, movement
+from decentral_dp.auditing.transcripts import Membership, Neighbours, Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
@@ -38,23 +38,6 @@ _MOST_QUERY_NUMBERS = 30_000_000
 _MOST = 26
 # Records whose rows are no plain features: those of the data alone are tried.
 _STRUCTURED_RECORDS = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
-
-
-class Neighbours(NamedTuple):
-    """first, second: jobs that differ in one record, of this kind and agent.
-
-    copies: whether the agent's other records of this kind are copies of the second data set's.
-    """
-
-    first: Job
-    second: Job
-    victim: int
-    split: Split
-    copies: bool = False
-
-    def observe(self, job: Job, root: bytes) -> Transcript:
-        """What is seen of a run of one of them. root: of its coins."""
-        return observe(job.with_root(root), self.victim)
 
 
 def among_copies(neighbours: Neighbours) -> Neighbours:
@@ -165,3 +148,31 @@ def _made_up_records(job: Any, rows: Array, labels: Array, ends: list[float]) ->
 
 def _unit(v: Array) -> Array:
     return np.asarray(v / max(float(np.linalg.norm(v)), 1e-300))
+
+
+def worst_neighbours(job: Job, root: bytes) -> Neighbours:
+    """Find neighbours that are far apart, among the agent's own records, or among copies of one where that shows more.
+
+    Args:
+        job: to be audited.
+        root: of the coins of the runs on which it is decided, and of no others.
+
+    Returns:
+        The data sets.
+    """
+    pair = farthest(job, root)
+    if not _fixed_batches(job):
+        return pair
+    delta = job.scenario.privacy.delta
+    return max((pair, among_copies(pair)), key=lambda neighbours: _epsilon_of_one_run(neighbours, root, delta))
+
+
+def _epsilon_of_one_run(neighbours: Neighbours, root: bytes, delta: float) -> float:
+    """What the law of one transcript shows; below 0 where none is known."""
+    law = loss_law(neighbours.observe(neighbours.first, root), neighbours)
+    return -1.0 if law is None else law.epsilon(delta, 1.0)
+
+
+def _fixed_batches(job: Job) -> bool:
+    """Whether records are hidden in batches of fixed size."""
+    return any((rate < 1.0).any() and c.sampling == "fixed" for c in job.ledger.channels for rate in c.rate.values())

@@ -40,7 +40,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.statistics import bound_by_counts
+from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.topology import build
 from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal
 

@@ -58,7 +58,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
-from decentral_dp.auditing.loss_laws import is_amplified
+from decentral_dp.auditing.losses import is_amplified
 from decentral_dp.bounded import Array
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError

@@ -1,18 +1,35 @@
-"""Claimed, certified and shown ε of audited scenarios, one row each."""
+"""Figures of audits, of their trade-off curves, and of what agents learn of each other's records.
+
+Pairs of agents are drawn from the certified ε, which holds for float64 messages. Thin lines are exact in real
+arithmetic, and of training the price of linear gossip, which is no bound.
+"""
 
 from __future__ import annotations
 
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.ticker import NullLocator
+from numpy.typing import NDArray
 
-from decentral_dp.auditing.result import AuditResult
+from decentral_dp.auditing.audit import AuditResult
+from decentral_dp.bounded import Array
+from decentral_dp.formatting import cut_name, delta_text, epsilon_text
+from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
+from decentral_dp.reporting.words import capitalise, power_text, topology_name
 
 if TYPE_CHECKING:
     import pandas as pd
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from decentral_dp.auditing.network_attacks import NetworkAudit
+    from decentral_dp.auditing.network_view import NetworkView
 
 # ε below the first are drawn there, those above the second at the edge.
 _LEAST, _MOST, _EDGE = 1e-2, 1e3, 1e4
@@ -83,3 +100,252 @@ def write_audits(table: pd.DataFrame, folder: Path) -> Path:
         figure.legend(handles, labels, loc="outside upper center", ncols=len(_MARKS))
         figure.savefig(folder / "audits.png", dpi=150)
     return folder / "audits.png"
+
+
+# Of a figure, in inches, where none is asked for.
+_WIDTH = 5.6
+# More agents, or observers, than this are not named beside the map; longer names are cut off.
+MOST_NAMED = 40
+LONGEST_NAME = 18
+# Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
+LEAST_DRAWN = 1e-3
+ATTACKS = ("attacks.parquet", "attacks.png")
+THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":"}
+COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PINK)
+MARKERS = "os^Dv"
+
+
+def write_pairs(
+    view: NetworkView,
+    folder: Path,
+    others: Mapping[str, NetworkView],
+    formats: Sequence[style.Format] = ("png",),
+    width: float | None = None,
+) -> list[Path]:
+    """Draw "pairs" and "distance" into `folder`, and "topologies" where there are other graphs to compare.
+
+    Args:
+        view: what is drawn.
+        folder: that there is.
+        others: name → the view of another graph.
+        formats: of the files.
+        width: of each figure in inches, in the letters of a paper; by default that of a page of this package.
+
+    Returns:
+        The paths that were written.
+    """
+    figures: dict[str, tuple[float, Callable[[Figure], None]]] = {
+        "pairs": (0.82 if len(view.pairs.observers) > 6 else 0.61, lambda f: heat_map(f, view)),
+        "distance": (0.63, lambda f: by_distance(f, view)),
+    }
+    if others:
+        every = {_graph(view): view, **others}
+        figures["topologies"] = (0.63, lambda f: by_topology(f, every))
+    paths = []
+    with style.package_style(paper=width is not None), warnings.catch_warnings():
+        # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
+        warnings.simplefilter("ignore", UserWarning)
+        for name, (height, draw) in figures.items():
+            across = _WIDTH if width is None else width
+            # A narrow figure keeps room for its legend.
+            figure = style.new_figure(across, max(height * across, 2.4))
+            draw(figure)
+            paths += style.write_figure(figure, folder / name, formats)
+    return paths
+
+
+def write_attacks(audit: NetworkAudit, folder: Path) -> list[Path]:
+    """Write ATTACKS into a folder: a row for each attack, and claimed, shown, certified and everything in μ.
+
+    Returns:
+        The paths that were written.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    marks = (
+        ("claimed", "D", style.PINK, "claimed"),
+        ("everything", "|", style.GREY, "every message"),
+        ("certified", "|", style.VERMILLION, "certified"),
+        ("shown", ">", style.BLUE, "shown"),
+    )
+    heights = -np.arange(len(audit.attacks))
+    with style.package_style():
+        figure = style.new_figure(7.0, 1.2 + 0.3 * len(audit.attacks))
+        axes = figure.add_subplot()
+        for field, marker, colour, label in marks:
+            values = [getattr(attack, field) for attack in audit.attacks]
+            size = 11 if marker == "|" else 5
+            axes.plot(values, heights, marker, color=colour, label=label, markersize=size, mew=1.8)
+        axes.set_yticks(heights, [attack.case for attack in audit.attacks])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
+        axes.set_xlabel("μ of one record, noise of standard deviation 1")
+        figure.legend(loc="outside upper center", ncols=len(marks))
+        figure.savefig(folder / ATTACKS[1], dpi=150)
+    audit.to_frame().to_parquet(folder / ATTACKS[0], index=False)
+    return [folder / name for name in ATTACKS]
+
+
+def heat_map(figure: Figure, view: NetworkView) -> None:
+    """The certified ε of every pair on a logarithmic colour scale; grey: the observer itself."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
+    values = view.certified[:, victims]
+    least, most = _colour_limits(view)
+    ax = figure.subplots()
+    ax.set_facecolor("#DDDDDD")
+    ax.grid(visible=False)
+    shown = ax.imshow(values, cmap="viridis", norm=LogNorm(least, most), aspect="auto", interpolation="nearest")
+    beyond = "min" if np.nanmin(values) < least else "neither"
+    bar = figure.colorbar(shown, ax=ax, label=f"certified ε, δ = {delta_text(view.delta)}", extend=beyond)
+    bar.outline.set_visible(False)
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 200 else (1.0,), numticks=9))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
+    bar.ax.minorticks_off()
+    named = [cut_name(view.labels[i], LONGEST_NAME) for i in victims]
+    _name_ticks(ax.xaxis, named)
+    rows = range(len(view.pairs.observers))
+    _name_ticks(
+        ax.yaxis,
+        [
+            cut_name(view.labels[k], LONGEST_NAME) if view.observes_single_agents else _observer(view, k, "\n")
+            for k in rows
+        ],
+    )
+    if len(named) > 24 or any(len(name) > 3 for name in named):
+        ax.tick_params("x", rotation=90)
+    ax.set_xlabel(_wrap(ax, f"agent whose record it is ({_graph(view)})", "font", 0.8))
+    ax.set_ylabel("agent that observes" if view.observes_single_agents else "observer")
+    _title(ax, _summary(view))
+
+
+def by_distance(figure: Figure, view: NetworkView) -> None:
+    """The certified ε of every pair over the links between them, and that of an observer of every message.
+
+    Points: pairs. Lines: the largest at each distance; thin: the largest that is exact in real arithmetic.
+    """
+    ax = figure.subplots()
+    together = view.observes_single_agents or len(view.pairs.observers) > len(COLOURS)
+    rows = [slice(None)] if together else [slice(k, k + 1) for k in range(len(view.pairs.observers))]
+    for row, colour, marker in zip(rows, COLOURS, MARKERS, strict=False):
+        certified, distance = view.certified[row], view.distance[row]
+        known = ~np.isnan(certified)
+        # Apart enough to show how many there are; a fixed pattern, so that the same numbers give the same figure.
+        aside = 0.24 * ((np.arange(known.sum()) * 0.618) % 1.0 - 0.5)
+        ax.scatter(distance[known] + aside, certified[known], s=9, color=colour, alpha=0.35, linewidths=0)
+        name = _observer_words(view) if together else _observer(view, row.start, " ")
+        ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
+        ax.plot(*_largest(view.reference[row], distance), **THIN, color=colour)
+    _finish(
+        ax, [view], "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
+    )
+    ax.set_xlabel(_wrap(ax, f"links between observer and agent ({_graph(view)})", "font", 0.8))
+    ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
+    _title(ax, _summary(view))
+
+
+def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
+    """The largest certified ε at each distance, one curve for each graph; thin: exact in real arithmetic."""
+    ax, all_alone = figure.subplots(), all(view.observes_single_agents for view in views.values())
+    for k, (name, view) in enumerate(views.items()):
+        dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
+        label = name if all_alone else f"{name}, {_observer_words(view)}"
+        ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=label)
+        ax.plot(*_largest(view.reference, view.distance), **THIN, color=colour)
+    _finish(
+        ax,
+        list(views.values()),
+        "exact, or of linear gossip"
+        if any(v.linear is not None for v in views.values())
+        else "exact, in real arithmetic",
+    )
+    delta = delta_text(next(iter(views.values())).delta)
+    ax.set_xlabel("links between observer and agent")
+    ax.set_ylabel(f"largest certified ε, δ = {delta}")
+    curves = [_largest(view.certified, view.distance) for view in views.values()]
+    two = [float(largest[links == 2][0]) for links, largest in curves if (links == 2).any()]
+    who = "One agent" if all_alone else "Observers"
+    _title(ax, f"{who}: ε at two links at most {_range_text(two)}" if two else f"{who}: ε by graph")
+
+
+def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
+    """What every message tells, and axes that all of these views fit on, down to LEAST_DRAWN of that.
+
+    thin: what the thin lines are, where there are any.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    if any(view.has_exact_epsilon for view in views):
+        ax.plot([], [], **THIN, color=style.GREY, label=thin)
+    total = max(float(view.certified_total.max()) for view in views)
+    every = f"all messages: {epsilon_text(total)} at δ = {views[0].delta:g}, certified"
+    ax.axhline(total, color=style.GREY, linestyle="--", linewidth=1.4, label=every)
+    values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.reference, v.certified_total)])
+    style.log_axis(ax, "y", values[np.nan_to_num(values) >= LEAST_DRAWN * total])
+    ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+    ax.legend(loc="best", fontsize=min(8.0, style.letter_size("font") - 1.0), frameon=True, edgecolor="none")
+
+
+def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
+    """Distances, and the largest ε of the pairs at each, where any is above zero."""
+    links = np.unique(distance[epsilon > 0.0])
+    return links, np.asarray([np.nanmax(epsilon[distance == k]) for k in links])
+
+
+def _colour_limits(view: NetworkView) -> tuple[float, float]:
+    """The ends of the colour scale, at least a factor of 2 apart; the upper one is what a full view would give."""
+    most = float(view.certified_total.max())
+    return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0), most
+
+
+def _graph(view: NetworkView) -> str:
+    return topology_name({"kind": view.name, "agents": len(view.labels)})
+
+
+def _observer_words(view: NetworkView) -> str:
+    """Whose view it is: that of an agent like any other, of the only observer, or of the best of several."""
+    if view.observes_single_agents:
+        return "one agent"
+    several = len(view.pairs.observers)
+    return _observer(view, 0, " ") if several == 1 else f"the best of {several} observers"
+
+
+def _observer(view: NetworkView, row: int, between: str) -> str:
+    """The observer's name, wrapped between words and each part cut off where it is long."""
+    return between.join(cut_name(line, 30) for line in textwrap.wrap(view.observer(row), 20)[:3])
+
+
+def _summary(view: NetworkView) -> str:
+    """Whose view, and the largest certified ε of neighbours and of agents far away."""
+    who = capitalise(_observer_words(view))
+    links, largest = _largest(view.certified, view.distance)
+    if links.size == 0:
+        return f"{who}: nothing"
+    places = [f"at {k} {'link' if k == 1 else 'links'}" for k in links]
+    first = f"{who}: ε at most {epsilon_text(float(largest[0]))} {places[0]}"
+    return first if links.size == 1 else f"{first}, {epsilon_text(float(largest[-1]))} {places[-1]}"
+
+
+def _range_text(values: Sequence[float]) -> str:
+    low, high = epsilon_text(min(values)), epsilon_text(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _title(ax: Any, text: str) -> None:
+    # Across the figure: above the axes alone it would run into the colour bar.
+    ax.figure.suptitle(_wrap(ax, text, "axes.title"), x=0.02, ha="left", fontsize=style.letter_size("axes.title"))
+
+
+def _wrap(ax: Any, text: str, kind: Literal["font", "axes.title"], share: float = 1.0) -> str:
+    """Break lines that are longer than this share of the figure's width."""
+    # A letter is about half as wide as it is high, and 72 points are an inch.
+    letters = int(share * ax.figure.get_figwidth() * 72 / (0.53 * style.letter_size(kind)))
+    return textwrap.fill(text, letters)
+
+
+def _name_ticks(axis: Any, names: Sequence[str]) -> None:
+    if len(names) <= MOST_NAMED:
+        axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else min(8.5, style.letter_size("font")))

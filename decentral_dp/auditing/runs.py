@@ -22,17 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
-from decentral_dp.auditing.likelihoods import log_ratio
-from decentral_dp.auditing.loss_laws import (
-    is_amplified,
-    mixture_log_ratio,
-    sampling_rates,
-    separate,
-    worst_neighbours,
-)
-from decentral_dp.auditing.neighbours import Neighbours
+from decentral_dp.auditing.bounds import counting_limit
+from decentral_dp.auditing.losses import is_amplified, log_ratio, mixture_log_ratio, sampling_rates, separate
+from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.one_run import plant
-from decentral_dp.auditing.transcripts import Transcript, replay
+from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
@@ -47,7 +41,6 @@ from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import refuse_damaged, require_run_folder
-from decentral_dp.statistics import counting_limit
 from decentral_dp.tasks.outcomes import number, refuse_foreign
 from decentral_dp.tasks.parallel import Workers, in_parallel
 
@@ -416,7 +409,7 @@ def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
 
 
 def sum_noise(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
-    """The noise of several runs, for `likelihoods.drawn_noise`."""
+    """The noise of several runs, for `losses.drawn_noise`."""
     sums: dict[str, tuple[int, float]] = {}
     for run in sizes:
         for name, (n, total) in run.items():

@@ -12,13 +12,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.auditing.audit import play_game, write_ends
+from decentral_dp.auditing.audit import AuditResult, play_game, write_ends
 from decentral_dp.auditing.check import CheckResult, CheckRow, check, repeat_case, save_case
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
 from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
 from decentral_dp.auditing.network_view import NetworkView, Unpriced, prepare
 from decentral_dp.auditing.one_run import gaussian_throughout, one_run_bound
-from decentral_dp.auditing.result import AuditResult
 from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
 from decentral_dp.auditing.tables import FILES, audit_table, can_resume
 from decentral_dp.bounded import Array
@@ -92,7 +91,7 @@ UNSOUND = ("refuted", "broken")
 def print_outcome(outcome: AuditResult | pd.DataFrame, quiet: bool = False) -> bool:
     """Print an audit or a table of audits, unless quiet. Return whether nothing was refuted or broken."""
     if not quiet:
-        (print_audit if isinstance(outcome, AuditResult) else print_table)(outcome)  # type: ignore[arg-type, operator] # by the type
+        (print_audit if isinstance(outcome, AuditResult) else print_table)(outcome)  # type: ignore[arg-type] # by the type
     statuses = [outcome.status] if isinstance(outcome, AuditResult) else list(outcome["status"])
     return not set(statuses) & set(UNSOUND)
 
@@ -240,7 +239,7 @@ def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) 
     result = audit_network(runs, confidence, seed)
     print_attacks(result)
     if out is not None:
-        from decentral_dp.auditing.network_plots import write_attacks
+        from decentral_dp.auditing.plots import write_attacks
 
         out.mkdir(parents=True, exist_ok=True)
         for path in write_attacks(result, out):
@@ -350,7 +349,7 @@ def network_command(
         views = {name: graph.view(progress) for name, graph in others.items()}
     paths: list[Path] = []
     if out is not None:
-        from decentral_dp.auditing.network_plots import write_pairs
+        from decentral_dp.auditing.plots import write_pairs
 
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)

@@ -33,13 +33,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.auditing.laws import Law, law_of_choice
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.data.streams import Draw, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
 from decentral_dp.exchange import Released
+from decentral_dp.participants.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
@@ -47,7 +47,7 @@ from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noi
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.simulation.jobs.job import GossipJob, Job
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,67 @@ class _Coin:
 _ROUNDS = 8
 
 Key = tuple[int, str]
+
+
+# Cells along each axis of a box, by the number of its axes.
+_BOX_CELLS = (4096, 128, 24)
+
+
+class Law(NamedTuple):
+    """points: (n, p), of a box the middles of equal cells. logs: (n,) the logarithms of their probabilities."""
+
+    points: Array
+    logs: Array
+
+    def log_at(self, value: Array) -> float:
+        """The log-probability of the point that is nearest to a value (d,)."""
+        return float(self.logs[int(np.argmin(((self.points - value) ** 2).sum(axis=1)))])
+
+    def place_of(self, value: Array, toss: float) -> float:
+        """Where the value (d,) lies in the law's order: uniform on [0, 1] if drawn from it. toss: in its step."""
+        at = int(np.argmin(((self.points - value) ** 2).sum(axis=1)))
+        weights = np.exp(self.logs)
+        return float(weights[:at].sum() + toss * weights[at])
+
+
+def law_of_choice(choice: Any, scale: float) -> Law | None:
+    """Compute the law of a random choice, on points.
+
+    Args:
+        choice: a selection mechanism with its score.
+        scale: of the score.
+
+    Returns:
+        The law; None where nothing is chosen at random, or no law is known, as of a walk that stops early.
+
+    Limits:
+        Of a box the density is taken at the middle of each cell.
+    """
+    if not scale > 0.0:
+        return None
+    if isinstance(choice, FiniteExponential):
+        scores = choice.score(choice.points)
+        unit = choice.facts.unit
+        return _normalise(choice.points, -np.rint((scores - scores.min()) / unit) * unit / scale)
+    if isinstance(choice, BoxExponential) and len(choice.box.low) <= len(_BOX_CELLS):
+        points = _middles(choice.box.low, choice.box.high)
+        return _normalise(points, -choice.score(points) / scale)
+    if isinstance(choice, RegularisedSelection) and choice.width <= len(_BOX_CELLS):
+        declared = choice.facts.regularise(scale)
+        points = _middles(declared.box.low, declared.box.high)
+        return _normalise(points, -declared.rate * declared.regularise(choice.scores)(points))
+    return None
+
+
+def _middles(low: Array, high: Array) -> Array:
+    cells = _BOX_CELLS[len(low) - 1]
+    half = 0.5 * (high - low) / cells
+    return grid(low + half, high - half, cells)
+
+
+def _normalise(points: Array, logs: Array) -> Law:
+    top = logs - logs.max()
+    return Law(points, top - np.log(np.exp(top).sum()))
 
 
 class Query(NamedTuple):
@@ -459,3 +520,20 @@ def _query(value: Any) -> Query | None:
 
 def _by_name(noises: Sequence[tuple[str, Array]]) -> Mapping[str, Array]:
     return {name: np.concatenate([r for n, r in noises if n == name]) for name in dict.fromkeys(n for n, _ in noises)}
+
+
+class Neighbours(NamedTuple):
+    """first, second: jobs that differ in one record, of this kind and agent.
+
+    copies: whether the agent's other records of this kind are copies of the second data set's.
+    """
+
+    first: Job
+    second: Job
+    victim: int
+    split: Split
+    copies: bool = False
+
+    def observe(self, job: Job, root: bytes) -> Transcript:
+        """What is seen of a run of one of them. root: of its coins."""
+        return observe(job.with_root(root), self.victim)

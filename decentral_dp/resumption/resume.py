@@ -17,7 +17,7 @@ from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_j
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.auditing.result import AuditResult
+    from decentral_dp.auditing.audit import AuditResult
     from decentral_dp.config.components import Objects
     from decentral_dp.simulation.events import Callback
     from decentral_dp.studies.page import Findings
@@ -161,9 +161,11 @@ def resume_other(task: Resumable, progress: Callback | None) -> Findings | Audit
     # What was asked is read from a file, which may be from elsewhere.
     with foreign():
         if task.kind is Kind.STUDY:
-            return annex("resume_study")(task.place, progress)
+            findings: Findings = annex("resume_study")(task.place, progress)
+            return findings
         if task.kind is Kind.AUDITS:
-            return annex("resume_table")(task.place, progress)
+            table: pd.DataFrame = annex("resume_table")(task.place, progress)
+            return table
         return resume_file(task.place, progress)
 
 

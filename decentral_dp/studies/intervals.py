@@ -20,7 +20,7 @@ from scipy.special import expit, logit, ndtri
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.words import power_text
-from decentral_dp.statistics import Interval, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 
 Kind = Literal["wilson", "logit", "student", "none"]
 

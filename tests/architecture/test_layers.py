@@ -21,7 +21,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ORDER: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "errors formatting statistics annexes bounded user_code files",
+        "errors formatting annexes bounded user_code files",
         "exchange",
         "data topology privacy",
         "models",
@@ -71,7 +71,7 @@ FORBIDDEN = {
         f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip", "coordinator")
     ],
 }
-TOP_LEVEL = {"__init__", "annexes", "errors", "formatting", "statistics", "bounded", "user_code", "exchange"}
+TOP_LEVEL = {"__init__", "annexes", "errors", "formatting", "bounded", "user_code", "exchange"}
 TOP_LEVEL |= {"tuner", "api", "callbacks"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {

@@ -18,8 +18,7 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.auditing import runs as audit_runs
 from decentral_dp.auditing import tables
-from decentral_dp.auditing.audit import LowerBound, play_game, sentences_of
-from decentral_dp.auditing.result import AuditResult
+from decentral_dp.auditing.audit import AuditResult, LowerBound, play_game, sentences_of
 from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.auditing.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
 from decentral_dp.cli import main as cli

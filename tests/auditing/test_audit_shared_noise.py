@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.likelihoods import log_ratio, movement
-from decentral_dp.auditing.loss_laws import worst_neighbours
+from decentral_dp.auditing.losses import log_ratio, movement
+from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise

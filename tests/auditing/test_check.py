@@ -23,7 +23,7 @@ from decentral_dp.cli.main import app, main
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.probing.pairs import searched_pairs
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
     re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
 )
@@ -655,7 +655,7 @@ def test_a_class_is_what_its_file_names(tmp_path: Path, monkeypatch: pytest.Monk
     """Steps without a default are filled in for the class as for the file's name."""
     from decentral_dp.auditing.targets import target_of
 
-    page = (Path(__file__).parents[3] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     (tmp_path / "heavy_ball.py").write_text(re.search(r"^```python heavy_ball.py\n(.*?)^```$", page, re.M | re.S)[1])
     monkeypatch.syspath_prepend(str(tmp_path))
     found = __import__("heavy_ball").HeavyBall

@@ -26,7 +26,7 @@ from decentral_dp.auditing.network_attacks import (
     tanh_feedback,
     total_variation_mu,
 )
-from decentral_dp.auditing.network_plots import ATTACKS
+from decentral_dp.auditing.plots import ATTACKS
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
 

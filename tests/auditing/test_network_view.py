@@ -16,8 +16,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import decentral_dp
-from decentral_dp.auditing.network_plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
+from decentral_dp.auditing.plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.auditing.terminal import comparisons
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl

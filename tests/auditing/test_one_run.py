@@ -11,14 +11,14 @@ import pytest
 from scipy.stats import binom, norm
 
 import decentral_dp
+from decentral_dp.auditing.audit import AuditResult
+from decentral_dp.auditing.bounds import trade_off
 from decentral_dp.auditing.one_run import chance, one_run_bound, plant
 from decentral_dp.auditing.plots import write_curve
-from decentral_dp.auditing.result import AuditResult
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.statistics import trade_off
 from tests.support.audits import audit
 
 

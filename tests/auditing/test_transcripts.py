@@ -11,17 +11,26 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfC
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from decentral_dp.auditing.laws import Law, choice_epsilon, law_of_choice, mixture_epsilon
-from decentral_dp.auditing.loss_laws import (
+from decentral_dp.auditing.losses import (
+    choice_epsilon,
     membership_of,
+    mixture_epsilon,
     mixture_log_ratio,
     refute_stated_laws,
     sampling_rates,
     separate,
 )
-from decentral_dp.auditing.neighbours import Neighbours, farthest
+from decentral_dp.auditing.neighbours import farthest
 from decentral_dp.auditing.runs import score_of
-from decentral_dp.auditing.transcripts import Membership, observe, prescribed_agent, replay
+from decentral_dp.auditing.transcripts import (
+    Law,
+    Membership,
+    Neighbours,
+    law_of_choice,
+    observe,
+    prescribed_agent,
+    replay,
+)
 from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
 from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock

@@ -43,9 +43,9 @@ _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/auditing/test_network_attacks.py"
-_VIEW_OF_TRAINING = "tests/auditing/test_network_training.py"
+_VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
-_OFFLINE = "tests/auditing/test_network_training_offline.py"
+_OFFLINE = "tests/auditing/test_network_view_offline.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
 _AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
@@ -1193,7 +1193,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "messages that are seen on the graph of their own round",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.sent_weights(t).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
@@ -1231,7 +1231,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "lost messages that nobody overhears",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.heard_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
@@ -1252,7 +1252,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents of other noise taken for alike",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "[*read, *steps.noise, *steps.rounding]",
         "[*read, *steps.rounding]",
         (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
@@ -1280,7 +1280,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents that are offline priced as if they added noise in every round",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "    sends = sent_messages(job)\n",
         "    sends = np.ones_like(sent_messages(job))\n",
         (f"{_OFFLINE}::test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds",),
@@ -1302,20 +1302,20 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what float64 adds to the price of a neighbour left out",
         "auditing/network_view.py",
-        "mu = training.price(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "mu = price(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(price(self.steps, self.observers, self.price_classes, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
     ),
     Mutation(
         "softmax priced as a loss with scalar gradients",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "not isinstance(problem.loss, CrossEntropy)",
         "True",
         (f"{_VIEW_OF_TRAINING}::test_a_loss_without_a_scalar_gradient_costs_more_than_one_with",),
     ),
     Mutation(
         "one record moves a neighbour's view by one clip, not two",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "movement = (step * 2.0 * clip)[:, None]",
         "movement = (step * clip)[:, None]",
         (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
@@ -1386,24 +1386,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
         "an audit that takes the record for certainly drawn",
-        "auditing/loss_laws.py",
+        "auditing/losses.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
         ("tests/auditing/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
         "an audit that counts what both data sets' records have in common",
-        "auditing/loss_laws.py",
+        "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/auditing/test_loss_laws.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses_on_samples.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
-        "auditing/loss_laws.py",
+        "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/auditing/test_loss_laws.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses_on_samples.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
@@ -1431,7 +1431,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "losses of samples that are rounded up",
-        "auditing/laws.py",
+        "auditing/losses.py",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
         ("tests/auditing/test_transcripts.py::test_the_loss_of_samples_is_that_of_the_library",),
@@ -2007,10 +2007,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the price of the victim with most records for all that look alike",
-        "auditing/network_training.py",
+        "auditing/network_view.py",
         "bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])",
         "bound = mu.ravel()[low]",
-        ("tests/auditing/test_network_training.py::test_pairs_that_look_alike_have_one_price",),
+        ("tests/auditing/test_network_view_training.py::test_pairs_that_look_alike_have_one_price",),
     ),
     # What scripts of papers do --------------------------------------------------------------------------------------
     Mutation(

@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp.auditing import audit as audits
 from decentral_dp.auditing import runs as audit_runs
 from decentral_dp.auditing import tables
-from decentral_dp.auditing.result import AuditResult
+from decentral_dp.auditing.audit import AuditResult
 from decentral_dp.auditing.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load

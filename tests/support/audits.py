@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.auditing.audit import play_game
-from decentral_dp.auditing.result import AuditResult
+from decentral_dp.auditing.audit import AuditResult, play_game
 from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.tasks.parallel import Workers
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.auditing import network_training as training
+from decentral_dp.auditing import network_view as training
 from decentral_dp.auditing.network_view import prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.engines.local import LocalEngine

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.network_training import first_of_equal_pairs, price, steps_of
-from decentral_dp.auditing.network_view import prepare
+from decentral_dp.auditing.network_view import first_of_equal_pairs, prepare, price, steps_of
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario

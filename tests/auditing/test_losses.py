@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.auditing.laws import laplace_epsilon
-from decentral_dp.auditing.likelihoods import Movement, drawn_noise
-from decentral_dp.statistics import bound_by_counts, counting_limit, from_likelihoods
+from decentral_dp.auditing.bounds import counting_limit, from_likelihoods
+from decentral_dp.auditing.losses import Movement, drawn_noise, laplace_epsilon
+from decentral_dp.simulation.statistics import bound_by_counts
 
 NOTHING = np.zeros(0)
 

@@ -9,9 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import laplace, norm
 
-from decentral_dp.auditing.laws import mixture_epsilon
-from decentral_dp.auditing.likelihoods import drawn_noise
-from decentral_dp.auditing.loss_laws import Shifts, _coordinate, _line
+from decentral_dp.auditing.losses import Shifts, _coordinate, _line, drawn_noise, mixture_epsilon
 from decentral_dp.auditing.neighbours import among_copies, farthest
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.randomness import seeded_root
