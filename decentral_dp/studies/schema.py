@@ -176,16 +176,6 @@ class Gain(Table):
         return [axis for axis in (self.x, self.y) if axis is not None]
 
 
-class Layout(Table):
-    """How `table.md` and `table.tex` are laid out; the page has every column."""
-
-    columns: list[str] = []
-    """Measured names that are columns, of those that are measured; all of them if left out."""
-
-    pivot: str | None = None
-    """Axis whose values stand side by side, once for each measured name, instead of below each other."""
-
-
 class Study(Table):
     """A study, complete; see the package's description."""
 
@@ -245,9 +235,6 @@ class Study(Table):
 
     foot: bool = True
     """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""
-
-    table: Layout = Field(default_factory=Layout)
-    """How the tables for a README and a paper are laid out."""
 
     gains: list[Gain] = []
     """Paired differences between variants, with phase diagrams."""
@@ -612,8 +599,8 @@ def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) ->
                 return
             known = {key for table in tables for key in table.model_fields}
             meant = _in_tables(name) if depth == 1 else ""
-            meant = f'; did you mean "{meant}"' if meant else nearest_of(name, sorted(known | free))
-            raise InputError(f"{where}.{key}: no scenario has this key{meant}.")
+            hint = f'; did you mean "{meant}"' if meant else nearest_of(name, sorted(known | free))
+            raise InputError(f"{where}.{key}: no scenario has this key{hint}.")
         tables = [table for annotation in annotations for table in tables_in(annotation)]
         if depth < len(path) and not tables:
             if any(map(_holds_keys, annotations)):

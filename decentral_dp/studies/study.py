@@ -36,7 +36,7 @@ from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
+from decentral_dp.studies.verdicts import check_claims, check_where, verdict
 from decentral_dp.tasks.outcomes import (
     CELLS,
     STUDY,
@@ -312,8 +312,8 @@ def _write(
     values = results(listed, keys, records, study.rounds, named_measures(study))
     table = cell_table(listed, keys, records)
     means = summary(values, names, study.confidence, table)
-    counted, fixed = rows_of_means(values, table), find_seedless(listed, table["status"].tolist())
-    verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
+    counted = rows_of_means(values, table)
+    verdicts = [verdict(claim, study, counted, varied) for claim in study.claims]
     measured = Measured(study, varied, means, table)
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
@@ -341,8 +341,7 @@ def _write(
     stated = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False), "table.md": findings.to_markdown()}
-    texts["table.tex"] = findings.to_latex()
+    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
         texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
     texts["report.html"] = study_page(

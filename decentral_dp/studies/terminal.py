@@ -59,9 +59,7 @@ def print_findings(findings: Findings) -> None:
         out.print()
     for verdict in findings.verdicts:
         out.print(Text(f"{verdict.description}:", style="bold"), f"{verdict.statement}")
-        known = verdict.pairs - verdict.missing
-        which = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
-        out.print(f"    {which if known > 1 else ''}{verdict.numbers}")
+        out.print(f"    {'least certain: ' if verdict.pairs > 1 else ''}{verdict.numbers}")
     out.print()
     for warning in findings.warnings:
         out.print(Text("Warning:", style="bold"), warning)
@@ -90,7 +88,7 @@ def _print_means(out: Console, findings: Findings) -> None:
     whole = study_table(findings.measurements)
     if len(whole.rows) > _MOST_ROWS:
         out.print()
-        out.print(f"{len(whole.rows)} combinations: table.md and the report have their means.")
+        out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
         return
     keys = [k for k, number in enumerate(whole.numbers) if not number]
     left = [k for k, number in enumerate(whole.numbers) if number]

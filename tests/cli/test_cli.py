@@ -29,7 +29,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
-from decentral_dp.studies.measures import names_of, plain_name
+from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
@@ -113,7 +113,7 @@ def test_show_lists_what_a_study_can_measure(command: Command) -> None:
     plain = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
     for kind in ("run", "plan"):
         every = names_of(kind, over_rounds=False)
-        assert {plain_name(name, every) for name in every} <= plain
+        assert all(any(name.startswith(one) for one in plain) for name in every)
     assert re.search(r"^  test_loss  .*loss on held-out records; also _min _max _last _unreleased$", shown, re.M)
     assert "Of plans, over rounds and at the end; of runs, at the end:" in shown
 

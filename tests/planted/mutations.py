@@ -2234,9 +2234,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",
-        "studies/intervals.py",
-        "all(slack.low > 0.0 or",
-        "all(slack.low + slack.high > 0.0 or",
+        "studies/verdicts.py",
+        "all(one.low > 0.0 or",
+        "all(one.low + one.high > 0.0 or",
         ("tests/studies/test_study.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
     ),
 )
