@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from decentral_dp.auditing.bounds import from_likelihoods, trade_off
 from decentral_dp.auditing.losses import are_close, drawn_noise, is_amplified, loss_law, refute_stated_laws
@@ -40,7 +39,6 @@ from decentral_dp.auditing.runs import (
 )
 from decentral_dp.auditing.transcripts import Neighbours
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
@@ -106,15 +104,6 @@ class AuditResult:
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; infinite numbers are "inf"."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
-        """What `to_dict` gave. Raises InputError where it is none of an audit."""
-        try:
-            return TypeAdapter(cls).validate_python(dict(content))
-        except ValidationError as error:
-            lacking = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
-            raise InputError(f"audit: this is no result of an audit ({lacking}); give one that was written.") from None
 
 
 # Seconds between two records of what was played.

@@ -10,8 +10,7 @@ Limits: a check that passes found nothing, and proves nothing. As many rounds ar
 the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
 and of data from outside nothing is tried.
 
-A result has a row for each thing that was tried, a label, and the pair that shows a failure. The label says what was
-tried and what was not, so that it can be quoted of a file for as long as the file stays.
+A result has a row for each thing that was tried. The same seed tries the same pairs again.
 """
 
 from __future__ import annotations
@@ -20,18 +19,15 @@ import datetime
 import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.auditing.targets import Target, target_of
 from decentral_dp.config.components import Components, resolve
-from decentral_dp.config.outside import KEYS, code_files
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
@@ -39,8 +35,8 @@ from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.mechanism import complaint
-from decentral_dp.simulation.probing.pairs import TRIES, Pair, Replacement, deal_trial, made_up_shards
-from decentral_dp.simulation.probing.probe import ROUNDS, Comparison, check_rows, compare, comparisons, require_planned
+from decentral_dp.simulation.probing.pairs import TRIES, deal_trial, made_up_shards
+from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, comparisons, require_planned
 from decentral_dp.simulation.probing.transcript import Transcript, on_records, went_wrong
 from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
@@ -93,7 +89,6 @@ def check(
             raise InputError(f"{name}: got {number!r}, wanted a whole number of at least {least}; or leave it out.")
     target, c = target_of(what)
     conformance, transcript, repeats = _conformance(target, pairs, rounds)
-    case = None
     if transcript is None:
         ran = 0
         names = ("row locality", "neighbours", "search", *_NETWORKS, "noise off", "one agent", "complete graph")
@@ -101,14 +96,15 @@ def check(
     else:
         ran = transcript.job.rounds
         if repeats:
-            neighbours, search, case = _neighbours(transcript, pairs, seed, progress)
-            compared = [neighbours, search, *_networks(target, pairs, seed, rounds)]
+            compared = [
+                *_neighbours(transcript, pairs, seed, progress),
+                *_networks(target, pairs, seed, rounds),
+            ]
         else:
             names = ("neighbours", "search", *_NETWORKS)
             compared = [CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in names]
         rest = [_row_locality(transcript.job), *compared]
         rest += [*_limits(target, c), *_mechanism(c), *_partition(transcript.job, c)]
-    failed = {row.name: row.why for row in rest if row.verdict == "failed"}
     return CheckResult(
         subject=target.name,
         rows=(conformance, *rest),
@@ -118,35 +114,7 @@ def check(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         rounds=ran,
         of_rounds=max(ran, target.rounds),
-        case=case,
-        how=None if case is None else _reproduction_text(case, failed.get("search") or failed["neighbours"]),
-        outside_components=_outside_components(target, c),
-        files=code_files(c.files),
     )
-
-
-def repeat_case(what: Any, path: str | Path) -> Comparison:
-    """Run the pair of a file that `save_case` wrote, once more.
-
-    Args:
-        what: as for `check`.
-        path: of the file.
-
-    Raises:
-        InputError: where the file is none of these, or belongs to other data.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as saved:
-            job = _job_of_rounds(target_of(what)[0], int(saved["rounds"]))
-            here, there = (
-                replace(job.shards, features=saved[f"features_{side}"], labels=saved[f"labels_{side}"])
-                for side in ("here", "there")
-            )
-            key, agent, record = int(saved["key"]), int(saved["agent"]), int(saved["record"])
-            split: Any = str(saved["split"])
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: no file that check wrote ({error}). Give the one of --out.") from None
-    return compare(job, Pair(here, there, key, Replacement(agent, split) if agent >= 0 else None, record))
 
 
 def _conformance(target: Target, pairs: int, rounds: int | None) -> tuple[CheckRow, Transcript | None, bool]:
@@ -227,16 +195,14 @@ def _row_locality(job: Job) -> CheckRow:
     return _tried("row locality", what)
 
 
-def _neighbours(
-    transcript: Transcript, pairs: int, seed: int, progress: Callback | None
-) -> tuple[CheckRow, CheckRow, Comparison | None]:
-    """The rows "neighbours" and "search", and a pair that fails: one that moves too far before one without noise."""
-    free, far = None, None
+def _neighbours(transcript: Transcript, pairs: int, seed: int, progress: Callback | None) -> list[CheckRow]:
+    """The rows "neighbours" and "search"."""
+    free, far = "", None
     tried, searched, worst, bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
     for shown in comparisons(transcript, pairs, seed):
         tried += 1
-        free = free or (shown if shown.refusal_text else None)
+        free = free or shown.refusal_text
         change = shown.worst_change
         if shown.pair.record >= 0:
             searched += 1
@@ -247,20 +213,18 @@ def _neighbours(
             if not change.is_within and (far is None or far[1].ratio < change.ratio < np.inf):
                 far = shown, change
     what = "the same releases; what leaves without noise is the same to the bit"
-    why = "" if free is None else free.refusal_text
-    neighbours = _tried("neighbours", what, why, tried)
+    neighbours = _tried("neighbours", what, free, tried)
     guarantee = transcript.job.scenario.privacy.guarantee
     search = CheckRow("search", "pairs that drive moved / sensitivity up; at most 1 + 1e-9", searched, "checked", worst)
     if guarantee != "certified":
         why = f"The guarantee is {guarantee!r}, which bounds nothing that one record moves."
-        return neighbours, replace(search, verdict="not tried", ratio=None, why=why), free
-    if far is not None:
+        search = replace(search, verdict="not tried", ratio=None, why=why)
+    elif far is not None:
         search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].excess(far[1]))
-        return neighbours, search, far[0]
-    if not bounded:
+    elif not bounded:
         why = "Nothing that is noised and reads records states how far one record moves it."
-        return neighbours, replace(search, verdict="not tried", ratio=None, why=why), free
-    return neighbours, search, free
+        search = replace(search, verdict="not tried", ratio=None, why=why)
+    return [neighbours, search]
 
 
 def _networks(target: Target, pairs: int, seed: int, rounds: int | None) -> list[CheckRow]:
@@ -289,23 +253,6 @@ def _network(
     except USER_ERRORS as error:
         why = _fault(error, "run")
     return _tried(name, what, why, tried)
-
-
-def _reproduction_text(case: Comparison, why: str) -> str:
-    job = case.transcript.job
-    return (
-        f"Run {case.transcript.component} for {job.rounds} rounds on features_here and labels_here, then on "
-        "features_there and labels_there with the same releases (arrays release/participant/index/channel); agents "
-        "hold the records that train/AGENT and validation/AGENT number. "
-        f"decentral_dp.auditing.check.repeat_case does so. Found: {why}"
-    )
-
-
-def _outside_components(target: Target, c: Components) -> tuple[str, ...]:
-    """The components that are not of the package."""
-    names = ["algorithm"] * bool(target.algorithm is not None or c.algorithm.origin)
-    names += [one for one in KEYS if getattr(c, one).is_outside]
-    return (*names, *["mechanism"] * isinstance(c.mechanism, OutsideMechanism))
 
 
 def _mechanism(c: Components) -> list[CheckRow]:
@@ -361,12 +308,6 @@ def _limit(target: Target, name: str, what: str, tables: dict[str, Any]) -> Chec
 
 
 Verdict = Literal["checked", "failed", "not tried"]
-# Components that run in rounds, and those that have a row of their own; of all others nothing is tried.
-_IN_ROUNDS, _BY_ROW = ("algorithm", "problem"), ("mechanism", "partition")
-# Rows that a label names where they were not tried.
-_NAMED_ROWS = ("neighbours", "search")
-# Fields of a result that are written as they are.
-_FACTS = ("subject", "pairs", "rounds", "of_rounds", "seed", "version", "date", "how")
 
 
 @dataclass(frozen=True)
@@ -390,9 +331,6 @@ class CheckResult:
         rows: one for each check. pairs: of neighbouring data sets, in all. seed: of their search.
         version: of decentral_dp. date: of the check, as 2026-01-31.
         rounds: how many were run, from the first on. of_rounds: how many there are.
-        case: the first pair that shows a failure, where a pair does. how: to see it again, in words, or None.
-        outside_components: components that are not of the package.
-        files: file of Python code → the components that it defines.
 
     Example:
         >>> import decentral_dp
@@ -408,10 +346,6 @@ class CheckResult:
     date: str
     rounds: int = 0
     of_rounds: int = 0
-    case: Comparison | None = field(default=None, repr=False)
-    how: str | None = None
-    outside_components: tuple[str, ...] = ()
-    files: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<CheckResult {self.subject!r}: {self.label}>"
@@ -423,87 +357,11 @@ class CheckResult:
 
     @property
     def label(self) -> str:
-        """What may be said afterwards of all that was asked for: what was tried, and what was not."""
-        verdict, components = "checked" if self.passed else "failed", (*_IN_ROUNDS, *self.outside_components)
-        return f"{verdict} ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
-
-    def label_of(self, components: Sequence[str]) -> str | None:
-        """The same of some components, as a file defines them; None where nothing of them was tried and passed."""
-        if not self.passed or not any(self._was_tried(one) for one in components):
-            return None
-        return f"checked ({self.date}, decentral_dp {self.version}: {self._coverage_text(components)})"
-
-    def _was_tried(self, component: str) -> bool:
-        if component in _IN_ROUNDS:
-            return self.rounds > 0 and self.pairs > 0
-        return component in _BY_ROW and self._verdict(component) == "checked"
-
-    def _verdict(self, name: str) -> Verdict | None:
-        return next((row.verdict for row in self.rows if row.name == name), None)
-
-    def _coverage_text(self, components: Sequence[str]) -> str:
-        said, rehearsed = [], any(one in _IN_ROUNDS for one in components)
-        if rehearsed:
-            said.append(f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs")
-        said += [one for one in _BY_ROW if one in components and self._was_tried(one)]
-        missed = [one for one in dict.fromkeys(components) if not self._was_tried(one)]
-        missed = [one for one in missed if self._verdict(one) != "failed" and (self.rounds or one not in _IN_ROUNDS)]
-        missed += [row for row in _NAMED_ROWS if rehearsed and self._verdict(row) == "not tried"]
-        return "; ".join([*said, *([f"not: {', '.join(missed)}"] if missed else [])])
+        """The verdict with what it rests on: "checked (2026-11-24, decentral_dp 0.1.0: 50 of 80 rounds, 69 pairs)"."""
+        verdict = "checked" if self.passed else "failed"
+        tried = f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs" if self.rounds else "no rounds"
+        return f"{verdict} ({self.date}, decentral_dp {self.version}: {tried})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values, but for the pair of a failure and for files; an infinite ratio is the text "inf"."""
-        return {
-            **{name: plain(getattr(self, name)) for name in _FACTS},
-            "outside": plain(self.outside_components),
-            "passed": self.passed,
-            "label": self.label,
-            "rows": [plain(asdict(row)) for row in self.rows],
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> CheckResult:
-        """What `to_dict` gave. Raises InputError where it is none of a check."""
-        try:
-            rows = TypeAdapter(tuple[CheckRow, ...]).validate_python(content["rows"])
-            return cls(
-                rows=rows, outside_components=tuple(content["outside"]), **{name: content[name] for name in _FACTS}
-            )
-        except (KeyError, TypeError, ValidationError) as error:
-            why = " ".join(str(error).split())
-            raise InputError(f"check: this is no result of a check ({why}); give one that was written.") from None
-
-
-def save_case(result: CheckResult, path: Path) -> None:
-    """Write the pair that shows a failure: plain arrays, and sentences; nothing of it is pickled.
-
-    Raises InputError where no pair shows one.
-    """
-    case = result.case
-    if case is None:
-        raise InputError("--out: no pair of data sets shows a failure, so there is none to keep; leave --out out.")
-    pair, change = case.pair, case.worst_change
-    agent, split = pair.replacement or Replacement(-1, "train")
-    facts = {
-        "subject": result.subject,
-        "how": result.how,
-        "key": pair.key,
-        "agent": agent,
-        "split": split if pair.replacement is not None else "all records",
-        "record": pair.record,
-        "channel": "" if change is None else change.channel,
-        "round": -1 if change is None else change.round,
-        "moved": 0.0 if change is None else change.distance,
-        "sensitivity": 0.0 if change is None else change.sensitivity,
-        "ratio": 0.0 if change is None else change.ratio,
-        "rounds": result.rounds,
-        "version": result.version,
-    }
-    arrays: dict[str, Any] = {key: np.asarray(value) for key, value in facts.items()}
-    for side, shards in (("here", pair.first), ("there", pair.second)):
-        arrays[f"features_{side}"], arrays[f"labels_{side}"] = shards.features, shards.labels
-    for k in range(pair.first.n_agents):
-        arrays[f"train/{k}"], arrays[f"validation/{k}"] = pair.first.train[k], pair.first.validation[k]
-    arrays |= {f"release/{key}": value for key, value in case.releases.items()}
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        """The same as JSON values; an infinite ratio is the text "inf"."""
+        return {**plain(asdict(self)), "passed": self.passed, "label": self.label}

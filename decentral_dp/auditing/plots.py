@@ -110,47 +110,23 @@ LONGEST_NAME = 18
 # Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
 LEAST_DRAWN = 1e-3
 ATTACKS = ("attacks.parquet", "attacks.png")
-THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":"}
-COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PINK)
-MARKERS = "os^Dv"
+THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":", "color": BLUE}
 
 
-def write_pairs(
-    view: NetworkView,
-    folder: Path,
-    others: Mapping[str, NetworkView],
-    formats: Sequence[style.Format] = ("png",),
-    width: float | None = None,
-) -> list[Path]:
-    """Draw "pairs" and "distance" into `folder`, and "topologies" where there are other graphs to compare.
-
-    Args:
-        view: what is drawn.
-        folder: that there is.
-        others: name → the view of another graph.
-        formats: of the files.
-        width: of each figure in inches, in the letters of a paper; by default that of a page of this package.
-
-    Returns:
-        The paths that were written.
-    """
-    figures: dict[str, tuple[float, Callable[[Figure], None]]] = {
-        "pairs": (0.82 if len(view.pairs.observers) > 6 else 0.61, lambda f: heat_map(f, view)),
-        "distance": (0.63, lambda f: by_distance(f, view)),
+def write_pairs(view: NetworkView, folder: Path) -> list[Path]:
+    """Draw "pairs" and "distance" into a folder, and return the paths that were written."""
+    figures: dict[str, tuple[float, Callable[[Figure, NetworkView], None]]] = {
+        "pairs": (0.82 if len(view.pairs.observers) > 6 else 0.61, heat_map),
+        "distance": (0.63, by_distance),
     }
-    if others:
-        every = {_graph(view): view, **others}
-        figures["topologies"] = (0.63, lambda f: by_topology(f, every))
     paths = []
-    with style.package_style(paper=width is not None), warnings.catch_warnings():
+    with style.package_style(), warnings.catch_warnings():
         # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
         warnings.simplefilter("ignore", UserWarning)
         for name, (height, draw) in figures.items():
-            across = _WIDTH if width is None else width
-            # A narrow figure keeps room for its legend.
-            figure = style.new_figure(across, max(height * across, 2.4))
-            draw(figure)
-            paths += style.write_figure(figure, folder / name, formats)
+            figure = style.new_figure(_WIDTH, height * _WIDTH)
+            draw(figure, view)
+            paths += style.write_figure(figure, folder / name, ("png",))
     return paths
 
 
@@ -222,71 +198,32 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
 
 
 def by_distance(figure: Figure, view: NetworkView) -> None:
-    """The certified ε of every pair over the links between them, and that of an observer of every message.
+    """Draw the certified ε of every pair over the links between them, and that of an observer of every message.
 
-    Points: pairs. Lines: the largest at each distance; thin: the largest that is exact in real arithmetic.
-    """
-    ax = figure.subplots()
-    together = view.observes_single_agents or len(view.pairs.observers) > len(COLOURS)
-    rows = [slice(None)] if together else [slice(k, k + 1) for k in range(len(view.pairs.observers))]
-    for row, colour, marker in zip(rows, COLOURS, MARKERS, strict=False):
-        certified, distance = view.certified[row], view.distance[row]
-        known = ~np.isnan(certified)
-        # Apart enough to show how many there are; a fixed pattern, so that the same numbers give the same figure.
-        aside = 0.24 * ((np.arange(known.sum()) * 0.618) % 1.0 - 0.5)
-        ax.scatter(distance[known] + aside, certified[known], s=9, color=colour, alpha=0.35, linewidths=0)
-        name = _observer_words(view) if together else _observer(view, row.start, " ")
-        ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
-        ax.plot(*_largest(view.reference[row], distance), **THIN, color=colour)
-    _finish(
-        ax, [view], "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
-    )
-    ax.set_xlabel(_wrap(ax, f"links between observer and agent ({_graph(view)})", "font", 0.8))
-    ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
-    _title(ax, _summary(view))
-
-
-def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
-    """The largest certified ε at each distance, one curve for each graph; thin: exact in real arithmetic."""
-    ax, all_alone = figure.subplots(), all(view.observes_single_agents for view in views.values())
-    for k, (name, view) in enumerate(views.items()):
-        dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
-        label = name if all_alone else f"{name}, {_observer_words(view)}"
-        ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=label)
-        ax.plot(*_largest(view.reference, view.distance), **THIN, color=colour)
-    _finish(
-        ax,
-        list(views.values()),
-        "exact, or of linear gossip"
-        if any(v.linear is not None for v in views.values())
-        else "exact, in real arithmetic",
-    )
-    delta = delta_text(next(iter(views.values())).delta)
-    ax.set_xlabel("links between observer and agent")
-    ax.set_ylabel(f"largest certified ε, δ = {delta}")
-    curves = [_largest(view.certified, view.distance) for view in views.values()]
-    two = [float(largest[links == 2][0]) for links, largest in curves if (links == 2).any()]
-    who = "One agent" if all_alone else "Observers"
-    _title(ax, f"{who}: ε at two links at most {_range_text(two)}" if two else f"{who}: ε by graph")
-
-
-def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
-    """What every message tells, and axes that all of these views fit on, down to LEAST_DRAWN of that.
-
-    thin: what the thin lines are, where there are any.
+    Points: pairs. Thick line: the largest at each distance. Thin line: the largest that is exact in real arithmetic.
     """
     from matplotlib.ticker import MaxNLocator
 
-    if any(view.has_exact_epsilon for view in views):
-        ax.plot([], [], **THIN, color=style.GREY, label=thin)
-    total = max(float(view.certified_total.max()) for view in views)
-    every = f"all messages: {epsilon_text(total)} at δ = {views[0].delta:g}, certified"
-    ax.axhline(total, color=style.GREY, linestyle="--", linewidth=1.4, label=every)
-    values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.reference, v.certified_total)])
+    ax = figure.subplots()
+    known = ~np.isnan(view.certified)
+    # Apart enough to show how many there are; a fixed pattern, so that the same numbers give the same figure.
+    aside = 0.24 * ((np.arange(known.sum()) * 0.618) % 1.0 - 0.5)
+    ax.scatter(view.distance[known] + aside, view.certified[known], s=9, color=BLUE, alpha=0.35, linewidths=0)
+    largest = _largest(view.certified, view.distance)
+    ax.plot(*largest, color=BLUE, marker="o", label=f"{_observer_words(view)}: largest certified")
+    thin = "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
+    ax.plot(*_largest(view.reference, view.distance), **THIN, label=thin if view.has_exact_epsilon else None)
+    total = float(view.certified_total.max())
+    every = f"all messages: {epsilon_text(total)} at δ = {view.delta:g}, certified"
+    ax.axhline(total, color=GREY, linestyle="--", linewidth=1.4, label=every)
+    values = np.concatenate([part.ravel() for part in (view.certified, view.reference, view.certified_total)])
     style.log_axis(ax, "y", values[np.nan_to_num(values) >= LEAST_DRAWN * total])
-    ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
+    ax.set_xlim(0.5, int(view.distance.max()) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
-    ax.legend(loc="best", fontsize=min(8.0, style.letter_size("font") - 1.0), frameon=True, edgecolor="none")
+    ax.legend(loc="best", fontsize=8.0, frameon=True, edgecolor="none")
+    ax.set_xlabel(_wrap(ax, f"links between observer and agent ({_graph(view)})", "font", 0.8))
+    ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
+    _title(ax, _summary(view))
 
 
 def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
@@ -327,11 +264,6 @@ def _summary(view: NetworkView) -> str:
     places = [f"at {k} {'link' if k == 1 else 'links'}" for k in links]
     first = f"{who}: ε at most {epsilon_text(float(largest[0]))} {places[0]}"
     return first if links.size == 1 else f"{first}, {epsilon_text(float(largest[-1]))} {places[-1]}"
-
-
-def _range_text(values: Sequence[float]) -> str:
-    low, high = epsilon_text(min(values)), epsilon_text(max(values))
-    return low if low == high else f"{low} to {high}"
 
 
 def _title(ax: Any, text: str) -> None:

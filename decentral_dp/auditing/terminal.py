@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -13,28 +13,24 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.auditing.audit import AuditResult, play_game, write_ends
-from decentral_dp.auditing.check import CheckResult, CheckRow, check, repeat_case, save_case
+from decentral_dp.auditing.check import CheckResult, CheckRow, check
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
 from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
-from decentral_dp.auditing.network_view import NetworkView, Unpriced, prepare
+from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.auditing.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
 from decentral_dp.auditing.tables import FILES, audit_table, can_resume
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
-from decentral_dp.config.loading import assign, load, parse_change
-from decentral_dp.config.outside import keep_label
-from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
-from decentral_dp.reporting.plots.style import Format
 from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console, graph_line, title_of, topology_summary
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.tasks.parallel import HERE, Workers, cores
-from decentral_dp.topology import names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -310,15 +306,7 @@ def print_table(table: pd.DataFrame) -> None:
 # network
 
 
-def network_command(
-    scenario: str,
-    overrides: Sequence[str],
-    out: Path | None,
-    coalitions: Sequence[str],
-    graphs: Sequence[str],
-    formats: Sequence[Format] = (),
-    width: float | None = None,
-) -> None:
+def network_command(scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str]) -> None:
     """Price what curious agents learn, print it, and write it where there is a folder for it.
 
     Args:
@@ -326,62 +314,27 @@ def network_command(
         overrides: "table.key=value".
         out: the folder.
         coalitions: agents that pool what they see, as "0,3"; by default every agent observes alone.
-        graphs: others to draw beside it, see `comparisons`.
-        formats: of the figures, beside png.
-        width: of each figure in inches, in the letters of a paper.
 
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    loaded = load(scenario, overrides)
-    job = build(loaded)
-    # Whatever can be refused is refused before the first pair is priced.
+    job = build(load(scenario, overrides))
     prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
-    others = comparisons(loaded, graphs, job.n_agents)
-    if graphs and out is None:
-        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
-    if (formats or width is not None) and out is None:
-        raise InputError("--format, --width: figures are drawn into a folder; give --out DIR as well.")
     if out is not None:
         check_writable(out)
     with ProgressBar("observers") as progress:
         view = prepared.view(progress)
-        views = {name: graph.view(progress) for name, graph in others.items()}
     paths: list[Path] = []
     if out is not None:
         from decentral_dp.auditing.plots import write_pairs
 
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
-        paths = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
+        paths = [out / "network.parquet", *write_pairs(view, out)]
     print_view(view, title_of(job), graph_line(topology_summary(job)))
     console().print(Text(f"Every message: {statement_of(job).summary}"))
     for path in paths:
         typer.echo(printable(str(path)))
-
-
-def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
-    """The same scenario on other graphs, every agent observing alone, ready to be priced. Raises InputError.
-
-    graphs: "torus", "random_regular,degree=4", a network that comes with the package ("karate_club"), or a graph file.
-    """
-    rows: dict[str, Unpriced] = {}
-    for graph in graphs:
-        kind, *options = [part.strip() for part in graph.split(",")]
-        from_file = kind in names() or Path(kind).suffix != ""
-        table: dict[str, Any] = {"file": kind} if from_file else {"kind": kind, "agents": agents}
-        for option in options:
-            if "=" not in option:
-                raise InputError(f"--beside: {quoted(graph)} has {quoted(option)}, wanted KEY=VALUE, as in degree=4.")
-            table = assign(table, *parse_change(option))
-        content = scenario.model_dump(exclude_unset=True) | {"topology": table}
-        try:
-            unpriced = prepare(build(load(content, folder=scenario.folder)))
-        except InputError as error:
-            raise InputError(f"--beside: {quoted(graph)}: {error}") from error
-        size = [f"{unpriced.job.n_agents} agents"] if from_file else []
-        rows[", ".join([kind.replace("_", " "), *size, *options])] = unpriced
-    return rows
 
 
 def print_view(view: NetworkView, title: str, graph: str) -> None:
@@ -416,30 +369,14 @@ def _cells(certified: Array, exact: Array) -> list[str]:
 # check
 
 
-def check_command(what: str, pairs: int, seed: int, out: Path | None, again: Path | None, rounds: int | None) -> bool:
+def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
     """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed.
 
     Raises InputError: nothing is called so, or a file that cannot be written or read.
     """
-    if again is not None:
-        return _print_again(what, again)
-    if out is not None:
-        if out.suffix != ".npz":
-            raise InputError(f"--out: got {out}, wanted a file that ends in .npz; call it {out.with_suffix('.npz')}.")
-        require_new("--out", out)
     with ProgressBar("pairs") as progress:
         result = check(what, pairs, seed, progress, rounds)
     print_check(result)
-    if out is not None and result.case is not None:
-        save_case(result, out)
-        console().print(Text(str(out)))
-    if result.passed:
-        for path, components in result.files.items():
-            label = result.label_of(components)
-            if label is None:
-                console().print(Text(f"{path.name} gets no label: nothing of it ({', '.join(components)}) was tried."))
-                continue
-            console().print(Text(f"{keep_label(path, label)} lets pages say so, until {path.name} is changed: {label}"))
     return result.passed
 
 
@@ -449,8 +386,6 @@ def print_check(result: CheckResult) -> None:
     out.print(Text(f"{result.subject}: {result.label}", style="bold"))
     rows = [(r.name, r.tried, str(r.pairs) if r.pairs else "–", _ratio(r), r.verdict) for r in result.rows]
     remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
-    if result.case is not None:
-        remarks.append("A pair of data sets shows it; --out FILE.npz keeps it, and --again FILE.npz tries it again.")
     remarks.append("A check that passes found nothing on made-up records, and proves nothing.")
     _print(_table(["check", "what was tried"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
 
@@ -459,21 +394,3 @@ def _ratio(row: CheckRow) -> str:
     if row.ratio is None:
         return "–"
     return f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
-
-
-def _print_again(what: str, file: Path) -> bool:
-    """Say whether the pair of a file still shows a failure."""
-    out, shown = console(), repeat_case(what, file)
-    worst = shown.worst_change
-    if worst is not None:
-        out.print(
-            Text(
-                f"{what}: {worst.channel} in round {worst.round} moves farthest: by {worst.distance:.6g}, "
-                f"and {worst.sensitivity:.6g} is stated."
-            )
-        )
-    if shown.refusal_text:
-        out.print(Text(shown.refusal_text))
-    passed = not shown.refusal_text and (worst is None or worst.is_within)
-    out.print(Text("This pair shows no failure." if passed else "This pair shows a failure."))
-    return passed

@@ -329,18 +329,6 @@ def network(
     coalition: Annotated[
         Repeated, Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
     ] = None,
-    beside: Annotated[
-        Repeated,
-        Option(
-            metavar="GRAPH",
-            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
-        ),
-    ] = None,
-    formats: Formats = None,
-    width: Annotated[
-        float | None,
-        Option(min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."),
-    ] = None,
     override: Set = None,
     trust: Trust = False,
 ) -> None:
@@ -348,9 +336,7 @@ def network(
 
     It has its neighbours' messages alone.
     """
-    annex("network_command")(
-        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
-    )
+    annex("network_command")(scenario, override or [], out, coalition or [])
 
 
 @app.command()
@@ -424,8 +410,6 @@ def check(
     ],
     pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
     seed: Annotated[int, Option(min=0, help="Of the search.")] = 0,
-    out: Annotated[File, Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
-    again: Annotated[File, Option(metavar="FILE", help="Try only the pair of such a file, once more.")] = None,
     rounds: Annotated[
         Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
     ] = None,
@@ -436,7 +420,7 @@ def check(
     A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
     a check fails.
     """
-    if not annex("check_command")(what, pairs, seed, out, again, rounds):
+    if not annex("check_command")(what, pairs, seed, rounds):
         raise typer.Exit(1)
 
 

@@ -160,7 +160,7 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
         if shown.empty:
             parts.append(f"{pair.name}: not measured.")
             continue
-        row = shown.loc[shown["mean"].idxmax()]
+        row = max(shown.to_dict("records"), key=lambda one: float(one["mean"]))
         spread = spread_text(row["mean"], row["low"], row["high"])
         at = ", ".join(f"{metric_stem(axis)} {label_text(row[axis])}" for axis in gain.axes)
         largest = f"{power_text(row['mean'])}{spread} (n = {row['n']}) at {at}"

@@ -198,9 +198,7 @@ def test_a_result_is_read_back(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
     written = json.loads(out.read_text())
-    assert AuditResult.from_dict(written) == found == AuditResult.from_dict(found.to_dict())
-    with pytest.raises(InputError, match="no result of an audit"):
-        AuditResult.from_dict({"shown": 1.0})
+    assert written == found.to_dict()
 
 
 def stop_after(batches: int) -> Callable[[Progress], None]:
@@ -258,7 +256,7 @@ def test_the_command_audits_a_run(
     kept = {name: content for name, content in before.items() if name not in written}
     assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name not in written} == kept
     content = json.loads((run / "audit.json").read_text())
-    assert AuditResult.from_dict(content).method == "exact"
+    assert content["method"] == "exact"
     result = json.loads((run / "result.json").read_text())
     assert result.pop("audit") == {name: value for name, value in content.items() if name != "fingerprint"}
     # The digest is of the whole text, of which the audit is a part.
@@ -322,7 +320,7 @@ def test_an_interrupt_of_the_command_keeps_what_it_has(
     assert json.loads(out.read_text())["status"] == "interrupted"
     monkeypatch.setattr(audit_runs, "runs_of", real)
     assert said(monkeypatch, capsys, *arguments)[0] == 0
-    assert AuditResult.from_dict(json.loads(out.read_text())).status == "ok"
+    assert json.loads(out.read_text())["status"] == "ok"
 
 
 def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,7 @@ from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
-from decentral_dp.auditing.plots import by_distance, by_topology, heat_map, write_pairs
-from decentral_dp.auditing.terminal import comparisons
+from decentral_dp.auditing.plots import by_distance, heat_map, write_pairs
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
@@ -221,34 +220,6 @@ def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
     assert figure.get_suptitle().replace("\n", " ") == told
 
 
-def test_curves_of_several_graphs(job: Job, view: NetworkView) -> None:
-    graphs = ["ring", "random_regular, degree = 4", "florentine_families, weights=max_degree"]
-    others = {name: graph.view() for name, graph in comparisons(job.scenario, graphs, job.n_agents).items()}
-    families = "florentine families, 15 agents, weights=max_degree"
-    assert list(others) == ["ring", "random regular, degree = 4", families]
-    assert [v.name for v in others.values()] == ["ring", "random_regular", "florentine_families"]
-    ax = figure_of(lambda f: by_topology(f, {"this": view, **others})).axes[0]
-    ring = others["ring"].to_frame().groupby("distance")[["certified", "epsilon"]].max()
-    np.testing.assert_allclose(ax.lines[2].get_ydata(), ring["certified"].to_numpy(), rtol=1e-12)
-    exact = ring["epsilon"][ring["epsilon"] > 0]
-    np.testing.assert_allclose(ax.lines[3].get_ydata(), exact.to_numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("graph", "sentence"),
-    [
-        ("toruss", '--beside: "toruss": topology.kind: got "toruss", which is not known; did you mean "torus"'),
-        ("torus,rows", '--beside: "torus,rows" has "rows", wanted KEY=VALUE'),
-        ("random_regular,degree=99", '--beside: "random_regular,degree=99": topology'),
-        ("absent.graphml", '--beside: "absent.graphml": topology.file: absent.graphml does not exist'),
-    ],
-)
-def test_a_wrong_graph_is_quoted_as_it_was_typed(job: Job, graph: str, sentence: str) -> None:
-    with pytest.raises(InputError) as caught:
-        comparisons(job.scenario, [graph], job.n_agents)
-    assert str(caught.value).startswith(sentence)
-
-
 def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
     """Messages that grow for long leave their grid: ν = ∞ is known without the exact prices."""
     short, long = (prepare(job_of("problem.stream=all", f"algorithm.rounds={n}")) for n in (7, 1200))
@@ -297,8 +268,8 @@ def test_what_would_take_minutes_is_refused_at_once() -> None:
 )
 def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]] | None, tmp_path: Path) -> None:
     view = prepare(job_of(*overrides), coalitions).view()
-    written = write_pairs(view, tmp_path, {"the same": view})
-    assert [p.name for p in written] == ["pairs.png", "distance.png", "topologies.png"]
+    written = write_pairs(view, tmp_path)
+    assert [p.name for p in written] == ["pairs.png", "distance.png"]
     assert all(p.stat().st_size > 5000 for p in written)
 
 
@@ -326,7 +297,7 @@ def test_large_coalitions_are_called_by_their_number(job: Job) -> None:
 
 def test_names_of_any_length_and_script_are_drawn_without_a_warning(view: NetworkView, tmp_path: Path) -> None:
     named = replace(view, labels=tuple(f"漢字 {'a very long name ' * 9}{k}" for k in range(9)))
-    assert len(write_pairs(named, tmp_path, {"long" * 40: named})) == 3
+    assert len(write_pairs(named, tmp_path)) == 2
 
 
 def test_a_terminal_sees_how_far_it_is(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +308,7 @@ def test_a_terminal_sees_how_far_it_is(command: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
-    code, out, err = command("network", "network_view", "--out", tmp_path / "o", "--beside", "star", *SMALL)
+    code, out, err = command("network", "network_view", "--out", tmp_path / "o", *SMALL)
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     # The title of a scenario on another graph says so.
@@ -367,9 +338,7 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
     total = float(frame["certified_total"].max())
     assert next(line for line in lines if line[:2] == ["every", "message"])[-4] == epsilon_text(total)
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
-    assert {p.name for p in (tmp_path / "o").iterdir()} == {
-        "network.parquet", "pairs.png", "distance.png", "topologies.png"
-    }  # fmt: skip
+    assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}
     code, _, err = command("network", "network_view", "--out", tmp_path / "o", *SMALL)
     assert (code, err.count("\n")) == (2, 1)
     assert "exists already, and nothing is written over" in err
@@ -382,33 +351,11 @@ def test_the_command_takes_coalitions_and_refuses_in_one_sentence(command: Any) 
     assert "agents 0, 3" in out
     for arguments, sentence in (
         (("--coalition", "0,7"), 'no agent "7"'),
-        (("--beside", "star"), "give --out DIR as well"),
-        (("--beside", "stra"), '--beside: "stra": topology.kind: got "stra", which is not known; did you mean "star"'),
-        (("--set", "algorithm.rounds=100000", "--beside", "stra"), '--beside: "stra"'),
         (("--set", "privacy.mechanism=laplace"), "sums of laplace noise have no closed form"),
     ):
         code, out, err = command("network", "network_view", *SMALL, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert sentence in err
-
-
-def test_figures_of_a_paper_have_its_width_and_formats(command: Any, tmp_path: Path) -> None:
-    from PIL import Image
-
-    place = tmp_path / "paper"
-    code, out, err = command(
-        "network", "network_view", *SMALL, "--out", str(place), "--format", "pdf", "--width", "3.3"
-    )
-    assert code == 0, err
-    assert {p.name for p in place.iterdir()} == {
-        *("network.parquet", "pairs.png", "pairs.pdf", "distance.png", "distance.pdf"),
-    }
-    with Image.open(place / "pairs.png") as drawn:
-        assert drawn.width / drawn.info["dpi"][0] == pytest.approx(3.3, rel=0.01)
-    assert str(place / "pairs.pdf") in out.replace("\n", "")
-    code, _, err = command("network", "network_view", *SMALL, "--format", "pdf")
-    assert code == 2
-    assert "--format, --width: figures are drawn into a folder; give --out DIR as well." in err
 
 
 def test_a_view_of_an_object_with_names() -> None:

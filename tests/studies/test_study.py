@@ -202,7 +202,7 @@ BAD = {
     },
     'plots (p).y: "spectral_gap" is not measured over the rounds of a run': {
         "rounds": "all",
-        "plots": [{"name": "p", "y": "spectral_gap"}]
+        "plots": [{"name": "p", "y": "spectral_gap"}],
     },
     'claims (s).measure: "test_los" is not measured at the end of a run; did you mean "test_loss".': {
         "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
