@@ -80,20 +80,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
     ),
     Mutation(
-        "a label for a component that no row tried",
-        "auditing/check.py",
-        'return component in _BY_ROW and self._verdict(component) == "checked"',
-        "return True",
-        (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
-    ),
-    Mutation(
-        "a label of an earlier form that is quoted",
-        "config/outside.py",
-        "    sound = form == _FORM and",
-        "    sound =",
-        (f"{_CHECK}::test_what_a_row_did_not_try_is_in_no_label",),
-    ),
-    Mutation(
         "a mechanism's price that is tried nowhere",
         "simulation/probing/mechanism.py",
         "            if fault := _of_price(m, here, shift, risk):\n                return fault\n",
