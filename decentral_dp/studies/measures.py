@@ -144,17 +144,9 @@ def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str
     there = set(measured["name"])
     sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
     for plot in study.plots:
-        if plot.name not in drawn and plot.x == "round" and measured["last"].all():
-            sentences.append(
-                f"plots ({plot.name}): not drawn, for no cell was measured at the rounds of the study; set rounds = "
-                '"all".'
-            )
-            continue
-        named = [name for name in (plot.x, *plot.measures) if _is_known(name, study.kind, over_rounds=False)]
-        lost = [name for name in named if name not in there]
+        lost = [name for name in plot.measures if name not in there]
         if plot.name not in drawn:
-            what = ", ".join(map(quoted, lost or named))
-            sentences.append(f"plots ({plot.name}): not drawn, for none of its cells has measured {what}.")
+            sentences.append(f"plots ({plot.name}): not drawn, for its cells have measured nothing of it.")
         elif lost:
             sentences.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")
     return sentences

@@ -63,9 +63,7 @@ def print_findings(findings: Findings) -> None:
     out.print()
     for warning in findings.warnings:
         out.print(Text("Warning:", style="bold"), warning)
-    if findings.removed:
-        out.print(f"Removed from plots, where the study draws them no more: {', '.join(findings.removed)}.")
-    if findings.warnings or findings.removed:
+    if findings.warnings:
         out.print()
     # Not wrapped, so that it can be clicked and copied.
     if findings.folder is not None:

@@ -34,7 +34,6 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.reporting.tables import TextTable
-from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.studies import plots as study_plots
 from decentral_dp.studies import runs as cell_files
@@ -456,52 +455,39 @@ def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Pat
     (tmp_path / "out" / "cells").mkdir(parents=True)
     (tmp_path / "out" / "plots").mkdir()
     (tmp_path / "out" / "plots" / "p.png").write_bytes(b"of an earlier study")
-    found = conduct(study, tmp_path / "out", jobs=1)
+    conduct(study, tmp_path / "out", jobs=1)
     drawn = {p.suffix[1:]: p.read_bytes()[:5] for p in (tmp_path / "out" / "plots").iterdir()}
     starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
     # What nobody knows to be of this study is left.
     assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
-    assert found.removed == []
-    again = conduct(study.model_copy(update={"formats": ["pdf"]}), tmp_path / "out", jobs=1)
-    assert again.removed == [f"p.{ending}" for ending in sorted(formats) if ending != "pdf"]
-    left = {p.suffix[1:] for p in (tmp_path / "out" / "plots").iterdir()}
-    assert left == {"pdf"} | ({"png"} - set(formats))
 
 
 def test_a_mixed_study_says_what_it_did_not_draw(mixed: Findings) -> None:
-    assert mixed.warnings == ['plots (of_nothing): not drawn, for none of its cells has measured "weight_clean".']
+    assert mixed.warnings == ["plots (of_nothing): not drawn, for its cells have measured nothing of it."]
 
 
-def test_what_came_to_nothing_is_said_and_its_picture_is_removed(make: Make, tmp_path: Path) -> None:
-    out, curves = tmp_path / "out", {"name": "curves", "y": "upper_loss"}
-    by_graph = {"name": "by_graph", "x": "topology", "y": ["ok", "test_accuracy"]}
-    small: dict[str, Any] = {"grid": {"topology": RINGS}, "set": {"run": {"evaluate_every": 2}}}
-    first = conduct(make(**small, rounds="all", plots=[curves | {"lines": "topology"}, by_graph]), out, jobs=1)
-    assert first.warnings == []
-    mine = out / "plots" / "mine.png"
-    mine.write_bytes(b"")
-    again = conduct(
+def test_names_and_pictures_without_numbers_are_warned_of(make: Make, tmp_path: Path) -> None:
+    found = conduct(
         make(
-            **small,
+            grid={"topology": RINGS},
             rounds=[3],
+            set={"run": {"evaluate_every": 2}},
             measure=["test_accuracy", "weight_clean"],
             plots=[
-                curves | {"lines": "topology"},
+                {"name": "curves", "y": "upper_loss", "lines": "topology"},
                 {"name": "other", "x": "topology", "y": ["ok", "weight_clean"]},
                 {"name": "over_nothing", "x": "weight_clean", "y": "ok"},
             ],
         ),
-        out,
+        tmp_path / "out",
         jobs=1,
     )
-    assert again.computed == 0
-    assert sorted(p.name for p in (out / "plots").iterdir()) == ["mine.png", "other.png"]
-    assert again.removed == ["by_graph.png", "curves.png"]
-    assert again.warnings == [
+    assert [p.name for p in (tmp_path / "out" / "plots").iterdir()] == ["other.png"]
+    assert found.warnings == [
         'measure: no cell has measured "weight_clean".',
-        'plots (curves): not drawn, for no cell was measured at the rounds of the study; set rounds = "all".',
+        "plots (curves): not drawn, for its cells have measured nothing of it.",
         'plots (other): no cell has measured "weight_clean".',
-        'plots (over_nothing): not drawn, for none of its cells has measured "weight_clean".',
+        "plots (over_nothing): not drawn, for its cells have measured nothing of it.",
     ]
 
 
@@ -883,43 +869,24 @@ def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> N
     assert key() == key(set={"run": {"average": 1}})
 
 
-class Heard:
-    """A watcher that remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def __call__(self, at: Progress) -> None:
-        self.said += [at.note] if at.note else []
-
-
-def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_replaced(
+def test_cells_of_another_package_or_of_other_inputs_are_computed_anew(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, edges = tmp_path / "out", tmp_path / "net.txt"
 
-    def again(seeds: int) -> tuple[int, list[str], int]:
-        heard = Heard()
+    def computed(seeds: int) -> int:
         study = make(kind="plan", seeds=seeds, set={"topology": {"file": str(edges)}})
-        found = conduct(study, out, jobs=1, progress=heard)
-        return found.computed, heard.said, len(files(out))
+        return conduct(study, out, jobs=1).computed
 
     edges.write_text("0 1\n1 2\n")
-    assert again(3) == (3, [], 3)
-    foreign = out / "cells" / "0123.json"
-    foreign.write_text("of an earlier format, or of somebody else")
-    monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
-    # The third seed is not of this study: it stays until it is.
-    assert again(2) == (2, ["decentral_dp has changed since; 2 kept cells are computed anew."], 4)
-    assert again(2) == (0, [], 4)
+    assert computed(3) == 3
+    with monkeypatch.context() as here:
+        here.setattr(cell_files, "package_digest", lambda: "another")
+        assert (computed(2), computed(2)) == (2, 0)
     edges.write_text("0 1\n1 2\n0 2\n")
-    assert again(1) == (1, ["A file that the scenarios name has changed since; 1 kept cell is computed anew."], 4)
-    assert again(3) == (2, ["decentral_dp and its inputs have changed since; 2 kept cells are computed anew."], 4)
-    assert foreign.exists()
-    # A cell that does not come out again leaves its old file, for whoever returns to that state.
-    monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
-    monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: cell_files.lost_cell("no memory"))
-    assert again(3)[::2] == (3, 4)
+    assert computed(1) == 1
+    edges.write_text("0 1\n1 2\n")
+    assert computed(3) == 0
 
 
 @pytest.mark.parametrize("value", [None, b"3", 1j])
