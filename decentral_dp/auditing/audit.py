@@ -16,10 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from decentral_dp.auditing.bounds import from_likelihoods, trade_off
+from decentral_dp.auditing.bounds import Shown, from_likelihoods, gaussian_throughout, shown_in_one_run, trade_off
 from decentral_dp.auditing.losses import are_close, drawn_noise, is_amplified, loss_law, refute_stated_laws
 from decentral_dp.auditing.neighbours import worst_neighbours
-from decentral_dp.auditing.one_run import Shown, gaussian_throughout, shown_in_one_run
 from decentral_dp.auditing.runs import (
     GROUPS,
     NO_ENDS,

@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
-from decentral_dp.auditing.bounds import counting_limit
+from decentral_dp.auditing.bounds import counting_limit, plant
 from decentral_dp.auditing.losses import is_amplified, log_ratio, mixture_log_ratio, sampling_rates, separate
 from decentral_dp.auditing.neighbours import worst_neighbours
-from decentral_dp.auditing.one_run import plant
 from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import find, load

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.auditing.audit import AuditResult, play_game, write_ends
+from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.check import CheckResult, CheckRow, check
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
 from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
 from decentral_dp.auditing.network_view import NetworkView, prepare
-from decentral_dp.auditing.one_run import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
 from decentral_dp.auditing.tables import FILES, audit_table, can_resume
 from decentral_dp.bounded import Array

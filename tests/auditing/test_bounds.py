@@ -11,8 +11,7 @@ import pytest
 from scipy.stats import binom, norm
 
 import decentral_dp
-from decentral_dp.auditing.bounds import trade_off
-from decentral_dp.auditing.one_run import chance, one_run_bound, plant
+from decentral_dp.auditing.bounds import chance, one_run_bound, plant, trade_off
 from decentral_dp.auditing.plots import write_curve
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError

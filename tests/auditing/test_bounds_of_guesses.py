@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import norm
 
-from decentral_dp.auditing.one_run import (
+from decentral_dp.auditing.bounds import (
     LeastError,
     epsilon_refuted,
     gaussian_error,
