@@ -13,7 +13,7 @@ interrupted goes on where it stopped, and a study that was changed computes only
     unset = ["run.average"]             # keys to take out of the scenario before others are set
     formats = ["png", "svg", "pdf"]     # of the pictures; left out: png alone
     foot = true                         # false: without the words on n and intervals below each picture
-    # width = 3.3                       # inches, for a paper; height = 1.2: of each panel
+    # width = 3.3                       # inches, for a paper
 
     [set]                               # for every cell; tables are merged, dotted keys need no quotes
     algorithm.rounds = 500

@@ -259,7 +259,7 @@ def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]
     width = measured.study.width
     if width is not None and width <= _NARROW_ENOUGH:
         return {}
-    narrow = measured.study.model_copy(update={"width": _WIDTH, "height": None})
+    narrow = measured.study.model_copy(update={"width": _WIDTH})
     return _pictures(measured._replace(study=narrow), gains)
 
 

@@ -83,9 +83,6 @@ class Plot(Table):
     where: Where = {}
     """Axis → value, or values, that are drawn; all if left out."""
 
-    x_label: str = ""
-    """Words on the horizontal axis; its name if left out."""
-
     y_label: str = ""
     """Words on the vertical axis; the measured name if left out."""
 
@@ -229,9 +226,6 @@ class Study(Table):
     width: Annotated[float, Field(ge=2.0, le=20.0)] | None = None
     """Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs it
     if left out."""
-
-    height: Annotated[float, Field(ge=0.5, le=20.0)] | None = None
-    """Height of each panel of the pictures in inches, between its axes; as its width asks for if left out."""
 
     foot: bool = True
     """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""

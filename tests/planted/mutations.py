@@ -70,7 +70,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "auditing/check.py",
         "        why = complaint(c.mechanism)\n",
         '        why = ""\n',
-        (f"{_CHECK}::test_a_mechanism_that_lies_gets_no_label",),
+        (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
     ),
     Mutation(
         "a check that stops after two rounds",
