@@ -354,7 +354,9 @@ def _lower_bound(
     report: Reporter,
 ) -> LowerBound:
     """What the game shows by the best method that there is for it; `outcomes` grows by the runs that are missing."""
-    if plan.job.mechanism.adds_noise is False or not _has_noise(plan.job):
+    charged = plan.job.ledger.charged_channels
+    has_noise = any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
+    if plan.job.mechanism.adds_noise is False or not has_noise:
         return _differing(plan, neighbours)
     contradicted, exact = "", None
     if plan.vantage == "everybody":
@@ -484,9 +486,3 @@ def _result(
         # Scores of an audit read the records, as metrics do.
         write_json(out, result.to_dict(), OWNERS if plan.job.scenario.seed is None else 0o666)
     return result
-
-
-def _has_noise(job: Job) -> bool:
-    """Whether anything random stands between records and releases."""
-    charged = job.ledger.charged_channels
-    return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged

@@ -568,9 +568,14 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
     """
     first, second = replays(neighbours, transcript)
     moves, drawn, laplace = [], [], []
+    others = (first.without_record, second.with_record, second.without_record)
     for index, all_keys in _by_index(transcript).items():
         # What the record moves neither here nor there is public.
-        keys = [key for key in all_keys if not _is_unmoved(transcript, key, first, second)]
+        keys = [
+            key
+            for key in all_keys
+            if not all(_are_equal_queries(transcript, key, first.with_record, other) for other in others)
+        ]
         laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
         if not keys:
             continue
@@ -593,11 +598,6 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
             drawn.append(rates.get(index, 1.0))
             laplace.append(is_laplace)
     return Shifts(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
-
-
-def _is_unmoved(transcript: Transcript, key: Key, first: Replays, second: Replays) -> bool:
-    others = (first.without_record, second.with_record, second.without_record)
-    return all(_are_equal_queries(transcript, key, first.with_record, other) for other in others)
 
 
 def _line(u: Array, v: Array) -> tuple[float, float]:
@@ -702,7 +702,11 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     if not transcript.is_replayable:
         return None
     if is_amplified(neighbours.first):
-        return _of_samples(transcript, neighbours)
+        rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+        known = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
+        if rates is None or not known or not separate(neighbours, transcript):
+            return None
+        return opposite_moves(neighbours, transcript, rates)
     first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
     movements = movement(transcript, first, second)
     if not transcript.choices:
@@ -713,15 +717,6 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
         return Choice(laws[0].logs, laws[1].logs)
     return None
-
-
-def _of_samples(transcript: Transcript, neighbours: Neighbours) -> Shifts | None:
-    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
-    if rates is None or transcript.choices or not neighbours.first.scenario.privacy.delta > 0.0:
-        return None
-    if not separate(neighbours, transcript):
-        return None
-    return opposite_moves(neighbours, transcript, rates)
 
 
 def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:

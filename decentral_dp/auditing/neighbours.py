@@ -161,18 +161,12 @@ def worst_neighbours(job: Job, root: bytes) -> Neighbours:
         The data sets.
     """
     pair = farthest(job, root)
-    if not _fixed_batches(job):
+    rates = [(c.sampling, rate) for c in job.ledger.channels for rate in c.rate.values()]
+    if not any(sampling == "fixed" and (rate < 1.0).any() for sampling, rate in rates):
         return pair
-    delta = job.scenario.privacy.delta
-    return max((pair, among_copies(pair)), key=lambda neighbours: _epsilon_of_one_run(neighbours, root, delta))
 
+    def shown(neighbours: Neighbours) -> float:
+        law = loss_law(neighbours.observe(neighbours.first, root), neighbours)
+        return -1.0 if law is None else law.epsilon(job.scenario.privacy.delta, 1.0)
 
-def _epsilon_of_one_run(neighbours: Neighbours, root: bytes, delta: float) -> float:
-    """What the law of one transcript shows; below 0 where none is known."""
-    law = loss_law(neighbours.observe(neighbours.first, root), neighbours)
-    return -1.0 if law is None else law.epsilon(delta, 1.0)
-
-
-def _fixed_batches(job: Job) -> bool:
-    """Whether records are hidden in batches of fixed size."""
-    return any((rate < 1.0).any() and c.sampling == "fixed" for c in job.ledger.channels for rate in c.rate.values())
+    return max((pair, among_copies(pair)), key=shown)

@@ -651,8 +651,6 @@ def _label(name: str, value: Any, others: Sequence[Any]) -> str:
     tables = [a for a in others if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
     shown = differ or ([] if name else list(value))
-    return " ".join([name, *(f"{k} {_format_value(value[k])}" for k in shown)]).strip()
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return " ".join(
+        [name, *(f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in shown)]
+    ).strip()
