@@ -10,7 +10,7 @@ interrupted goes on where it stopped, and a study that was changed computes only
     confidence = 0.95                   # of the intervals over the seeds
     rounds = "last"                     # or "all", or a list: at which rounds curves are kept
     measure = ["test_accuracy"]         # names to keep; left out: all
-    unset = ["run.average"]             # keys to take out of the scenario before others are set
+    unset = ["run.evaluate_every"]      # keys to take out of the scenario before others are set
     formats = ["png", "svg", "pdf"]     # of the pictures; left out: png alone
     foot = true                         # false: without the words on n and intervals below each picture
     # width = 3.3                       # inches, for a paper
@@ -68,7 +68,8 @@ interrupted goes on where it stopped, and a study that was changed computes only
 
 A value of the grid replaces what the scenario has under its key, whole tables included: a seed for "topology" belongs
 into each of its tables. In set, tables are merged, but a topology, partition, stream or weights with a kind or file of
-its own takes nothing over. A key that no scenario has, and one that the grid would replace again, are refused.
+its own takes nothing over. A key that the grid would replace again, one to unset that is not there, and a study whose
+cells are all refused, are refused before anything is run.
 
 The values of an axis are named as they stand in the file; tables by their kind or file and by what tells them apart:
 "ring", "random_regular degree 3", "dirichlet alpha 0.1".
