@@ -333,7 +333,7 @@ def write_ends(audit: AuditResult, ends: Ends) -> Iterator[Path]:
         # matplotlib is slow to import and only drawing needs it.
         from decentral_dp.auditing.plots import write_curve
 
-        yield write_curve(audit, ends.curve)
+        yield write_curve(audit.curve, audit.certified, audit.delta, ends.curve)
     if ends.run is not None:
         from decentral_dp.reporting.page import write_report
 

@@ -6,6 +6,7 @@ arithmetic, and of training the price of linear gossip, which is no bound.
 
 from __future__ import annotations
 
+import io
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,8 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from decentral_dp.auditing.audit import AuditResult
 from decentral_dp.bounded import Array
+from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.formatting import cut_name, delta_text, epsilon_text
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
@@ -43,26 +44,31 @@ _MARKS = (
 _TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Certified"}
 
 
-def write_curve(result: AuditResult, path: Path) -> Path:
-    """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows."""
+def write_curve(curve: Sequence[tuple[float, float]], certified: float, delta: float, path: Path) -> Path:
+    """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows.
+
+    The file is for its owner only: the audit may be of a run with secret noise.
+    """
     alpha = np.linspace(0.0, 1.0, 401)
     with package_style():
         figure = new_figure(4.6, 4.4)
         axes = figure.add_subplot()
         axes.plot(alpha, 1.0 - alpha, ":", color=GREY, label="nothing told")
-        if np.isfinite(result.certified):
-            steep, flat = 1.0 - result.delta - np.exp(result.certified) * alpha, 1.0 - result.delta - alpha
-            bound = np.maximum(0.0, np.maximum(steep, np.exp(-result.certified) * flat))
+        if np.isfinite(certified):
+            steep, flat = 1.0 - delta - np.exp(certified) * alpha, 1.0 - delta - alpha
+            bound = np.maximum(0.0, np.maximum(steep, np.exp(-certified) * flat))
             axes.plot(alpha, bound, color=VERMILLION, label="certified: at or above")
-        if result.curve:
-            false, missed = np.array(result.curve).T
+        if curve:
+            false, missed = np.array(curve).T
             axes.plot(false, missed, "o-", color=BLUE, label="shown: at or below")
         axes.set_xlabel("second data set taken for the first, α")
         axes.set_ylabel("first data set taken for the second, β")
         axes.set_xlim(-0.01, 1.01)
         axes.set_ylim(-0.01, 1.01)
         axes.legend(loc="upper right")
-        figure.savefig(path, dpi=150)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=150)
+    write_whole(path, content.getvalue(), OWNERS)
     return path
 
 

@@ -209,9 +209,10 @@ def _compute_cells(
     network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
     tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
-    if not any(keys):
+    refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
+    if len(refused) == len(tasks):
         # Such as a key that no scenario has.
-        raise InputError(f"All {len(tasks)} cells are refused: {tasks[0]['reason']}")
+        raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
     if manifest is not None and digest_of_cells(keys) != manifest.cells:
         raise InputError(
             f"resume: the scenario {study.scenario}, another one of the study, or a file that one names has "

@@ -104,7 +104,7 @@ def test_the_curve_of_an_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (found.method, found.status) == ("exact", "ok")
     assert found.curve
     assert all(0.0 < a < 1.0 and 0.0 <= b < 1.0 for a, b in found.curve)
-    assert write_curve(found, tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert write_curve(found.curve, found.certified, found.delta, tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
     sets = [part for one in few for part in ("--set", one)]
     arguments = ["audit", "network_view", "--runs", "20", *sets, "--curve"]
     assert said(monkeypatch, capsys, *arguments, str(tmp_path / "c.pdf"))[0] == 2
