@@ -1,7 +1,7 @@
-"""Attacks: on the records of a run, and on components.
+"""Audits: what runs, messages and components tell of single records.
 
-`attack` tells the records of a run from records that it did not read, by what the run published; `attack/scores` holds
-the attacks. `audit` tells two neighbouring data sets apart, beside the certified ε. `network` prices what one agent
-learns of another. `check` tries what a component must keep: `check/targets` has the scenarios around it.
-What an AUC may be under a guarantee is in `privacy.accounting.auc_bounds`.
+`audit` plays the distinguishing game between two neighbouring data sets: `neighbours` finds them, `transcripts` replays
+runs, `losses` and `bounds` bound ε. `membership` tells train records from held-out ones. `network_view` prices what an
+honest-but-curious neighbour learns, and `network_attacks` attacks that price. `check` tries a component. `terminal` has
+their commands.
 """

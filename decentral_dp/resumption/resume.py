@@ -115,8 +115,8 @@ def resume(
     draws: the same values, and no second release. Where secret noise was not kept (`run(keep_secret=False)`), it cannot
     be drawn again, and the run does not go on.
 
-    Of a study finished cells are kept, and the others are computed; of an audit the runs so far are kept,
-    and the others are made. As many processes of this machine do so as were asked for at the beginning.
+    Of a study finished cells are kept, and the others are computed; of an audit the runs so far are kept, and the others
+    are made. As many processes of this machine do so as were asked for at the beginning.
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
@@ -126,8 +126,7 @@ def resume(
         **objects: of a run, those that it was given in place of what its scenario names, if any.
 
     Returns:
-        The finished run; of a study its findings, of an audit what it shows, of several audits their
-        table.
+        The finished run; of a study its findings, of an audit its result, of several audits their table.
 
     Raises:
         InputError: there is nothing to go on with, it is complete or under way, or it is told something that is for
