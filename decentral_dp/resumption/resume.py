@@ -115,8 +115,8 @@ def resume(
     draws: the same values, and no second release. Where secret noise was not kept (`run(keep_secret=False)`), it cannot
     be drawn again, and the run does not go on.
 
-    Of a study finished cells are kept, and the others are computed; of an audit the runs so far are kept, and the others
-    are made. As many processes of this machine do so as were asked for at the beginning.
+    Of a study finished cells are kept, and the others are computed. Of an audit the runs so far are kept, and the
+    others are made. As many processes of this machine do so as were asked for at the beginning.
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
