@@ -121,7 +121,7 @@ def audit_command(
         raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
     games = vantage != "everybody" or override or jobs or address or canaries or curve
     if membership:
-        if games or scenario is None or not Path(scenario).is_dir():
+        if games or seed or confidence != 0.95 or scenario is None or not Path(scenario).is_dir():
             raise InputError("--membership: give a run folder, and --runs and --out only.")
         return _audit_membership(Path(scenario), 10 if runs is None else runs, out)
     if scenario == NEIGHBOURS:

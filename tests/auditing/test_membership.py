@@ -236,6 +236,11 @@ def test_one_run_prints_no_interval_and_says_why(folder: Path, tmp_path: Path) -
     assert told["attacks"]["loss"]["low"] is None
 
 
+@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--jobs", 2], ["--canaries", 20]])
+def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
+    assert refused(folder, *option).startswith("--membership: give a run folder")
+
+
 # A leak is seen -------------------------------------------------------------------------------------------------------
 
 
