@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -445,6 +446,9 @@ def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
     assert "no result.json found here" in refused(tmp_path)
     (tmp_path / "result.json").write_bytes((folder / "result.json").read_bytes())
+    assert "is missing" in refused(tmp_path)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
     assert "is not the file that the run wrote" in refused(tmp_path)
     rewrite_result(tmp_path)
     assert "cannot be read" in refused(tmp_path)
