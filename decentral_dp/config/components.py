@@ -157,7 +157,7 @@ class Components:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
+        """Component → digest of what it is, of those that no file of the scenario holds."""
         parts = [part for part in self.outside_components if KEYS[part.role] not in self.files or part.is_object]
         return {part.role: digest_of(part.value) for part in parts}
 
@@ -212,7 +212,7 @@ def resolve(s: Scenario) -> Components:
         s: the scenario, with the objects that were handed over in place of what it names.
 
     Raises:
-        InputError: nothing is called so, a file or an entry point does not give it, an algorithm is not for the
+        InputError: nothing is called so, a module does not give it, an algorithm is not for the
             problem, or an object that a run had was not handed over again.
     """
     missing = next(iter(s.objects), None)
@@ -367,7 +367,7 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
 
 
 def _component(s: Scenario, what: str, files: Files) -> Component:
-    """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
+    """The problem, topology, data set or partition. Raises InputError where a module gives none."""
     part = _named_component(s, what)
     return replace(part, make=_maker(part, s, files))
 

@@ -52,9 +52,9 @@ from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, sc
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
+from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import PublicBall
-from decentral_dp.statistics import auc
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, reason, run_file
 
 if TYPE_CHECKING:
