@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from decentral_dp.user_code import in_file
+from decentral_dp.user_code import in_module
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -357,7 +357,7 @@ def article(noun: str) -> str:
 def graph_noun(graph: Mapping[str, Any]) -> str:
     """What a graph of this kind is called; "network" of one from outside whose name is no word."""
     kind = str(graph.get("kind") or "")
-    place = in_file(kind)
+    place = in_module(kind)
     kind = kind if place is None else place.name
     plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
     return _GRAPHS.get(kind, plain) or "network"

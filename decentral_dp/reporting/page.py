@@ -37,7 +37,6 @@ from decentral_dp.reporting.notes import judge_of, method_lines, network_text, p
 from decentral_dp.reporting.render import render
 from decentral_dp.simulation.result import RunResult, mode_of, read_result
 from decentral_dp.simulation.statements.statement import Cost, PrivacyStatement
-from decentral_dp.user_code import own_name
 
 
 def write_report(folder: Path) -> Path:
@@ -96,7 +95,7 @@ def write_report(folder: Path) -> Path:
         conditions=list({c["condition"]: c for case in cases for c in case["conditions"]}.values()),
         pictures={path.stem: path.read_bytes() for path in plots},
         algorithm=entry,
-        kind=own_name(str(ran.get("kind") or "")),
+        kind=str(ran.get("kind") or ""),
         citations=() if entry is None else entry.citations,
     )
     path = folder / "report.html"

@@ -45,7 +45,6 @@ class Findings:
         warnings: what of the study came to nothing, one sentence each.
         folder: where tables and pictures are, None where nothing was kept.
         gains: paired differences of variants, a row for every pair and level, with a verdict.
-        removed: pictures of the study that was in the folder before, which this one does not draw.
 
     Example:
         >>> import decentral_dp
@@ -65,7 +64,6 @@ class Findings:
     warnings: Sequence[str]
     folder: Path | None
     gains: pd.DataFrame
-    removed: Sequence[str] = ()
 
     @property
     def measurements(self) -> Measured:
