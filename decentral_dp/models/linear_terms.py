@@ -17,11 +17,6 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
 
-try:
-    from decentral_dp.models import _linear_terms as _compiled
-except ImportError:
-    _compiled = None  # type: ignore[assignment]  # it is compiled where there is a compiler
-
 # Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
 # one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
 BLOCK = 1 << 18
@@ -113,9 +108,7 @@ def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
     """
     if not _is_small_block(rows):
         return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
-    if _compiled is None:
-        return [_products(rows, v) for v in vectors]
-    return _compiled.forward(rows, *[v if v.strides[1] == 8 else v.copy() for v in vectors])
+    return [_products(rows, v) for v in vectors]
 
 
 def _products(rows: Array, vectors: Array) -> Array:
@@ -124,28 +117,6 @@ def _products(rows: Array, vectors: Array) -> Array:
     for j in range(1, rows.shape[2]):
         out += rows[:, :, j] * vectors[:, j : j + 1]
     return out
-
-
-def step(weight: Array, own: Array, near: Array, size: float, direction: Array) -> Array:
-    """Compute weight·own + near − size·direction, rounded after each operation, from the left.
-
-    Args:
-        weight: (b, 1).
-        own: (b, d).
-        near: (b, d).
-        size: of the step.
-        direction: (b, d).
-    """
-    if _compiled is None:
-        return np.asarray(weight * own + near - size * direction)
-    return _compiled.step(weight, own, near, size, direction if direction.strides[1] else direction.copy())
-
-
-def extrapolate(now: Array, before: Array, beta: float) -> Array:
-    """Compute now + β·(now − before), as a heavy ball goes on: (b, d) of two of these, rounded after each operation."""
-    if _compiled is None:
-        return np.asarray(now + beta * (now - before))
-    return _compiled.extrapolate(now, before, beta)
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
@@ -163,25 +134,12 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
     """
     # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which a clip turns into its limit 0.
     exp_t = np.exp(margins, margins)
-    if _compiled is not None:
-        return _compiled.logistic(exp_t, along), exp_t
     slope = -1.0 / (exp_t + 1.0)
     if along is not None:
         exp_t *= slope
         exp_t *= slope
         exp_t *= along
     return slope, exp_t
-
-
-def strength_products(e: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
-    """(e·y, e·z, e·y·z) entry by entry, all (b, d); the last as a sum of one term begins, with 0.0."""
-    same_layout = e.shape == y.shape == z.shape and e.dtype == y.dtype == z.dtype
-    if _compiled is not None and same_layout and e.strides[1] == y.strides[1] == z.strides[1] == 8:
-        return _compiled.strengths(e, y, z)
-    # Columns of a message: numpy takes three times as long for each product of short rows that lie apart.
-    y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
-    by_y = e * y
-    return by_y, e * z, by_y * z + 0.0
 
 
 def clipped_sums(
@@ -202,8 +160,6 @@ def clipped_sums(
     Limits:
         As of `clip_coefficients`.
     """
-    if _compiled is not None and _is_small_block(rows):
-        return _compiled.clipped_sums(rows, norms, bounds, SMALLEST_CLIP, LEAST_FACTOR, divisor, *coefficients)
     return [_clipped_sum(each, norms, bound, rows, divisor) for each, bound in zip(coefficients, bounds, strict=True)]
 
 
@@ -232,9 +188,6 @@ def clipped_row_sums(rows: Array, bound: float, norm: Norm, divisor: float = 1.0
     """
     # Of a gradient that is the same along an axis, there may be one number in memory.
     rows = np.ascontiguousarray(rows)
-    if _compiled is not None and _is_small_block(rows):
-        return _compiled.clipped_row_sums(rows, norm == "l1", _usable_clip(bound), LEAST_FACTOR, divisor)
-    # Without the compiled part squares overflow aloud, and a row of zeros divides by its norm.
     with np.errstate(all="ignore"):
         if _is_small_block(rows):
             # From the first feature to the last.
@@ -382,9 +335,6 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     Limits:
         Call it with floating-point warnings off.
     """
-    if _compiled is not None and coefficients.ndim == 2:
-        _compiled.clip(coefficients, norms, _usable_clip(bound), LEAST_FACTOR)
-        return coefficients
     factors = np.abs(coefficients)
     factors *= norms
     np.divide(_usable_clip(bound), factors, out=factors)
