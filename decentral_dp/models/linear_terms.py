@@ -21,9 +21,6 @@ from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
 # one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
 BLOCK = 1 << 18
 
-# Shards of at most so many records and features are added up in a stated order, which costs less than to call BLAS.
-_FEW_RECORDS, _FEW_FEATURES = 64, 32
-
 # Near the end of float64's range numbers have too few digits to keep a bound to the last one. A contribution so much
 # larger than its clip that the factor would lie there counts as zero, and so does a record with such features, as
 # whatever is not finite does.
@@ -97,7 +94,7 @@ def clipped_means(
 
 
 def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
-    """Multiply every record with vectors of its agent, a·v; of small shards from the first feature to the last.
+    """Multiply every record with vectors of its agent, a·v.
 
     Args:
         rows: (g, n, d).
@@ -106,17 +103,7 @@ def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
     Returns:
         (g, n) for each, one agent at a time: its bits do not depend on the others.
     """
-    if not _is_small_block(rows):
-        return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
-    return [_products(rows, v) for v in vectors]
-
-
-def _products(rows: Array, vectors: Array) -> Array:
-    """As of `forward`, of one vector for each agent."""
-    out = rows[:, :, 0] * vectors[:, :1]
-    for j in range(1, rows.shape[2]):
-        out += rows[:, :, j] * vectors[:, j : j + 1]
-    return out
+    return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
@@ -145,7 +132,7 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
 def clipped_sums(
     coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Array, divisor: float = 1.0
 ) -> Sequence[Array]:
-    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
+    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k.
 
     Args:
         coefficients: (g, n) for each sum, overwritten.
@@ -160,49 +147,8 @@ def clipped_sums(
     Limits:
         As of `clip_coefficients`.
     """
-    return [_clipped_sum(each, norms, bound, rows, divisor) for each, bound in zip(coefficients, bounds, strict=True)]
-
-
-def _clipped_sum(coefficients: Array, norms: Array, bound: float, rows: Array, divisor: float) -> Array:
-    """As of `clipped_sums`."""
-    c = clip_coefficients(coefficients, norms, bound)
-    if not _is_small_block(rows):
-        return np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor
-    out = c[:, :1] * rows[:, 0]
-    for k in range(1, rows.shape[1]):
-        out += c[:, k : k + 1] * rows[:, k]
-    return out / divisor
-
-
-def clipped_row_sums(rows: Array, bound: float, norm: Norm, divisor: float = 1.0) -> Array:
-    """Add up every agent's rows, each clipped: Σ_k a_k·min(1, C/‖a_k‖), (g, d), in the order of `clipped_sums`.
-
-    Args:
-        rows: (g, n, d); one that is not finite counts as zero.
-        bound: as of `clip_coefficients`.
-        norm: of the rows.
-        divisor: of the sums.
-
-    Limits:
-        As of `clip_coefficients`.
-    """
-    # Of a gradient that is the same along an axis, there may be one number in memory.
-    rows = np.ascontiguousarray(rows)
-    with np.errstate(all="ignore"):
-        if _is_small_block(rows):
-            # From the first feature to the last.
-            norms = (np.abs(rows) if norm == "l1" else np.square(rows)).cumsum(axis=2)[:, :, -1]
-            norms = norms if norm == "l1" else np.sqrt(norms)
-        else:
-            norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
-        # Zero times infinity is NaN: such rows have to go before the product.
-        rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
-        return clipped_sums([np.ones(norms.shape)], norms, [bound], rows, divisor)[0]
-
-
-def _is_small_block(rows: Array) -> bool:
-    _, records, features = rows.shape
-    return bool(0 < records <= _FEW_RECORDS and 0 < features <= _FEW_FEATURES)
+    clipped = [clip_coefficients(each, norms, bound) for each, bound in zip(coefficients, bounds, strict=True)]
+    return [np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor for c in clipped]
 
 
 def _usable_clip(bound: float) -> float:
