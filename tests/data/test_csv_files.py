@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.new import Options, carry_out
+from decentral_dp.cli.new import write_template
 from decentral_dp.config.loading import load as load_scenario
+from decentral_dp.config.loading import toml_value
 from decentral_dp.data import Dataset, load
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import csv_format
@@ -122,6 +124,7 @@ def test_the_format_is_a_key_of_csv_files(data: str) -> None:
 # No message quotes a cell
 
 RECORDS = {
+    "numbers": "777.123,0.5,no\n18,3.5,yes\n",
     "decimals": "777.123,0.5,no,crimson\n18,3.5,yes,blue\n",
     "one number": "secret_a,secret_b,777,no\nc,d,8,yes\n",
     "a date": "secret_a,secret_b,2020-01-17,no\nc,d,2020-01-18,yes\n",
@@ -130,9 +133,11 @@ RECORDS = {
     "percent": "secret_a,secret_b,77%,no\nc,d,8%,yes\n",
     "equal cells": "secret_a,secret_a,secret_b,no\nc,d,e,yes\n",
     "semicolons": "777.123;secret_a;secret_b;no\n1;c;d;yes\n",
+    "an unknown number": "secret_a,?,secret_b,no\nc,4,e,yes\n",
     "words": "secret_a,secret_b,secret_c,no\nc,d,e,yes\n",
+    "similar words": "outs,secret_b,secret_c,no\nc,d,e,yes\n",
 }
-CELLS = ("777", "secret", "2020-01-17", "77%", "crimson")
+CELLS = ("777", "secret", "2020-01-17", "77%", "crimson", "outs")
 
 
 @pytest.mark.parametrize("kind", RECORDS)
@@ -148,22 +153,73 @@ def test_a_file_without_a_header_has_its_first_record_in_no_message(
     texts = [
         refusal(lambda: read(path, label=label)),
         refusal(lambda: decentral_dp.build(load_scenario(content, folder=tmp_path))),
-        refusal(lambda: carry_out(tmp_path / "new.toml", Options(csv=path, label=label, classes=["no", "yes"]))),
+        refusal(lambda: write_template(tmp_path / "new.toml", data=str(path), label=label, classes="no,yes")),
         refusal(lambda: decentral_dp.build({**content, "problem": {**content["problem"], "data": "x"}}, data=frame)),
     ]
     assert [(text, cell) for text in texts for cell in CELLS if cell in text] == []
     assert not (tmp_path / "new.toml").exists()
 
 
-@pytest.mark.parametrize("kind", sorted(set(RECORDS) - {"words", "semicolons"}))
+@pytest.mark.parametrize("kind", sorted(set(RECORDS) - {"semicolons"}))
 def test_a_record_is_no_header_though_a_cell_is_called_like_the_label(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path, RECORDS[kind])
     texts = [
         refusal(lambda: read(path, label="no")),
-        refusal(lambda: carry_out(tmp_path / "new.toml", Options(csv=path, label="no", classes=["no", "yes"]))),
+        refusal(lambda: write_template(tmp_path / "new.toml", data=str(path), label="no", classes="no,yes")),
     ]
     assert [(text, cell) for text in texts for cell in CELLS if cell in text] == []
     assert not (tmp_path / "new.toml").exists()
+
+
+# Rules that name some cells of the first record, as if they were names, and others that are no cells.
+RULES: dict[str, dict[str, Any]] = {
+    "categories": {"categories": {"ward": ["a", "b"]}},
+    "dates": {"date": {"born": "1920-01-01:2010-12-31"}},
+    "a category of a cell": {"categories": {"ward": ["a", "b"], "is well": ["c", "d"]}},
+    "drop": {"drop": ["ward"]},
+    "fill": {"fill": {"bmi": 27}},
+    "log": {"log": ["income"]},
+    "binary": {"binary": ["smoker"]},
+}
+FIRST_RECORD = "ward,is well,secret_at,secret_d,no\nc,d,e,f,yes\n"
+
+
+@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("label", ["no", "out"])
+def test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name(
+    kind: str, label: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, FIRST_RECORD)
+    problem = SCENARIO["problem"] | {"data": "mine.csv", "label": label, "columns": RULES[kind], "scale": "none"}
+    given = {"data": str(path), "label": label, "classes": "no,yes"}
+    changes = [f"problem.columns={toml_value(RULES[kind])}"]
+    texts = [
+        refusal(lambda: decentral_dp.build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path))),
+        refusal(lambda: write_template(tmp_path / "new.toml", **given, changes=changes)),
+    ]
+    named = repr(RULES[kind])
+    assert [
+        cell
+        for cell in FIRST_RECORD.split("\n")[0].split(",")[:4]
+        if cell in "".join(texts).replace(str(path), "") and cell not in named
+    ] == []
+    assert not (tmp_path / "new.toml").exists()
+
+
+@pytest.mark.parametrize("scale", [{"ward": [0, 1]}, {"*": [1, 0]}, {"age": [0, 1]}, {"*": [0, 1], "crimsom": [0, 1]}])
+def test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name(
+    scale: dict[str, list[int]], tmp_path: Path
+) -> None:
+    written(tmp_path, "ward,crimson,no\n" + "1,2,yes\n3,4,no\n" * 20)
+    (tmp_path / "ranges.csv").write_text(
+        "feature,low,high\n" + "".join(f"{name},{low},{high}\n" for name, (low, high) in scale.items())
+    )
+    for given in (scale, "ranges.csv"):
+        problem = SCENARIO["problem"] | {"data": "mine.csv", "label": "no", "scale": given, "classes": ["no", "yes"]}
+        content = SCENARIO | {"problem": problem}
+        said = refusal(lambda content=content: build(load_scenario(content, folder=tmp_path)))
+        assert "problem.scale" in said
+        assert "crimson" not in said
 
 
 def test_new_records_without_a_header_have_none_in_the_message(tmp_path: Path) -> None:
@@ -249,7 +305,8 @@ def test_a_row_number_is_no_feature(form: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Fix: problem\.columns\.drop = "):
         read(path)
     assert read(path, rules=ColumnRules(drop=[name])).feature_names == ("age",)
-    carry_out(tmp_path / "new.toml", Options(csv=path, label="out", classes=["no", "yes"], agents=3))
+    given = {"data": str(path), "label": "out", "classes": "no,yes", "agents": 3}
+    write_template(tmp_path / "new.toml", **given, changes=[f"problem.columns.drop={json.dumps([name])}"])
     scenario = load_scenario(tmp_path / "new.toml")
     assert scenario.problem.columns is not None
     assert scenario.problem.columns.drop == [name]
@@ -263,10 +320,10 @@ def test_new_reads_the_names_of_a_parquet_file_and_the_format_of_a_csv_file(tmp_
     frame = pd.DataFrame({"age": [20.5, 30.0, 40.0, 50.0], "out": ["no", "yes", "no", "yes"]})
     frame.to_parquet(tmp_path / "a.parquet", index=False)
     frame.to_csv(tmp_path / "b.csv", index=False, sep="\t", decimal=",", encoding="utf-16")
-    usual = {"label": "out", "classes": ["no", "yes"], "agents": 3}
-    carry_out(tmp_path / "a.toml", Options(csv=tmp_path / "a.parquet", model="mlp", **usual))
-    form = {"separator": "\t", "decimal": ",", "encoding": "utf-16"}
-    carry_out(tmp_path / "b.toml", Options(csv=tmp_path / "b.csv", **usual, **form))
+    usual: dict[str, Any] = {"label": "out", "classes": "no,yes", "agents": 3}
+    write_template(tmp_path / "a.toml", data=str(tmp_path / "a.parquet"), **usual)
+    form = ['problem.separator="\\t"', 'problem.decimal=","', 'problem.encoding="utf-16"']
+    write_template(tmp_path / "b.toml", data=str(tmp_path / "b.csv"), **usual, changes=form)
     for name in ("a", "b"):
         job = build(load_scenario(tmp_path / f"{name}.toml", ["problem.test=0.0"]))
         assert job.shards.feature_names == ("age",)

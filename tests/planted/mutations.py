@@ -1043,6 +1043,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
     ),
     Mutation(
+        "a coordinator that no length of its releases stops",
+        "engines/host.py",
+        "            limit = protocol.MOST_OF_SCALE * self._scale\n",
+        "            limit = np.inf\n",
+        ("tests/simulation/test_divergence.py::test_a_release_above_a_million_public_scales_stops_a_coordinator",),
+    ),
+    Mutation(
+        "a coordinator that resumes with the scale of its start",
+        "engines/host.py",
+        'self._divergence, self._scale = saved["divergence"], saved["scale"]',
+        'self._divergence = saved["divergence"]',
+        ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
+    ),
+    Mutation(
         "a run that an evaluation of its loss stops",
         "simulation/run.py",
         "            evaluate(s)\n            measured = s.round\n        if journal",
@@ -1366,9 +1380,37 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "files beside a result that nobody compares with their digests",
         "simulation/result.py",
-        "        if path.is_file() and digest_of_file(path) != digests.get(name):\n",
-        "        if False:\n",
-        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused[some]",),
+        "        if missing or (path.is_file() and digest_of_file(path) != digests.get(name)):\n",
+        "        if missing:\n",
+        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
+    ),
+    Mutation(
+        "a log with losses of a run with secret noise that others may read",
+        "cli/progress.py",
+        "path.touch(OWNERS)",
+        "path.touch()",
+        ("tests/reporting/test_folder_links.py::test_logs_and_curves_outside_the_folder_are_their_owners",),
+    ),
+    Mutation(
+        "consent to code that a run folder names kept for good",
+        "files/trust.py",
+        "    if _TRUSTED.get():\n        # A run",
+        "    if False:\n        # A run",
+        ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
+    ),
+    Mutation(
+        "a statement of privacy that is read without its neighbours",
+        "simulation/statements/statement.py",
+        "_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)",
+        '_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS, "neighbours")',
+        ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
+    ),
+    Mutation(
+        "a file removed from a complete run that nobody misses",
+        "simulation/result.py",
+        "        missing = name in digests and not path.is_file()\n",
+        "        missing = False\n",
+        (f"{_FLIPS}::test_a_file_that_was_removed_from_a_complete_folder_is_named",),
     ),
     Mutation(
         "noiseless metrics of a run with secret noise that everybody may read",
@@ -1958,20 +2000,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
     ),
     Mutation(
-        "a recursion whose second mean is not in the plan",
-        "algorithms/gossip/recursion.py",
-        "self.step.series(rounds) * (1.0 + np.array([self.past_weight(t) for t in range(rounds)]))",
-        "self.step.series(rounds)",
-        (f"{_GOSSIP_SGDA}::test_a_release_is_charged_with_two_clips_over_the_records[0.4]",),
-    ),
-    Mutation(
-        "an estimate read off with the step of another round",
-        "algorithms/gossip/recursion.py",
-        "(base - released) / self.step(t - 1)",
-        "(base - released) / self.step(t)",
-        (f"{_GOSSIP_SGDA}::test_agents_say_what_the_formulas_say[0.4-certified-loud-ring]",),
-    ),
-    Mutation(
         "numerators published without their weight",
         "algorithms/gossip/push_sum.py",
         'values["y"] / values["w"]',
@@ -2081,18 +2109,48 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record taken for the names of columns",
         "data/tables.py",
-        "if _VALUE.fullmatch(name) or (not name and k):",
+        "if _VALUE.fullmatch(name) or is_gap or (not name and k):",
         "if not name and k:",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
         "a refusal that lists the names of columns",
         "data/dataset.py",
-        """    return f"; the nearest is {near[0]!r}" if near else ""
+        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
 """,
         """    return f"; there are {', '.join(map(repr, header))}"
 """,
         ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
+    ),
+    Mutation(
+        "a refusal that prints a name like the one that is missing",
+        "data/dataset.py",
+        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+""",
+        """    return f"; the nearest is {near[0]!r}" if near else ""
+""",
+        ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
+    ),
+    Mutation(
+        "a refusal that prints the name of a column of words",
+        "data/columns.py",
+        "            faults = [fault._replace(number=header.index(column) + 1) for fault in faults]",
+        "            pass",
+        ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
+    ),
+    Mutation(
+        "a refusal that prints the name of a feature without a range",
+        "data/scaling.py",
+        "no range for feature {k + 1} of {len(names)}",
+        "no range for {name}, of {len(names)}",
+        ("tests/data/test_csv_files.py::test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
+    ),
+    Mutation(
+        "a first record of words written into a scenario",
+        "data/tables.py",
+        '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
+        '    if False:\n        raise InputError(\n            f"{where}: the first record',
+        ("tests/data/test_csv_files.py::test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
     ),
     Mutation(
         "an error of scikit-learn with rows of X",

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.errors import Stopped
 from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.jobs.build import build, run_digest
 from tests.support.robust_oracle import LOSSES, slope
 
 # Loss → number of classes, 0 for numbers.
@@ -149,9 +151,8 @@ def test_refused_losses_of_ones_own(tmp_path: Path, text: str, sentence: str) ->
     assert str(error.value).startswith(f"{path}: {sentence}")
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
-    """Found beside the scenario; the run folder has its whole path. Noise depends on the seed only."""
+def _scenario_with_own_loss(tmp_path: Path) -> Path:
+    """A scenario file of three columns of numbers, beside the loss that it names."""
     own(tmp_path, GAUSSIAN)
     draw = np.random.default_rng(0)
     rows = "\n".join(",".join(map(str, r)) for r in draw.normal(size=(60, 3)))
@@ -163,16 +164,46 @@ def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
         "topology": {"kind": "star", "agents": 4},
         "algorithm": {"kind": "dp_sgda", "rounds": 2, "rate": 0.5, "x": {"scale": 0.5}, "y": {"scale": 0.1}},
         "privacy": {"epsilon": 3.0, "delta": 1e-4, "clip": {"x": 1.0}},
+        "run": {"evaluate_every": 1},
     }
     path = tmp_path / "s.toml"
     path.write_text(tomli_w.dumps(made))
+    return path
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
+    """Found beside the scenario; the run folder has its whole path."""
+    path = _scenario_with_own_loss(tmp_path)
     run = decentral_dp.run(path, out=tmp_path / "run")
     assert run.simulation().problem.model.outputs == 2
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
     np.testing.assert_array_equal(again.published["x"], run.published["x"])
     assert write_report(tmp_path / "run").stat().st_size > 1000
+
+
+def test_another_file_of_a_loss_is_another_run(tmp_path: Path) -> None:
+    """Another file is another digest, and resumes no run. The noise is that of the seed all the same."""
+    path = _scenario_with_own_loss(tmp_path)
+
+    def stop(at: Progress) -> None:
+        if at.done >= 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(path, out=tmp_path / "cut", callbacks=[stop])
+    before, whole = run_digest(build(decentral_dp.load(path))), decentral_dp.run(path)
     own(tmp_path, GAUSSIAN + "# another\n")
-    np.testing.assert_array_equal(decentral_dp.run(path).published["x"], run.published["x"])
+    assert run_digest(build(decentral_dp.load(path))) != before
+    np.testing.assert_array_equal(decentral_dp.run(path).published["x"], whole.published["x"])
+    # The folder has the file that the run was begun with.
+    kept = tmp_path / "cut" / "code" / "mine.py"
+    text = kept.read_text(encoding="utf-8")
+    kept.write_text(text + "# another\n", encoding="utf-8")
+    with pytest.raises(InputError, match="are others than when the run was begun"):
+        decentral_dp.resume(tmp_path / "cut")
+    kept.write_text(text, encoding="utf-8")
+    np.testing.assert_array_equal(decentral_dp.resume(tmp_path / "cut").published["x"], whole.published["x"])
 
 
 MIXING = """
