@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import module_on, tensor
+from decentral_dp.models.devices import module_on, tensor, to_numpy
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Slope
@@ -142,8 +142,8 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
     if isinstance(model, TorchModel):
         # Raises what would otherwise pass for a bad record.
         model.gradients(tensor(model.start), inputs, tensor(cotangents))
-    one_by_one, tape = model.forward(model.start, inputs.numpy())
-    if not np.allclose(one_by_one, together, rtol=1e-9, atol=1e-12, equal_nan=True):
+    one_by_one, tape = model.forward(model.start, to_numpy(inputs))
+    if not np.allclose(one_by_one, to_numpy(together), rtol=1e-9, atol=1e-12, equal_nan=True):
         raise InputError(
             f"{where}: a record's output depends on the other records of its batch, or on chance, so that no clip "
             "bounds what one record moves; let no operation run over the first axis, draw nothing, and remember "
@@ -153,7 +153,7 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
     with torch.enable_grad():
         total = (module(inputs) * tensor(cotangents)).sum()
         slopes = torch.autograd.grad(total, [v for _, v in trainable(module)], materialize_grads=True)
-    plain = np.concatenate([slope.numpy().ravel() for slope in slopes])
+    plain = np.concatenate([to_numpy(slope).ravel() for slope in slopes])
     if not plain.any():
         raise InputError(
             f"{where}: on synthetic records no output changes with a trainable parameter. Fix: leave out a last ReLU "

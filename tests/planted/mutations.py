@@ -1835,8 +1835,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a module that mixes the records of a batch",
         "models/user_module.py",
-        "if not np.allclose(one_by_one, together,",
-        "if False and not np.allclose(one_by_one, together,",
+        "if not np.allclose(one_by_one, to_numpy(together),",
+        "if False and not np.allclose(one_by_one, to_numpy(together),",
         (f"{_MODULES}::test_modules_that_are_refused",),
     ),
     Mutation(
@@ -1877,7 +1877,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = extrapolate(combined, s.last_mixed, self.heavy_ball) if",
+        "ahead = combined + self.heavy_ball * (combined - s.last_mixed) if",
         "ahead = combined + self.heavy_ball * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
