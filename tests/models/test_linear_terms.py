@@ -51,10 +51,12 @@ def _clipped(c: float, norm: float, bound: float) -> float:
 @pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
 def test_coefficients_are_clipped_one_by_one(ends: bool) -> None:
     _, _, coefficients, norms = _shards((4, 20, 10), ends)
-    wanted = [
-        [_clipped(c, norm, 0.7) for c, norm in zip(*some, strict=True)]
-        for some in zip(coefficients, norms, strict=True)
-    ]
+    wanted = np.array(
+        [
+            [_clipped(c, norm, 0.7) for c, norm in zip(*some, strict=True)]
+            for some in zip(coefficients, norms, strict=True)
+        ]
+    )
     with np.errstate(all="ignore"):
         _same_bits(clip_coefficients(coefficients.copy(), norms, 0.7), wanted)
 
