@@ -36,11 +36,10 @@ from decentral_dp.reporting.terminal import console, longest, print_items, split
 from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
-from decentral_dp.simulation.summary import title_of, topology_summary
+from decentral_dp.simulation.summary import method_name, title_of, topology_summary
 from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:

@@ -57,7 +57,6 @@ from decentral_dp.simulation.folder.journal import (
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.result import (
@@ -71,7 +70,7 @@ from decentral_dp.simulation.result import (
     seal,
 )
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
-from decentral_dp.simulation.summary import baselines, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 if TYPE_CHECKING:

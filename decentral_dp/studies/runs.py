@@ -28,11 +28,11 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
 from decentral_dp.simulation.statements.statement import AUTHORS_WORD, PrivacyStatement
+from decentral_dp.simulation.summary import method_name
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
 from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
