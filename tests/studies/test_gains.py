@@ -16,19 +16,18 @@ import tomli_w
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.studies import gains as gain_plots
-from decentral_dp.studies.gains import (
+from decentral_dp.studies.comparisons import (
     COSTS,
     FAILED,
     OPEN,
     PAYS,
     UNEQUAL,
     check_gains,
-    gain_figures,
     gain_table,
     gain_words,
 )
-from decentral_dp.studies.schema import Gain, Study, axes, cells, load_study
+from decentral_dp.studies.figures import gain_figures
+from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import conduct
 
 Make = Callable[..., Study]
@@ -258,21 +257,3 @@ def test_levels_that_pay_are_counted(make: Make) -> None:
     assert sentence.startswith("tuned: pays at 1 of 2 levels; the largest gain is 0.11")
     (sentence,) = gain_words(study.gains[0], gain_table(study, *measured(((math.nan,) * 3, (math.nan,) * 3))))
     assert sentence == "tuned: not measured."
-
-
-def test_a_panel_above_an_empty_place_has_tick_labels() -> None:
-    pairs = [{"name": f"p{k}", "of": "a", "over": "b"} for k in range(5)]
-    gain = Gain.model_validate({**GAIN, "y": "algorithm.rounds", "pairs": pairs})
-    levels = [(x, y) for x in (1.0, 8.0) for y in (2, 4)]
-    rows = pd.DataFrame(
-        [
-            {"pair": pair["name"], "privacy.epsilon": x, "algorithm.rounds": y, "mean": 0.1, "verdict": OPEN}
-            for pair in pairs
-            for x, y in levels
-        ]
-    )
-    cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["gaussian"], "delta": [1e-5]})
-    figure = gain_plots._diagram(gain, rows, cells)
-    shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_title()]
-    assert len(shown) == 5
-    assert all(ax.xaxis.get_tick_params()["labelbottom"] for ax in shown)

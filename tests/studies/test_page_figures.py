@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots.style import package_style
-from decentral_dp.studies import plots as study_plots
+from decentral_dp.studies import figures
 from decentral_dp.studies.page import Findings
 
 POINTS_PER_INCH = 72.0
@@ -57,14 +57,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 def drawn(found: Findings, width: float | None) -> dict[str, Any]:
     study = found.study.model_copy(update={"width": width})
-    figures = {}
+    drawings = {}
     with package_style(paper=width is not None):
         for plot in study.plots:
-            figure = study_plots._draw(plot, found.measurements._replace(study=study))
+            figure = figures.draw_plot(plot, found.measurements._replace(study=study))
             assert figure is not None
             figure.draw_without_rendering()
-            figures[plot.name] = figure
-    return figures
+            drawings[plot.name] = figure
+    return drawings
 
 
 def test_a_pdf_is_as_wide_as_it_was_asked_for_and_its_letters_are_letters(found: Findings) -> None:
@@ -113,23 +113,11 @@ def test_a_width_that_no_paper_has_is_refused(width: Any, tmp_path: Path) -> Non
         decentral_dp.study({**STUDY, "width": width}, out=tmp_path / "out")
 
 
-@pytest.mark.parametrize("width", [3.3, None])
-@pytest.mark.parametrize("name", ["many", "gap"])
-def test_the_label_beside_the_panels_is_at_their_middle(found: Findings, name: str, width: float | None) -> None:
-    figure = drawn(found, width)[name]
-    (label,) = (text for text in figure.texts if text.get_rotation())
-    panels = [ax.get_window_extent() for ax in figure.axes if ax.get_visible()]
-    high = label.get_window_extent()
-    middle = (min(p.y0 for p in panels) + max(p.y1 for p in panels)) / 2
-    assert (high.y0 + high.y1) / 2 == pytest.approx(middle, abs=1.0)
-    assert 0.0 <= high.y0 < high.y1 <= figure.bbox.height
-
-
 def panels_of(found: Findings, name: str, **changes: Any) -> Any:
     study = found.study.model_copy(update={"width": None, **changes})
     plot = next(plot for plot in study.plots if plot.name == name)
     with package_style():
-        figure = study_plots._draw(plot, found.measurements._replace(study=study))
+        figure = figures.draw_plot(plot, found.measurements._replace(study=study))
         assert figure is not None
         figure.draw_without_rendering()
     return figure
@@ -185,22 +173,6 @@ def test_points_stay_at_their_numbers_without_bars(more: Findings) -> None:
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["rounds: 2", "rounds: 3"]
 
 
-def test_points_with_bars_stand_side_by_side_which_is_said() -> None:
-    found = decentral_dp.study(
-        {
-            "scenario": "quadratic",
-            "seeds": 2,
-            "grid": {"topology.kind": ["ring", "star"], "algorithm.rounds": [2, 4]},
-            "plots": [{"name": "loss", "x": "algorithm.rounds", "y": "upper_loss", "lines": "topology.kind"}],
-        },
-        workers=1,
-    )
-    figure = panels_of(found, "loss")
-    assert "Points of one place stand side by side." in said_of(figure)
-    first, second = (line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_linestyle() == "-")
-    assert first != second
-
-
 def test_a_variant_names_its_panel_by_itself() -> None:
-    titles = [study_plots.panel_title(axis, value) for axis, value in (("variant", "private"), ("topology", "ring"))]
+    titles = [figures.panel_title(axis, value) for axis, value in (("variant", "private"), ("topology", "ring"))]
     assert titles == ["private", "topology: ring"]
