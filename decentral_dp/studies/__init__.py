@@ -53,7 +53,6 @@ interrupted goes on where it stopped, and a study that was changed computes only
     # name = "pays"
     # title = "When tuning pays"
     # measure = "test_accuracy"
-    # better = "higher"                 # or "lower": whether lower values are a gain
     # x = "privacy.epsilon"             # an axis of numbers
     # y = "topology.agents"             # another one: then the picture is a phase diagram, one panel a pair
     # pairs = [{ name = "LDP-DSBO", of = "tuned", over = "x fixed" }]   # names of variants

@@ -389,7 +389,7 @@ def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.D
 
 
 def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: pd.DataFrame) -> list[dict[str, Any]]:
-    last, sign = results[results["last"]], 1.0 if gain.better == "higher" else -1.0
+    last = results[results["last"]]
     known = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
     for column, name in (("score", gain.measure), ("epsilon", "epsilon_max")):
         by_cell = last[last["name"] == name].groupby("cell")["value"].first()
@@ -397,7 +397,7 @@ def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: 
     sides = [select(known, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
     both = sides[0].merge(sides[1], on=["seed", *gain.axes], suffixes=("_of", "_over"))
     ended = both[both["status_of"].isin(GOOD) & both["status_over"].isin(GOOD)]
-    both["gain"] = sign * (ended["score_of"] - ended["score_over"])
+    both["gain"] = ended["score_of"] - ended["score_over"]
     rows = []
     for level, part in both.groupby(gain.axes, sort=False):
         each, spent = (

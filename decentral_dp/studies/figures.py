@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Place: TypeAlias = "Callable[[Mapping[str, Any]], float]"
+Place: TypeAlias = "Callable[[Mapping[Any, Any]], float]"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
 # Where failures are marked: the height of a cross in its axes, and its mark.
@@ -154,7 +154,7 @@ def _draw_panel(
         x, mean, low, high = np.array([(x, r["mean"], r["low"], r["high"]) for x, r in at]).reshape(-1, 4).T
         marker = "none" if joined and x.size > 25 else line.marker
         filled = "none" if not joined and line.dash != DASHES[0] else "full"
-        looks = {"marker": marker, "linestyle": line.dash if joined else "none", "fillstyle": filled}
+        looks: dict[str, Any] = {"marker": marker, "linestyle": line.dash if joined else "none", "fillstyle": filled}
         # A line has a gap where a mean is infinite.
         ax.plot(x, np.where(np.isfinite(mean), mean, math.nan), color=line.colour, **looks)
         if plot.x == "round":
@@ -229,11 +229,12 @@ def _name_points(figure: Figure, ax: Axes, names: Mapping[float, Label]) -> None
     for k in range(1, len(apart)):
         apart[k] = max(apart[k], apart[k - 1] + gap)
     apart -= max(0.0, float(apart[-1]) - 1.0)
-    look = {"xycoords": "axes fraction", "rotation": 90, "ha": "center", "va": "bottom", "color": style.GREY}
+    look: dict[str, Any] = {"xycoords": "axes fraction", "rotation": 90, "ha": "center", "va": "bottom"}
     line = {"arrowstyle": "-", "color": "#CCCCCC", "linewidth": 0.6}
     for x, start, end in zip(places, here, apart, strict=True):
         ax.axvline(x, color="#CCCCCC", linewidth=0.6, zorder=0.5)
-        ax.annotate(label_text(names[x]), (start, 1.0), (end, 1.06), fontsize=7.5, arrowprops=line, **look)
+        name = ax.annotate(label_text(names[x]), (start, 1.0), (end, 1.06), arrowprops=line, **look)
+        name.set(fontsize=7.5, color=style.GREY)
 
 
 def _legend_entries(
@@ -246,7 +247,11 @@ def _legend_entries(
     handles = []
 
     def add(label: str, colour: str, marker: str, dash: str) -> None:
-        looks = {"color": colour, "marker": marker, "linestyle": dash if joined or marker == "none" else "none"}
+        looks: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "linestyle": dash if joined or marker == "none" else "none",
+        }
         handles.append(Line2D([], [], label=label, fillstyle="full" if joined or dash == "-" else "none", **looks))
 
     values = {line.value: line for line in lines}
@@ -263,7 +268,13 @@ def _legend_entries(
             colour, marker = (style.GREY, "none" if joined else "o") if len(values) > 1 else (line.colour, line.marker)
             add(axis_label(measure, cells, most=1), colour, marker, line.dash)
     if marked:
-        looks = {"color": style.GREY, "marker": "x", "linestyle": "none", "markersize": 6, "markeredgewidth": 1.6}
+        looks: dict[str, Any] = {
+            "color": style.GREY,
+            "marker": "x",
+            "linestyle": "none",
+            "markersize": 6,
+            "markeredgewidth": 1.6,
+        }
         handles.append(Line2D([], [], label="all cells failed", **looks))
     return handles, heading if len(handles) > marked else ""
 
@@ -358,7 +369,7 @@ def _draw_diagram(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFr
         ax.set_xticks(np.arange(len(right)) + 0.5, [label_text(value) for value in right])
         ax.set_yticks(np.arange(len(up)) + 0.5, [label_text(value) for value in up])
         ax.grid(False)
-    figure.colorbar(image, ax=each, label=_gain_label(gain))
+    figure.colorbar(image, ax=each, label=f"gain in {metric_stem(gain.measure)}")
     signs = ", ".join(words for verdict, words in _MEANINGS.items() if verdict in set(rows["verdict"]))
     notes = [*_gain_notes(rows, study.confidence), f"{signs}."]
     _finish(figure, study, gain.title, notes, (axis_label(gain.x, cells), axis_label(y, cells)), [], "")
@@ -378,21 +389,22 @@ def _draw_lines(study: Study, gain: Gain, rows: pd.DataFrame, cells: pd.DataFram
         part = rows[(rows["pair"] == pair.name) & rows["mean"].notna()]
         at = part[gain.x].map(values.index) + (0.12 if ordered else 0.5) * ((k + 0.5) / len(gain.pairs) - 0.5)
         spread = [part["mean"] - part["low"], part["high"] - part["mean"]]
-        looks = {"color": style.SERIES_COLOURS[k % len(style.SERIES_COLOURS)], "marker": MARKERS[k % len(MARKERS)]}
+        looks: dict[str, Any] = {
+            "color": style.SERIES_COLOURS[k % len(style.SERIES_COLOURS)],
+            "marker": MARKERS[k % len(MARKERS)],
+        }
         joined = "-" if ordered else "none"
         handles.append(ax.errorbar(at, part["mean"], spread, linestyle=joined, capsize=2, label=pair.name, **looks))
         for there, row in zip(at, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
                 ax.annotate(_SIGNS[row["verdict"]], (there, row["mean"]), (5, 5), textcoords="offset points")
     _name_ticks(ax, values, figure.get_figwidth())
-    notes, labels = _gain_notes(rows, study.confidence), (axis_label(gain.x, cells), _gain_label(gain))
+    notes, labels = (
+        _gain_notes(rows, study.confidence),
+        (axis_label(gain.x, cells), f"gain in {metric_stem(gain.measure)}"),
+    )
     _finish(figure, study, gain.title, notes, labels, handles, "")
     return figure
-
-
-def _gain_label(gain: Gain) -> str:
-    words = metric_stem(gain.measure)
-    return f"gain in {words}" if gain.better == "higher" else f"fall of {words}"
 
 
 def _gain_notes(rows: pd.DataFrame, confidence: float) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
@@ -231,12 +230,6 @@ def test_the_verdict_of_a_level(
     table = gain_table(make(), *measured(gains, **options))
     assert table["verdict"].tolist() == said
     assert table["n"].tolist() == [3, 2 if FAILED in said else 3]
-
-
-def test_lower_may_be_better(make: Make) -> None:
-    table = gain_table(make(gains=[GAIN | {"better": "lower"}]), *measured((UP, DOWN)))
-    assert table["verdict"].tolist() == [COSTS, PAYS]
-    np.testing.assert_allclose(table["mean"], [-0.11, 0.11])
 
 
 @pytest.mark.parametrize(("gains", "options"), [((DOWN, AROUND), {}), ((AROUND, UP), {"status": "failed"})])
