@@ -7,16 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError, run
+from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.models import linear_terms
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
 from decentral_dp.problems.protocol import MATRICES, Placed, Scored
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.metrics import final
-from tests.support.hypergradients import true_hypergradient
 
 D, CLASSES, AGENTS, GROUPS = 3, 3, 2, 2
 PROBLEM = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.3)
@@ -106,56 +102,6 @@ def test_terms_and_matrices_agree_with_a_loop_over_records(clip, agent):
         np.testing.assert_allclose(got[name], want, rtol=1e-11, atol=1e-15, err_msg=name)
 
 
-def test_touches_and_what_is_wanted():
-    rng = np.random.default_rng(2)
-    assert dict(PROBLEM.reads_records) == dict.fromkeys(TRAIN_TERMS, "train") | {"upper_grad_y": "validation"}
-    records, held = placed(*raw(rng, 6)), PROBLEM.prepare(*raw(rng, 4), "l1")
-    point = points(rng)
-    whole = PROBLEM.terms(*point, records, held, Clip())
-    for term in (*TRAIN_TERMS, "upper_grad_y"):
-        np.testing.assert_array_equal(
-            getattr(PROBLEM.terms(*point, records, held, Clip(), (term,)), term), getattr(whole, term)
-        )
-
-
-def test_terms_are_derivatives_of_the_losses():
-    """Losses with many rows at once; sixth-order differences in y and in x."""
-    rng = np.random.default_rng(3)
-    records, held = placed(*raw(rng, 9), 1), PROBLEM.prepare(*raw(rng, 5), "l1")
-    x, y, z = points(rng)
-    got = PROBLEM.terms(x, y, z, records, held, Clip())
-    h, steps, weights = 3e-3, np.array([1, -1, 2, -2, 3, -3]), np.array([45, -45, -9, 9, 1, -1]) / 60
-
-    def slope(rows, by_x, by_y, which):
-        at_x, at_y = x + h * steps[:, None] * by_x, y + h * steps[:, None] * by_y
-        n = len(rows.label)
-        return weights @ PROBLEM.losses(at_x, at_y, rows, np.full(n, 1 / n))[which] / h
-
-    def gradient(at_x, at_y):
-        return PROBLEM.terms(at_x, at_y, z, records, held, Clip()).lower_grad_y
-
-    still_x, still_y = np.zeros(PROBLEM.p), np.zeros(PROBLEM.q)
-    for unit in np.eye(PROBLEM.q):
-        assert got.lower_grad_y @ unit == pytest.approx(slope(records, still_x, unit, 0), abs=1e-9)
-        assert got.upper_grad_y @ unit == pytest.approx(slope(held, still_x, unit, 1), abs=1e-9)
-    hvp = sum(w * gradient(x, y + h * s * z) for w, s in zip(weights, steps, strict=True)) / h
-    np.testing.assert_allclose(got.lower_hvp, hvp, atol=1e-8)
-    for g, unit in enumerate(np.eye(PROBLEM.p)):
-        along = sum(w * gradient(x + h * s * unit, y) for w, s in zip(weights, steps, strict=True)) / h
-        assert got.lower_jvp[g] == pytest.approx(along @ z, abs=1e-9)
-        assert slope(held, unit, still_y, 1) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_the_regulariser_ignores_x():
-    rng = np.random.default_rng(4)
-    x, y, z = rng.normal(size=(3, PROBLEM.p)), *rng.normal(size=(2, 3, PROBLEM.q))
-    got = PROBLEM.regulariser(x, y, z)
-    np.testing.assert_allclose(got.grad_y, 0.3 * y)
-    np.testing.assert_allclose(got.hvp, 0.3 * z)
-    np.testing.assert_array_equal(got.jvp, np.zeros((3, PROBLEM.p)))
-    np.testing.assert_allclose(PROBLEM.regulariser_value(x, y), [0.15 * sum(v * v for v in row) for row in y])
-
-
 def test_losses_and_accuracy_agree_with_loops():
     rng = np.random.default_rng(5)
     features, labels = raw(rng, 8)
@@ -175,74 +121,6 @@ def test_losses_and_accuracy_agree_with_loops():
             hits += scores[int(b)] == max(scores)
         assert (lower[row], upper[row]) == pytest.approx((heard, clean), rel=1e-12)
         assert PROBLEM.accuracy(x, y, records)[row] == pytest.approx(hits / 8)
-
-
-def test_blocks_do_not_change_the_result(monkeypatch):
-    rng = np.random.default_rng(6)
-    records, held = placed(*raw(rng, 23)), PROBLEM.prepare(*raw(rng, 17), "l1")
-    x, y, z = points(rng)
-    matrix = rng.normal(size=(PROBLEM.q, PROBLEM.p))
-    clip, weights = Clip("l1", 0.05, 0.3, 0.1), rng.dirichlet(np.ones(23))
-
-    def everything():
-        terms = PROBLEM.terms(x, y, z, records, held, clip)
-        matrices = PROBLEM.matrices(x, y, matrix, records, clip, set(MATRICES))
-        losses = PROBLEM.losses(x[None], y[None], records, weights)
-        return [*(t for t in terms if t is not None), *matrices.values(), *losses]
-
-    whole = everything()
-    monkeypatch.setattr(linear_terms, "BLOCK", 4 * D)
-    for a, b in zip(everything(), whole, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e308, -1e160])
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_messages_that_are_not_finite_give_finite_terms(norm, value):
-    rng = np.random.default_rng(7)
-    clip = Clip(norm, 0.05, 0.3, 0.1)
-    records, held = placed(*raw(rng, 6), norm=norm), PROBLEM.prepare(*raw(rng, 5), norm)
-    for where in range(4):
-        x, y, z = points(rng)
-        matrix = rng.normal(size=(PROBLEM.q, PROBLEM.p))
-        (x, y, z, matrix)[where].flat[1] = value
-        got = PROBLEM.terms(x, y, z, records, held, clip)._asdict()
-        got |= PROBLEM.matrices(x, y, matrix, records, clip, set(MATRICES))
-        for name in ALL:
-            assert np.isfinite(got[name]).all()
-            assert LENGTH[norm](got[name]) <= bound_of(name, clip) * (1 + 1e-12)
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from(ALL),
-    st.sampled_from(["l1", "l2"]),
-    st.sampled_from([0.0, 0.5]),
-    st.floats(-3, 6),
-    st.floats(-2, 300),
-)
-def test_random_neighbours_never_exceed_the_bound(seed, name, norm, corrupt, feature_scale, message_scale):
-    """A neighbour keeps the agent and the place; the coins for that place stay as they are."""
-    rng = np.random.default_rng(seed)
-    problem = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, corrupt=corrupt, seed=seed % 100)
-    clip, n = Clip(norm, 0.07, 0.6, 0.25), int(rng.integers(1, 12))
-    x, y, z = points(rng)
-    y, z = y * 10.0 ** (message_scale / 10), z * 10.0**message_scale
-    matrix = rng.normal(size=(problem.q, problem.p)) * 10.0**message_scale
-    features, labels = raw(rng, n, 10.0**feature_scale)
-    other, other_labels = features.copy(), labels.copy()
-    k = rng.integers(n)
-    other[k] = rng.normal(size=D) * 10.0 ** rng.uniform(-3, 6)
-    other_labels[k] = rng.integers(CLASSES)
-
-    def mean(rows):
-        train, held = placed(*rows, 1, problem, norm), problem.prepare(*rows, norm)
-        terms = problem.terms(x, y, z, train, held, clip)._asdict()
-        return (terms | problem.matrices(x, y, matrix, train, clip, set(MATRICES)))[name]
-
-    difference = mean((features, labels)) - mean((other, other_labels))
-    assert LENGTH[norm](difference) <= (1 + 1e-9) * 2 * bound_of(name, clip) / n
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -318,21 +196,6 @@ def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
     assert 0 < problem.corrupted_groups.sum() < problem.p
 
 
-def test_the_hypergradient_is_the_slope_of_f():
-    problem = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.1)
-    rng = np.random.default_rng(11)
-    agents = [(placed(*raw(rng, n), i, problem), problem.prepare(*raw(rng, 6), "l1")) for i, n in enumerate((9, 7))]
-    x, direction = rng.normal(size=(2, problem.p))
-
-    def f(at):
-        y = solve_lower(problem, at, agents)[None]
-        return np.mean([problem.losses(at[None], y, v, np.full(6, 1 / 6))[1][0] for _, v in agents])
-
-    h = 1e-4
-    slope = (f(x + h * direction) - f(x - h * direction)) / (2 * h)
-    assert true_hypergradient(problem, x, agents) @ direction == pytest.approx(slope, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -370,20 +233,6 @@ def test_a_job_places_train_records_and_no_others(scenario):
         assert (train.label == own)[~problem.corrupted_groups[train.group]].all()
         np.testing.assert_array_equal(validation.label, job.shards.labels[job.shards.validation[agent]])
     assert set(job.test.group) == {NO_GROUP}
-
-
-def test_without_noise_corrupted_groups_lose_their_weight(scenario):
-    content = scenario(**SMALL)
-    content["algorithm"] = {
-        "kind": "ldp_dsbo",
-        "rounds": 150,
-        "x": {"scale": 60.0},
-        "y": {"scale": 3.0},
-        "z": {"scale": 3.0},
-    }
-    content["privacy"] = {"guarantee": "none"}
-    scores = final(run(load(content)).metrics)
-    assert scores["weight_corrupted"] < 0.4 < 0.7 < scores["weight_clean"]
 
 
 def test_no_scores_where_nothing_is_corrupted():

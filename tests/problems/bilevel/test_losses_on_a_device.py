@@ -126,30 +126,6 @@ def test_nothing_is_computed_elsewhere() -> None:
         assert "aten.mul.Tensor" in elsewhere
 
 
-@pytest.mark.parametrize("size", [D, Q, P, N], ids=["features", "y", "x", "labels"])
-def test_a_tensor_that_is_left_on_the_processor_is_noticed(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever of those that a call sends there is forgotten, it raises, or other numbers come back."""
-    wanted = answers(made(), 7)
-
-    def forgetful(array: np.ndarray, device: str = "cpu") -> torch.Tensor:
-        return tensor(array, "cpu" if array.shape[-1] == size else device)
-
-    with emulated_cuda():
-        there = made(device="cuda")
-        monkeypatch.setattr(loss_problem, "tensor", forgetful)
-        with pytest.raises((AssertionError, RuntimeError)):
-            compare(wanted, answers(there, 7))
-
-
-def test_no_number_comes_back_but_by_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, a tensor of the device has no numbers for numpy."""
-    with emulated_cuda():
-        there = made(device="cuda")
-        monkeypatch.setattr(loss_problem, "to_numpy", lambda t: t.numpy(force=True))
-        with pytest.raises(RuntimeError, match="not supported for tensor subclasses"):
-            answers(there, 7)
-
-
 HOLDS = """
 import torch
 
@@ -356,12 +332,6 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(
     )
     assert said.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@needs_none
-def test_from_losses_refuses_a_device_that_is_not_there() -> None:
-    with pytest.raises(InputError, match=r'^from_losses: device: "cuda" was asked for, and torch finds no CUDA device'):
-        made(device="cuda")
 
 
 def test_a_device_that_is_none_is_refused() -> None:
