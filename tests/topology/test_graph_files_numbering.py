@@ -208,11 +208,3 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
             from_matrix(wrong, "file")
     plan = decentral_dp.plan("ring_breast_cancer", set={**ROUNDS, "topology.weights": "file"}, topology=ring)
     assert plan.topology["weights"] == "file"
-
-
-def test_a_graph_goes_by_its_own_name() -> None:
-    plan = decentral_dp.plan("ring_breast_cancer", set=ROUNDS, topology=nx.petersen_graph())
-    assert plan.topology["kind"] == "Petersen Graph"
-    assert any('"Petersen Graph" was chosen' in note for note in plan.privacy.notes)
-    plan = decentral_dp.plan("ring_breast_cancer", set=ROUNDS, topology=nx.Graph(nx.petersen_graph().edges))
-    assert plan.topology["kind"] == "Graph"

@@ -96,12 +96,6 @@ def test_lanczos_keeps_the_constant_vector_out() -> None:
     assert _lanczos(-expander.mixing) == pytest.approx((values[1], values[-1]), rel=1e-9)
 
 
-def test_a_large_ring_that_only_oscillates_is_refused(tmp_path: Path) -> None:
-    path = write_edges(tmp_path / "ring.csv", nx.cycle_graph(10_000).edges)
-    with pytest.raises(InputError, match=r"ρ = 1\.00, and gossip diverges"):
-        from_file(path, {"kind": "constant", "value": 0.5})
-
-
 # Optimised weights
 
 
