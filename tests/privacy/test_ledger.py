@@ -88,13 +88,6 @@ def test_more_noise_costs_less_and_is_another_ledger(ledger: Ledger, factor: flo
     assert (price(louder, 0.0).epsilon[finite] < price(ledger, 0.0).epsilon[finite]).all()
 
 
-@given(ledgers(), st.data())
-def test_some_agents_are_the_same_agents(ledger: Ledger, data: st.DataObject) -> None:
-    some = np.array(data.draw(st.lists(st.integers(0, ledger.n_agents - 1), min_size=1, max_size=4)))
-    whole, part = price(ledger, 0.0).epsilon, price(ledger.select(some), 0.0).epsilon
-    np.testing.assert_array_equal(part, whole[some])
-
-
 @given(ledgers(), st.floats(1e-6, 1.0))
 def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> None:
     """By a larger sensitivity, less noise, or a sample that hides more than the one that was drawn."""

@@ -25,12 +25,10 @@ from decentral_dp.data.streams import Stream
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants.agents import LocalDataset, Network
-from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, group_profile
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.reporting.facts import privacy_facts
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob
@@ -316,13 +314,6 @@ def test_noise_follows_the_unit_at_one_target() -> None:
     assert [round(s / first, 3) for s in scales.values()] == [1.0, 0.5, 3.0, 1.5, 12.0, 6.0]
 
 
-def test_hosting_changes_no_bit() -> None:
-    keys = {"unit": "agent", "neighbours": "zero_out"}
-    runs = [decentral_dp.run(content(keys, run={"blocks": blocks})) for blocks in (1, 3)]
-    assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
-    assert runs[0].records.same_releases(runs[1].records)
-
-
 def test_a_unit_changes_prices_and_no_message() -> None:
     said = [conversation(built(keys)) for keys in KEYS]
     for other in said[1:]:
@@ -420,14 +411,6 @@ def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:
     alike, unlike = (decentral_dp.compare(tmp_path / "a", tmp_path / other) for other in "bc")
     assert not any("different adjacencies" in remark for remark in alike.remarks)
     assert any("different adjacencies" in remark for remark in unlike.remarks)
-
-
-def test_facts_say_what_is_protected() -> None:
-    for keys, unit in zip(KEYS, UNITS, strict=True):
-        run = decentral_dp.run(content(keys))
-        assert f"Adjacency: {run.result.privacy.adjacency}." in privacy_facts(run.result.privacy)[0].text
-        assert run.result["privacy"]["protected"] == unit.protected
-        assert run.result["privacy"]["neighbours"] == ("zero_out" if unit.zeroed else "replace")
 
 
 # Local steps --------------------------------------------------------------------------------------------------------
@@ -550,25 +533,6 @@ def test_more_steps_between_exchanges_learn_more_without_noise() -> None:
 COINS = {"kind": "poisson", "rate": 0.25}
 
 
-@pytest.mark.parametrize("tables", [{}, {"algorithm": {"local_steps": 3}}], ids=str)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_poisson_samples_are_recorded_as_planned(algorithm: str, tables: Any) -> None:
-    if tables and algorithm != "dp_dsgd":
-        return
-    runs = [decentral_dp.run(content({}, algorithm, COINS, run={"blocks": b}, **tables)) for b in (1, 3)]
-    job = runs[0].simulation()
-    c = job.ledger.charged_channels[0]
-    assert c.sampling == "poisson"
-    # Of two records exchanged: 2C/(qN), times the step.
-    assert c.sensitivity["train"][0, 0] == pytest.approx(FACTOR[algorithm] * 2.0 * CLIP / (0.25 * 12), rel=1e-9)
-    np.testing.assert_array_equal(c.rate["train"], 0.25)
-    assert runs[0].records.same_releases(job.ledger)
-    assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
-    # It costs less than the same releases whose samples everybody knows.
-    told = replace(job.ledger, channels=tuple(replace(k, rate={s: r * 0 + 1 for s, r in k.rate.items()}) for k in (c,)))
-    assert job.budget.epsilon.max() < 0.7 * price(told, 1e-6).epsilon.max()
-
-
 @pytest.mark.parametrize("keys", [k for k in KEYS if k.get("unit") != "agent"], ids=str)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, keys: Mapping[str, Any]) -> None:
@@ -581,16 +545,6 @@ def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, 
     np.testing.assert_array_equal(c.rate["train"], 0.25)
     assert runs[0].records.same_releases(job.ledger)
     assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
-
-
-@pytest.mark.parametrize("stream", ["all", COINS], ids=("all", "poisson"))
-def test_the_signal_of_all_records_does_not_depend_on_the_unit(stream: Any) -> None:
-    each = [
-        decentral_dp.plan(content(keys, "dp_dsgd", stream)).privacy.signal["y"].one_release
-        for keys in KEYS
-        if keys.get("unit") != "agent"
-    ]
-    np.testing.assert_allclose(each, each[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("unit", [u for u in UNITS if u.records is not None], ids=str)
@@ -743,12 +697,6 @@ def test_a_holders_poisson_samples_are_paid_at_its_visits_alone() -> None:
     assert run.records.same_releases(ledger)
     # One agent a round.
     assert np.count_nonzero(c.sensitivity["train"][:, c.group]) == 4
-
-
-def test_where_gradients_are_taken_is_what_the_algorithm_states() -> None:
-    said = {kind: decentral_dp.plan(content({}, kind)).privacy.protocol for kind in ("dp_dsgd", "ldp_single_level")}
-    assert said["dp_dsgd"] == "released state (gradients at the agent's mixture of released points)"
-    assert said["ldp_single_level"] == "released state (gradients at the agent's own released point)"
 
 
 # Bilevel algorithms without a memory --------------------------------------------------------------------------------

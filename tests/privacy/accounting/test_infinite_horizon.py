@@ -32,12 +32,6 @@ def test_endless_stream_of_one_record_a_round() -> None:
     assert at_infinity(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
 
 
-@pytest.mark.parametrize(("agent", "epsilon"), [(1, 2.2611), (10, 15.943)])
-def test_endless_stream_with_the_swap_of_a_pair(agent: int, epsilon: float) -> None:
-    pair = [DecayingRelease(STEPS["y"], noise(agent)["y"], 1.0), DecayingRelease(STEPS["z"], noise(agent)["z"], 1.25)]
-    assert at_infinity(pair, 1) == pytest.approx(epsilon, rel=3e-5)
-
-
 def test_a_finite_shard_and_an_endless_stream_part() -> None:
     """n = 30, five records a round."""
     finite = [sum(losses(q, Arrivals(5, records=30), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
