@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -16,8 +15,6 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.errors import Stopped
-from decentral_dp.simulation.folder import journal
 from tests.support.naive import finished
 
 ROUNDS, DELTA, AGENTS = 12, 1e-5, 4
@@ -152,24 +149,11 @@ def test_a_target_is_met_by_all_rounds_together() -> None:
     np.testing.assert_allclose(scales / scales[0], numbers()[2] / numbers()[2][0], rtol=1e-12)
 
 
-def test_objects_have_points_too_and_a_run_that_was_cut_off_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_have_points_too() -> None:
     points = tuple((t, factor) for t, factor in STEP["points"])  # type: ignore[attr-defined]
     whole = decentral_dp.run(content())
     handed = decentral_dp.run(content(), algorithm=DpDsgd(StepSize(0.5, 0.2, points)))
     np.testing.assert_allclose(handed.ledger["sensitivity"], whole.ledger["sensitivity"], rtol=1e-12)
-
-    def cut(at: Any) -> None:
-        if at.done >= 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-    with pytest.raises(Stopped):
-        decentral_dp.run(content(), out=tmp_path / "run", callbacks=[cut])
-    gone_on = decentral_dp.resume(tmp_path / "run")
-    np.testing.assert_array_equal(gone_on.released["y"], whole.released["y"])
 
 
 def test_pairs_of_agents_are_priced_by_the_clip_of_each_round() -> None:

@@ -42,23 +42,6 @@ def cost(state: np.ndarray, agent: int = 1) -> np.ndarray:
     return np.cumsum((state / scales).sum(axis=1))
 
 
-# Numbers ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("agent", "finite", "endless"),
-    [(1, (2.1766, 2.6074, 2.9388), 4.109), (10, (2.6041, 3.3256, 4.0083), 26.99)],
-    ids=["first", "last"],
-)
-def test_logistic_regression_on_the_ring(agent: int, finite: tuple[float, ...], endless: float) -> None:
-    rounds = 10_000
-    state = sensitivity(rounds)
-    spent = cost(state, agent)
-    np.testing.assert_allclose(spent[[100, 1000, 10_000]], finite, atol=1.5e-4)
-    rest = endless_remainder(GLM, STEPS, RING_WEIGHT, state[-1], rounds, 1, noise(agent), "pair")
-    assert spent[-1] + rest == pytest.approx(endless, rel=4e-4)
-
-
 # Exact replays ------------------------------------------------------------------------------------------------------
 
 
@@ -195,15 +178,6 @@ def test_groups_of_agents_are_independent() -> None:
     for i, w in enumerate(weights):
         alone = private_state(GLM, STEPS, np.array([w]), {k: n[:, i] for k, n in counts.items()}, 30, "validation")
         np.testing.assert_allclose(together[:, i], alone[:, 0], rtol=1e-13)
-
-
-def test_one_record_costs_less_than_a_pair_and_both_together_at_least_as_much() -> None:
-    one = {k: private_state(GLM, STEPS, np.array([0.6]), stream_counts(80), 80, k) for k in ("train", "validation")}
-    pair = private_state(GLM, STEPS, np.array([0.6]), stream_counts(80), 80, "pair")
-    assert (one["train"] <= pair * (1 + 1e-12)).all()
-    assert (one["validation"] <= pair * (1 + 1e-12)).all()
-    assert (pair <= (one["train"] + one["validation"]) * (1 + 1e-12)).all()
-    assert (one["validation"][:, 0, 1] <= one["train"][:, 0, 1]).all()
 
 
 def test_the_bound_for_infinitely_many_rounds_is_one() -> None:

@@ -95,22 +95,3 @@ def test_every_condition_can_fail_alone() -> None:
         noise = {c: np.array([v]) for c, v in (spread | sensitivities_changed).items()}
         case = theorem_4_1(step | steps_changed, noise).cases[0]
         assert condition in {c.condition for c in case.conditions if not c.holds}
-
-
-def test_the_slowest_and_the_fastest_agent_decide() -> None:
-    step, spread = {"x": 0.66, "y": 0.64, "z": 0.43}, {"x": 0.65, "y": 0.63, "z": 0.42}
-    slow = theorem_4_1(step, {c: np.array([v, v - 0.2 * (c == "z")]) for c, v in spread.items()}).cases[0]
-    fast = theorem_4_1(step, {c: np.array([v, v + 0.2 * (c == "z")]) for c, v in spread.items()}).cases[0]
-    assert {c.condition for c in slow.conditions if not c.holds} == {"2ς_z > v_y"}
-    assert {c.condition for c in fast.conditions if not c.holds} == {"v_z > max ς_z"}
-
-
-def test_a_channel_without_noise_is_checked_as_if_its_noise_fell_with_the_step() -> None:
-    step = {"x": 0.95, "y": 0.87, "z": 0.75}
-    quiet = {c: n.decay for c, n in noise_of_all().items() if c != "x"}
-    case = theorem_4_1(step, quiet).cases[0]
-    assert {c.condition for c in case.conditions if not c.holds} == {"2ς_y > v_z + v_y"}
-    assert not any("max ς_x" in c.condition for c in case.conditions)
-    # Without any noise the examples still hold: v alone satisfies what is asked of ς.
-    assert theorem_4_1({"x": 0.66, "y": 0.64, "z": 0.43}, {}).cases[0].holds
-    assert not theorem_4_1({"x": 0.45, "y": 0.3, "z": 0.2}, {}).cases[2].holds

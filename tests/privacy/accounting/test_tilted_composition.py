@@ -61,16 +61,6 @@ def test_never_below_the_composition_and_within_a_hundredth(
     assert alone <= 1.01 * wanted
 
 
-def test_the_reference_does_not_depend_on_its_grid() -> None:
-    law = [poisson_outcomes(0.6, 1e-4, 1000)]
-    fine = reference_epsilon([poisson_outcomes(0.6, 1e-4, 1000, 240_001)], 1e-9, 2**20)
-    assert reference_epsilon(law, 1e-9) == pytest.approx(fine, rel=1e-6)
-    # With every record drawn it is one Gaussian, of which the closed form is known.
-    assert reference_epsilon([poisson_outcomes(20.0, 1.0 - 1e-12, 400)], 1e-9) == pytest.approx(
-        float(gaussian_epsilon(2.0, 1e-9)), rel=1e-5
-    )
-
-
 def test_mixed_channels_compose_in_one_transform() -> None:
     """Laplace and sampled Gaussian releases of two noises, by a hundred thousand, at δ = 10⁻¹²."""
     law = [poisson_outcomes(1.0, 1e-3, 60_000), poisson_outcomes(2.0, 1e-2, 5000), laplace_outcomes(0.02, 2000)]
