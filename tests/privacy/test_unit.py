@@ -393,17 +393,16 @@ def test_an_audit_refutes_a_price_that_forgets_the_unit(
 
 
 @pytest.mark.parametrize(
-    ("keys", "tables", "words"),
+    ("keys", "tables", "options", "why"),
     [
-        (KEYS[2], {"stream": {"kind": "minibatch", "batch": 4}}, "which of them a batch of fixed size holds"),
-        (KEYS[5], {"algorithm": {"local_steps": 2}}, "an agent without contributions that still takes part"),
+        (KEYS[2], {"stream": {"kind": "minibatch", "batch": 4}}, {}, "a batch of fixed size"),
+        (KEYS[5], {"algorithm": {"local_steps": 2}}, {}, "without contributions"),
+        (KEYS[4], {}, {"canaries": 4}, "a canary is one record"),
     ],
 )
-def test_data_sets_that_cannot_be_made_are_refused(keys: Any, tables: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        decentral_dp.audit(content(keys, **tables), runs=20)
-    with pytest.raises(InputError, match="a canary is one record"):
-        decentral_dp.audit(content(KEYS[4]), runs=20, canaries=4)
+def test_data_sets_that_cannot_be_made_are_refused(keys: Any, tables: Any, options: Any, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        decentral_dp.audit(content(keys, **tables), runs=20, **options)
 
 
 def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:

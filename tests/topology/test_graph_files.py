@@ -132,26 +132,6 @@ def test_a_file_of_records_is_not_quoted(tmp_path: Path) -> None:
     assert not any(cell in str(caught.value) for cell in ("777.125", "0.5", "red"))
 
 
-@pytest.mark.parametrize(
-    ("ending", "write"),
-    [
-        (".gml", nx.write_gml),
-        (".GraphML", nx.write_graphml),
-        (".CSV", lambda graph, path: nx.to_pandas_edgelist(graph).to_csv(path, index=False)),
-        (".Json", lambda graph, path: path.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))),
-    ],
-)
-def test_weights_that_networkx_writes_are_read(ending: str, write: Any, tmp_path: Path) -> None:
-    graph = nx.Graph()
-    graph.add_weighted_edges_from([("n0", "n1", 0.25), ("n1", "n2", 0.5), ("n2", "n3", 0.125), ("n0", "n3", 0.25)])
-    write(graph, tmp_path / f"a{ending}")
-    topology = from_file(tmp_path / f"a{ending}")
-    check(topology)
-    assert topology.notes[0].startswith("agents are numbered in the order of the graph's nodes: 0 is n0, ")
-    assert topology.notes[1:] == ('metropolis weights do not use the weights that 4 links have; "file" would',)
-    assert from_file(tmp_path / f"a{ending}", "file").neighbour_weight.max() == 0.75
-
-
 def test_parallel_links_count_once(tmp_path: Path) -> None:
     topology = from_file(save(tmp_path, "a.csv", "source,target\na,b\nb,a\nb,c\na,b\n"))
     assert topology.edges.tolist() == [[0, 1], [1, 2]]

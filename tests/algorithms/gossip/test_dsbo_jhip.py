@@ -324,11 +324,3 @@ def test_messages_that_are_too_large_are_refused_with_their_size(monkeypatch: py
         made("all", base())
     monkeypatch.setattr(protocol, "LARGEST_MESSAGE", 8 * 14)
     made("all", base())
-
-
-def test_a_missing_clip_of_x_is_refused_only_where_x_reads_records() -> None:
-    content = base()
-    del content["privacy"]["clip"]["x"]
-    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-        made("all", content)
-    assert made("free x", content, priced=True).budget.epsilon.max() < np.inf

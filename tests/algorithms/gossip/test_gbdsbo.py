@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decentral_dp
 from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.printed.gossip import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
@@ -225,11 +223,3 @@ def test_messages_that_are_too_large_are_refused_with_their_size() -> None:
     algorithm.check(p, q)
     with pytest.raises(InputError, match=f"{8 * (4 * 2000 + 3 * 2000 * 2000):,} bytes.*67,108,864.*inverse"):
         algorithm.check(2000, 2000)
-
-
-def test_a_missing_clip_of_x_is_refused_only_where_x_reads_records() -> None:
-    content = base()
-    del content["privacy"]["clip"]["x"]
-    with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
-        made("all", content)
-    assert build(decentral_dp.load(content)).budget.epsilon.max() < np.inf

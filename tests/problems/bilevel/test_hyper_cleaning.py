@@ -11,6 +11,7 @@ from decentral_dp import InputError
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, Placed, Scored
 from decentral_dp.simulation.jobs.build import build
 
@@ -39,53 +40,34 @@ def group_of(k, n, agent):
     return agent * GROUPS + next(g for g in range(GROUPS) if g * n <= k * GROUPS < (g + 1) * n)
 
 
-def naive(name, a, b, g, x, y, z, matrix):
-    """One record's term as a nested list, in Python floats; g is None for a validation record."""
-    scores = [sum(u * v for u, v in zip(a, y[r * D : r * D + D], strict=True)) for r in range(CLASSES)]
-    total = sum(math.exp(s) for s in scores)
-    s = [math.exp(v) / total for v in scores]
-    gradient = [(s[i // D] - (i // D == b)) * a[i % D] for i in range(CLASSES * D)]
-    if name == "upper_grad_y":
-        return [gradient]
-    w = 1 / (1 + math.exp(-x[g]))
-    q = len(y)
-    if name == "lower_grad_y":
-        return [[w * v for v in gradient]]
-    if name in ("lower_jvp", "lower_jacobian"):
-        row = [w * (1 - w) * v for v in gradient]
-        if name == "lower_jacobian":
-            return [row if k == g else [0.0] * q for k in range(len(x))]
-        through = sum(u * v for u, v in zip(row, z, strict=True))
-        return [[through if k == g else 0.0 for k in range(len(x))]]
-    hessian = [
-        [w * (s[i // D] * (i // D == j // D) - s[i // D] * s[j // D]) * a[i % D] * a[j % D] for j in range(q)]
-        for i in range(q)
-    ]
-    if name == "lower_hvp":
-        return [[sum(u * v for u, v in zip(row, z, strict=True)) for row in hessian]]
-    if name == "lower_hessian":
-        return hessian
-    return [[sum(row[k] * matrix[k][j] for k in range(q)) for j in range(len(x))] for row in hessian]
+def one_by_one(name, rows, labels, agent, point, matrix):
+    """Each record's term or matrix: that of a softmax regression, by the weight of its group or the weight's slope."""
+    x, y, z = point
+    softmax, n = SoftmaxHyperparameter(D, (0.0, 1.0, 2.0)), len(labels)
+    for k in range(n):
+        one = softmax.prepare(rows[k : k + 1], labels[k : k + 1], "l2")
+        terms = softmax.terms(np.zeros(D), y, z, one, one, Clip("l2"))
+        hessian = softmax.matrices(np.zeros(D), y, None, one, Clip("l2"), ("lower_hessian",))["lower_hessian"]
+        unit = np.eye(len(x))[group_of(k, n, agent)]
+        w = 1.0 / (1.0 + np.exp(-unit @ x))
+        yield {
+            "upper_grad_y": terms.upper_grad_y,
+            "lower_grad_y": w * terms.lower_grad_y,
+            "lower_hvp": w * terms.lower_hvp,
+            "lower_jvp": w * (1.0 - w) * (terms.lower_grad_y @ z) * unit,
+            "lower_jacobian": w * (1.0 - w) * np.outer(unit, terms.lower_grad_y),
+            "lower_hessian": w * hessian,
+            "lower_hessian_product": w * hessian @ matrix,
+        }[name]
 
 
 def bound_of(name, clip):
     return {"lower_grad_y": clip.y, "lower_jvp": clip.x, "lower_jacobian": clip.x}.get(name, clip.z)
 
 
-def naive_mean(name, features, labels, agent, x, y, z, matrix, clip):
-    total, n = 0.0, len(labels)
-    for k, (a, b) in enumerate(zip(features.tolist(), labels.tolist(), strict=True)):
-        arguments = (group_of(k, n, agent), x.tolist(), y.tolist(), z.tolist(), matrix.tolist())
-        one = np.array(naive(name, a, int(b), *arguments))
-        size = sum(abs(v) for v in one.ravel()) if clip.norm == "l1" else math.hypot(*one.ravel())
-        total = total + one * (min(1.0, bound_of(name, clip) / size) if size > 0 else 1.0)
-    mean = total / n
-    return mean[0] if len(mean) == 1 else mean
-
-
 @pytest.mark.parametrize("agent", range(AGENTS))
 @pytest.mark.parametrize("clip", CLIPS, ids=repr)
-def test_terms_and_matrices_agree_with_a_loop_over_records(clip, agent):
+def test_terms_and_matrices_are_those_of_softmax_weighed_by_group(clip, agent):
     rng = np.random.default_rng([1, agent])
     x, y, z = points(rng)
     matrix = rng.normal(size=(PROBLEM.q, PROBLEM.p))
@@ -97,7 +79,8 @@ def test_terms_and_matrices_agree_with_a_loop_over_records(clip, agent):
     got = terms._asdict() | PROBLEM.matrices(x, y, matrix, records, clip, set(MATRICES))
     for name in ALL:
         rows = validation if name == "upper_grad_y" else train
-        want = naive_mean(name, *rows, agent, x, y, z, matrix, clip)
+        each = list(one_by_one(name, *rows, agent, (x, y, z), matrix))
+        want = np.mean([v * min(1.0, bound_of(name, clip) / LENGTH[clip.norm](v)) for v in each], axis=0)
         assert got[name].shape == want.shape
         np.testing.assert_allclose(got[name], want, rtol=1e-11, atol=1e-15, err_msg=name)
 

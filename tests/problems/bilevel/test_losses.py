@@ -18,7 +18,6 @@ from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import LossRecords, from_losses, load_losses
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS
@@ -29,10 +28,6 @@ CLIPS = [Clip("l1"), Clip("l1", 0.3, 0.2, 0.1), Clip("l2"), Clip("l2", 0.3, 0.2,
 
 def logistic(x, y, features, label):
     return -functional.logsigmoid((2 * label - 1) * (features @ y))
-
-
-def ridge(x, y):
-    return 0.5 * (x.exp() * y * y).sum()
 
 
 def everything(x, y, features, label):
@@ -145,15 +140,6 @@ def same_oracles(ours, theirs, ours_data, theirs_data, clip):
 def both_prepared(ours, theirs, d, labels):
     data = [draw(seed, n, d, labels) for seed, n in ((7, 19), (8, 13))]
     return [[problem.prepare(*part, "l1") for part in data] for problem in (ours, theirs)]
-
-
-@pytest.mark.parametrize("clip", CLIPS)
-def test_agrees_with_the_logistic_problem(clip):
-    ours = from_losses(
-        logistic, logistic, p=6, q=6, n_features=6, classes=2, regulariser=ridge, predict=lambda y, a: a @ y
-    )
-    theirs = LogisticHyperparameter(6, (0.0, 1.0))
-    same_oracles(ours, theirs, *both_prepared(ours, theirs, 6, 2), clip)
 
 
 @pytest.mark.parametrize("clip", CLIPS)
@@ -422,51 +408,41 @@ def test_a_loss_that_could_hide_or_couple_is_refused(loss, level):
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("loss", "sentence"),
-    [
-        (lambda x, y, a, b: a * y, r"it returned shape \(3,\) for one record, not one number"),
-        (lambda x, y, a, b: (a @ y).float(), "it returned torch.float32, but clipping and sums need torch.float64"),
-        (lambda x, y, a, b: 1.0, "it returned float, not a tensor"),
-        (lambda x, y, a, b: None, "it returned NoneType, not a tensor"),
-        (lambda x, y, a, b: a @ x, "it does not depend on y"),
-        (lambda x, y, a, b: a @ y.detach(), "it does not depend on y"),
-        (lambda x, y, a: a @ y, r"TypeError: .*positional arguments but 4 were given"),
-        (lambda x, y, a, b: y @ a[:2], "RuntimeError: "),
-        (lambda x, y, a, b: a @ y + nowhere, "NameError: name 'nowhere' is not defined"),  # noqa: F821 - the mistake tested
-        (lambda x, y, a, b: torch.cdist(y[None], a[None]).sum(), "NotImplementedError: "),
-        (lambda x, y, a, b: y.clone().add_(a).sum() * y[0], "RuntimeError: "),
-        (lambda x, y, a, b: a.clone().mul_(y).sum() * y[0], "RuntimeError: "),
-        (5, "TypeError: 'int' object is not callable"),
-    ],
-)
-def test_wrong_losses_are_refused_with_one_sentence(loss, sentence):
-    for name, pair in (("upper_loss", (loss, logistic)), ("lower_loss", (logistic, loss))):
-        if name == "upper_loss" and "NotImplemented" in sentence:
-            continue  # the upper level is differentiated once
-        with pytest.raises(InputError, match=f"^{name}: {sentence}") as caught:
-            from_losses(*pair, p=3, q=3, n_features=3)
-        assert "\n" not in str(caught.value)
+WRONG_LOSSES = [
+    (lambda x, y, a, b: a * y, "shape"),
+    (lambda x, y, a, b: (a @ y).float(), "torch.float32"),
+    (lambda x, y, a, b: 1.0, "float, not a tensor"),
+    (lambda x, y, a, b: a @ x, "does not depend on y"),
+    (lambda x, y, a, b: a @ y.detach(), "does not depend on y"),
+    (lambda x, y, a: a @ y, "TypeError"),
+    (lambda x, y, a, b: y @ a[:2], "RuntimeError"),
+    (lambda x, y, a, b: y.clone().add_(a).sum() * y[0], "RuntimeError"),
+    (5, "not callable"),
+]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "why"),
     [
-        ({"p": 0}, "p is 0; it must be a whole number, at least 1"),
+        *(({level: loss}, f"{level}: .*{why}") for level in ("upper_loss", "lower_loss") for loss, why in WRONG_LOSSES),
+        # The upper level is differentiated once.
+        ({"lower_loss": lambda x, y, a, b: torch.cdist(y[None], a[None]).sum()}, "lower_loss: NotImplementedError"),
+        ({"p": 0}, "p is 0"),
         ({"q": 2.5}, "q is 2.5"),
         ({"n_features": None}, "n_features is None"),
         ({"q": True}, "q is True"),
-        ({"classes": 1}, "classes is 1; it must be a whole number, at least 2"),
-        ({"regulariser": lambda x, y: x}, r"regulariser: it returned shape \(3,\)"),
+        ({"classes": 1}, "classes is 1"),
+        ({"regulariser": lambda x, y: x}, "regulariser: .*shape"),
         ({"regulariser": lambda x, y: y.sum() if x[0] > 0 else x.sum()}, "regulariser: RuntimeError"),
-        ({"predict": lambda y, a: a}, r"predict: it returned shape \(3,\) for one record; return one number"),
-        ({"predict": lambda y, a: a, "classes": 2}, "return a label or 2 scores"),
-        ({"predict": lambda y, a: 1}, "predict: it returned int, not a tensor"),
+        ({"predict": lambda y, a: a}, "predict: .*one number"),
+        ({"predict": lambda y, a: a, "classes": 2}, "predict: .*2 scores"),
+        ({"predict": lambda y, a: 1}, "predict: .*int"),
     ],
 )
-def test_wrong_arguments_are_refused(wrong, sentence):
-    with pytest.raises(InputError, match=sentence):
+def test_wrong_arguments_are_refused(wrong, why):
+    with pytest.raises(InputError, match=why) as caught:
         from_losses(**({"upper_loss": logistic, "lower_loss": logistic, "p": 3, "q": 3, "n_features": 3} | wrong))
+    assert "\n" not in str(caught.value)
 
 
 def test_records_that_do_not_fit_are_refused():

@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decentral_dp
-from decentral_dp.engines.local import LocalEngine
 from decentral_dp.models import linear_terms
 from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.simulation.jobs.build import build
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
@@ -149,21 +145,3 @@ def test_constants_hold_and_are_reached() -> None:
         np.testing.assert_allclose([LENGTH["l1"](a - b) for a, b in zip(here[kind], there[kind], strict=True)], swap)
     assert PROBLEM.constants({}, None) is None
     assert PROBLEM.constants({}, np.inf) is None
-
-
-def test_a_run_without_noise_ends_at_the_closed_form_optimum(scenario: Callable[..., dict[str, Any]]) -> None:
-    base = scenario(
-        problem={"kind": "mean_estimation", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
-                 "synthetic": {"dimension": 3, "records": 40, "test_records": 40}, "normalise": "none"},
-        algorithm={"rounds": 3000, "init": {"x": 0.0},
-                   **{c: {"scale": 0.3, "decay": 0.0} for c in "xyz"}},
-        privacy={"guarantee": "none"},
-        topology={"kind": "complete", "agents": 4},
-    )  # fmt: skip
-    del base["problem"]["test"]
-    job = build(decentral_dp.load(base))
-    last = LocalEngine().run(job.nodes(), job.rounds).last_snapshot
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
-    # A constant step leaves the agents apart, and their average where the average gradient is zero.
-    np.testing.assert_allclose(last.released["x"].mean(axis=0), optimum.x, rtol=1e-6, atol=1e-6)
-    assert PROBLEMS["mean_estimation"].options == ("ridge",)

@@ -119,15 +119,16 @@ def test_constants_hold_and_the_records_are_the_models(name):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([Pull(RIDGE), Strengths()]))
+@given(st.integers(0, 2**32), st.sampled_from([Pull(RIDGE), Strengths(), Strengths(D)]))
 def test_no_two_points_move_a_penalty_farther_than_its_constants(seed, rule):
     rng = np.random.default_rng(seed)
     box = {"x": 0.6, "y": 0.8, "z": 1.1}
     bound = rule.lipschitz(box)
+    widths = {"x": 1 if rule == Strengths(D) else D, "y": D, "z": D}
     for argument, channel in enumerate(box):
-        a = [rng.uniform(-limit, limit, size=(1, D)) for limit in box.values()]
+        a = [rng.uniform(-limit, limit, size=(1, widths[c])) for c, limit in box.items()]
         b = [v.copy() for v in a]
-        b[argument] = rng.uniform(-box[channel], box[channel], size=(1, D))
+        b[argument] = rng.uniform(-box[channel], box[channel], size=a[argument].shape)
         far = np.abs(a[argument] - b[argument]).sum()
         first, second = rule.terms(*a), rule.terms(*b)
         for row, term in enumerate(("jvp", "grad_y", "hvp")):
