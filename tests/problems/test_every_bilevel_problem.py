@@ -146,6 +146,8 @@ def test_parts_of_batches_and_of_terms_change_nothing(kind: str, monkeypatch: py
     for term in problem.reads_records.keys() & set(TERMS):
         alone = problem.terms(*point, train, held, clip, (term,))
         np.testing.assert_allclose(getattr(alone, term), whole[term], rtol=1e-13, atol=1e-15)
+    for term in set(TERMS) - problem.reads_records.keys():
+        assert getattr(problem.terms(*point, train, held, clip, (term,)), term) is None
     for name in whole.keys() & MATRICES.keys():
         matrices = problem.matrices(*point[:2], matrix, train, clip, (name,))
         assert set(matrices) == {name}

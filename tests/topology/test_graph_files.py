@@ -224,17 +224,6 @@ def test_graphml_with_repeated_labels_keeps_the_ids_and_says_so(tmp_path: Path) 
     assert topology.positions is None
 
 
-def test_directed_graphml(tmp_path: Path) -> None:
-    both = edge("a", "b") + edge("b", "a") + edge("b", "c") + edge("c", "b")
-    topology = from_file(graphml(tmp_path, nodes("a", "b", "c") + both, "directed"))
-    assert topology.edges.tolist() == [[0, 1], [1, 2]]
-    assert topology.notes[1:] == ()
-    with pytest.raises(InputError, match=r"2 strongly connected components, the largest of 2 of 3 agents.*agent c"):
-        from_file(
-            graphml(tmp_path, nodes("a", "b", "c") + edge("a", "b") + edge("b", "a") + edge("b", "c"), "directed")
-        )
-
-
 GRAPHML_FAULTS = {
     "an undeclared node": (nodes("a") + edge("a", "b"), 'an edge leads to "b", which is none of the nodes'),
     "no target": (nodes("a") + '<edge source="a"/>', "an edge leads to null"),
@@ -363,15 +352,6 @@ def test_sparse_matrices(kind: str, tmp_path: Path) -> None:
     assert from_file(tmp_path / "a.npz").edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
     scipy.sparse.save_npz(tmp_path / "a.npz", scipy.sparse.csr_array(0.25 * RING).asformat(kind))
     assert from_file(tmp_path / "a.npz", "file").mixing.toarray()[0].tolist() == [-0.5, 0.25, 0.0, 0.25]
-
-
-def test_a_matrix_of_arcs(tmp_path: Path) -> None:
-    arcs = np.roll(np.eye(3, dtype=np.int8), 1, axis=1)
-    np.save(tmp_path / "a.NPY", arcs)
-    (tmp_path / "a.NPY.npy").rename(tmp_path / "a.NPY")
-    assert from_file(tmp_path / "a.NPY", directed=True).edges.tolist() == [[0, 1], [1, 2], [2, 0]]
-    with pytest.raises(InputError, match="no matrix of links"):
-        from_file(tmp_path / "a.NPY")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.support.naive import (
     checked_on_every_problem,
     finished,
     made,
+    misheard,
     series,
     squares,
 )
@@ -85,15 +86,11 @@ class Own(Bsa):
     """Goes on from the agent's own v before noise."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = inner.send(reply)
-                reply = yield exchange
-                if "v" in exchange.values:
-                    reply = reply._replace(mean=type("Mean", (), {"v": exchange.values["v"]})())
-        except StopIteration as done:
-            return done.value
+        def heard(exchange: Any, reply: Any) -> Any:
+            own = exchange.values.get("v")
+            return reply if own is None else reply._replace(mean=type("Mean", (), {"v": own})())
+
+        return misheard(super().step(t, dataset, s), heard)
 
 
 # What all have in common --------------------------------------------------------------------------------------------

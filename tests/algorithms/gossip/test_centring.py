@@ -15,7 +15,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.communication import communication, count_sent, tabulate_sent
 from tests.conformance.gossip import with_fields_of
-from tests.support.naive import finished, ledgers
+from tests.support.naive import finished, ledgers, misheard
 from tests.support.replay import conversation, loud, network_replay
 
 AGENTS, RECORDS, D, ROUNDS = 4, 3, 2, 12
@@ -225,14 +225,11 @@ class Unreleased(DpDsgd):
     """Takes gradients from the mean before noise."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        reply = yield next(step)
-        if isinstance(s.x, Bounded):
-            reply = reply._replace(released=type(reply.released)({**reply.released, "x": s.x.public + s.x.private}))
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            return done.value
+        own = {"x": s.x.public + s.x.private} if isinstance(s.x, Bounded) else {}
+        return misheard(
+            super().step(t, dataset, s),
+            lambda _, reply: reply._replace(released=type(reply.released)({**reply.released, **own})),
+        )
 
 
 class Again(DpDsgd):

@@ -22,7 +22,7 @@ from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import Shares, Told, halved
 from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracked_twice
 from tests.support import uneven
-from tests.support.naive import CLIPS, UNCLIPPED, agree, built, finished
+from tests.support.naive import CLIPS, UNCLIPPED, agree, built, finished, misheard
 from tests.support.replay import Noise, loud, quiet
 from tests.support.uneven import PROBLEMS, Uneven, made, naive_mean, stationary
 
@@ -115,18 +115,12 @@ class Unreleased(DsboJhip):
     """Multiplies Z by its ∇_y f before noise, taking it for public."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = inner.send(reply)
-                reply = yield exchange
-                if "h" in exchange.values:
-                    h = exchange.values["h"]
-                    reply = reply._replace(
-                        released=type(reply.released)({**reply.released, "h": getattr(h, "value", h)})
-                    )
-        except StopIteration as done:
-            return done.value
+        def heard(exchange: Any, reply: Any) -> Any:
+            h = exchange.values.get("h")
+            own = {} if h is None else {"h": getattr(h, "value", h)}
+            return reply._replace(released=type(reply.released)({**reply.released, **own}))
+
+        return misheard(super().step(t, dataset, s), heard)
 
 
 class Hidden(DsboJhip):
@@ -134,15 +128,13 @@ class Hidden(DsboJhip):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         hidden: dict[str, np.ndarray] = {}
-        inner, reply = super().step(t, Ahead(dataset, hidden), s), None
-        try:
-            while True:
-                exchange = inner.send(reply)
-                reply = yield exchange
-                if "D" in exchange.values:
-                    hidden["along"] = self.z(t) * (reply.released.D - exchange.values["D"].value)
-        except StopIteration as done:
-            return done.value
+
+        def heard(exchange: Any, reply: Any) -> Any:
+            if "D" in exchange.values:
+                hidden["along"] = self.z(t) * (reply.released.D - exchange.values["D"].value)
+            return reply
+
+        return misheard(super().step(t, Ahead(dataset, hidden), s), heard)
 
 
 class Tracked(DsboJhip):

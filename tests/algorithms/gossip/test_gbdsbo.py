@@ -18,7 +18,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
-from tests.support.naive import CLIPS, STREAMS, UNCLIPPED, agree, finished
+from tests.support.naive import CLIPS, STREAMS, UNCLIPPED, agree, finished, misheard
 from tests.support.replay import Noise, conversation, loud, quiet
 from tests.support.uneven import PROBLEMS, made, naive_mean, stationary
 
@@ -99,15 +99,11 @@ class Unreleased(Gbdsbo):
     """Evaluates its gradients at its own y before noise, taking it for public."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner = super().step(t, dataset, s)
-        exchange = next(inner)
-        reply = yield exchange
-        y = exchange.values["y"]
-        own = {**reply.released, "y": getattr(y, "value", y)}
-        try:
-            inner.send(reply._replace(released=own))
-        except StopIteration as done:
-            return done.value
+        def heard(exchange: Any, reply: Any) -> Any:
+            y = exchange.values["y"]
+            return reply._replace(released={**reply.released, "y": getattr(y, "value", y)})
+
+        return misheard(super().step(t, dataset, s), heard)
 
 
 class Halved(Gbdsbo):

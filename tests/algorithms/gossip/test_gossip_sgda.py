@@ -25,7 +25,7 @@ from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.user_code import UserCodeError
 from tests.conformance.gossip import halved, with_fields_of
 from tests.support import minimax_loop as oracle
-from tests.support.naive import finished, ledgers
+from tests.support.naive import finished, ledgers, misheard
 from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change, replay
 
 CLIPS = {"x": 0.2, "y": 0.3}
@@ -232,13 +232,11 @@ class Unseen(GossipSgda):
     """Goes on from its own y before noise."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        reply = yield next(step)
-        opened = s.y.value if hasattr(s.y, "value") else s.y
-        try:
-            step.send(reply._replace(released=type(reply.released)({"x": reply.released.x, "y": opened})))
-        except StopIteration as done:
-            return done.value
+        opened = getattr(s.y, "value", s.y)
+        return misheard(
+            super().step(t, dataset, s),
+            lambda _, reply: reply._replace(released=type(reply.released)({"x": reply.released.x, "y": opened})),
+        )
 
 
 class Unprojected(GossipSgda):

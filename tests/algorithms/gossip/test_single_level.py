@@ -15,7 +15,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest, with_fields_of
-from tests.support.naive import Loop, Vectors, finished, ledgers, made
+from tests.support.naive import Loop, Vectors, finished, ledgers, made, misheard
 from tests.support.single_level import base, moments, only_y, table
 
 NAMES = ("ldp_single_level", "dp_dsgd")
@@ -84,12 +84,10 @@ class Hidden(LdpSingleLevel):
     """Goes on from its own y before noise."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply._replace(released=type(reply.released)({"y": s.y})))
-        except StopIteration as done:
-            return done.value
+        return misheard(
+            super().step(t, dataset, s),
+            lambda _, reply: reply._replace(released=type(reply.released)({"y": s.y})),
+        )
 
 
 # What all have in common --------------------------------------------------------------------------------------------

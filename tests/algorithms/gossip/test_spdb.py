@@ -20,6 +20,7 @@ from tests.support.naive import (
     finished,
     ledgers,
     made,
+    misheard,
     series,
     squares,
 )
@@ -90,14 +91,12 @@ class Personal(Spdb):
     """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                reply = yield inner.send(reply)
-                if "y" in reply.released:
-                    reply = reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
-        except StopIteration as done:
-            return done.value
+        def heard(_: Any, reply: Any) -> Any:
+            if "y" not in reply.released:
+                return reply
+            return reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
+
+        return misheard(super().step(t, dataset, s), heard)
 
 
 # What all have in common --------------------------------------------------------------------------------------------

@@ -61,6 +61,14 @@ def test_never_below_the_composition_and_within_a_hundredth(
     assert alone <= 1.01 * wanted
 
 
+@pytest.mark.parametrize(
+    ("rate", "sigma", "rounds", "delta", "wanted"),
+    [(1e-3, 0.6, 50_000, 1e-7, 7.31), (1e-4, 1.0, 20_000, 1e-7, 0.129), (1e-3, 1.0, 10**6, 1e-12, 17.13)],
+)
+def test_amplification_is_not_given_up(rate: float, sigma: float, rounds: int, delta: float, wanted: float) -> None:
+    assert epsilon_at(sampled(sigma, rate, rounds), delta) == pytest.approx(wanted, rel=5e-3)
+
+
 def test_mixed_channels_compose_in_one_transform() -> None:
     """Laplace and sampled Gaussian releases of two noises, by a hundred thousand, at δ = 10⁻¹²."""
     law = [poisson_outcomes(1.0, 1e-3, 60_000), poisson_outcomes(2.0, 1e-2, 5000), laplace_outcomes(0.02, 2000)]
