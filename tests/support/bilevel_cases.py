@@ -70,7 +70,7 @@ def problem_of(kind: str, d: int) -> Any:
         "biased_regularisation": lambda: (biased_regularisation(d, CLASSES), CLASSES),
         "softmax_hyperparameter": lambda: (SoftmaxHyperparameter(d, CLASSES), CLASSES),
         "softmax_hyperparameter, intercept": lambda: (SoftmaxHyperparameter(d, CLASSES, intercept=True), CLASSES),
-        "hyper_cleaning": lambda: (HyperCleaning(d, CLASSES, agents=1, groups=3), CLASSES),
+        "hyper_cleaning": lambda: (HyperCleaning(d, CLASSES, agents=1, groups=3, corrupt=0.4), CLASSES),
         "mean_estimation": lambda: (MeanEstimation(d, 0.7), None),
         "mean_lower_bound": lambda: (MeanLowerBound(d, ridge=0.7, slope=1.3, stretch=0.6), None),
         "meta_learning": lambda: (MetaLearning.from_dataset(d, 3, ways=2, width=4), CLASSES),
