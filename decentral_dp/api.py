@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import numpy as np
 
 from decentral_dp.algorithms.entry import Setting
+from decentral_dp.annexes import annex
 from decentral_dp.config import loading
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
@@ -42,9 +43,9 @@ from decentral_dp.topology import Topology
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.check.check import CheckResult
-    from decentral_dp.adversaries.network.view import NetworkView
+    from decentral_dp.auditing.audit import AuditResult
+    from decentral_dp.auditing.check import CheckResult
+    from decentral_dp.auditing.network_view import NetworkView
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
@@ -60,7 +61,6 @@ class Changes(Objects, total=False):
     """Keyword arguments of `build`: keys to set and to take out, and objects in place of what a scenario names."""
 
     set: Mapping[str, Any] | None
-    unset: Sequence[str]
 
 
 class AuditOptions(TypedDict, total=False):
@@ -195,37 +195,35 @@ class Job:
     def check(
         self,
         *,
-        pairs: int | None = None,
+        pairs: int = 64,
         seed: int = 0,
         callbacks: Sequence[Callback] = (),
         rounds: int | None = None,
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
-        from decentral_dp.adversaries.check.check import PAIRS, check
-
         if objects := self.simulation().components.objects:
             raise InputError(
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
             )
         with _progress_shown(callbacks, "pairs") as callback:
-            return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
+            result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
+        return result
 
     def network(
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
-        from decentral_dp.adversaries.network.view import prepare
-
         with _progress_shown(callbacks, "observers") as callback:
-            return prepare(self.simulation(), coalitions).view(callback)
+            view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
+        return view
 
 
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
-    Keys are changed by `set`, a dict "table.key" → value in which None takes a key out; `unset` lists keys and tables
-    that are taken out first. An object takes the place of what the scenario names:
+    Keys are changed by `set`, a dict "table.key" → value in which None removes a key or a table. An object takes the
+    place of what the scenario names:
 
     - problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it;
     - algorithm: a dataclass with its fields filled in;
@@ -252,7 +250,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    named = components_of(scenario, text, options.get("unset", ()), **objects)
+    named = components_of(scenario, text, **objects)
     return Job(building.build(named), named)
 
 
@@ -279,7 +277,7 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
         _require_nothing("plan", options)
         return scenario.plan()
     text, objects = _split(options)
-    return plans.plan(scenario, text, unset=options.get("unset", ()), **objects)
+    return plans.plan(scenario, text, **objects)
 
 
 def run(
@@ -366,8 +364,6 @@ def audit(
         >>> shown.shown <= shown.certified, shown.null_shown
         (True, 0.0)
     """
-    from decentral_dp.adversaries.audit.audit import play_game
-    from decentral_dp.adversaries.audit.runs import plan_audit
     from decentral_dp.tasks.parallel import Workers
 
     text: Sequence[str] = ()
@@ -379,16 +375,18 @@ def audit(
     else:
         text, _ = _split(options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
-    request = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
+    request = annex("plan_audit")(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _progress_shown(callbacks, "runs") as callback:
-        return play_game(request, None if out is None else Path(out), callback, workers=Workers(workers, address))
+        place = None if out is None else Path(out)
+        result: AuditResult = annex("play_game")(request, place, callback, workers=Workers(workers, address))
+    return result
 
 
 def check(what: Any, **options: Any) -> CheckResult:
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
 
     Args:
-        what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all that it names is checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
             many are tried, from the first on, by default as many as fit in a few seconds; callbacks: called with a
@@ -406,12 +404,11 @@ def check(what: Any, **options: Any) -> CheckResult:
         >>> checked.passed, [row.name for row in checked.rows][:4]
         (True, ['conformance', 'row locality', 'neighbours', 'search'])
     """
-    from decentral_dp.adversaries.check.check import check as tried
-
     if isinstance(what, Job):
         return what.check(**options)
     with _progress_shown(options.pop("callbacks", ()), "pairs") as callback:
-        return tried(what, progress=callback, **loading.python_value(options))
+        result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
+    return result
 
 
 def network_view(
@@ -480,44 +477,18 @@ def study(
         >>> decentral_dp.study(grid, workers=1).summary["mean"].tolist()
         [1.0, 2.0]
     """
-    from decentral_dp.studies.schema import Study, load_study
-    from decentral_dp.studies.study import conduct
-
-    text = changes(set)
-    if isinstance(study, Study) and text:
+    text, conduct = changes(set), annex("conduct")
+    is_read = isinstance(study, annex("Study"))
+    if is_read and text:
         raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
-    loaded = study if isinstance(study, Study) else load_study(study, text)
+    loaded = study if is_read else annex("load_study")(study, text)
     with _progress_shown(callbacks, "cells") as callback:
         if out is not None:
-            return conduct(loaded, Path(out), workers, address, callback)
+            findings: Findings = conduct(loaded, Path(out), workers, address, callback)
+            return findings
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
-
-
-def write_shards(scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None) -> list[Path]:
-    """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
-
-    Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records are here.
-        out: new or empty folder.
-        set: "table.key" → value.
-
-    Returns:
-        What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
-        readable by their owner only.
-
-    Raises:
-        InputError: records that are elsewhere, or a folder that is not empty.
-
-    Example:
-        >>> import decentral_dp, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [path.name for path in decentral_dp.write_shards("quadratic", folder, set={"topology.agents": 2})]
-        ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
-    """
-    from decentral_dp.simulation.folder.shards import write_shards as written
-
-    return written(scenario, out, changes(set))
+            findings = conduct(loaded, Path(folder), workers, address, callback)
+        return replace(findings, folder=None)
 
 
 def changes(set: Mapping[str, Any] | None) -> list[str]:
@@ -594,7 +565,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
-    from decentral_dp.reporting.notebook_progress import show_progress
+    from decentral_dp.reporting.progress import show_progress
 
     return show_progress(callbacks, unit)
 
@@ -603,7 +574,6 @@ def load(
     scenario: Source,
     *,
     set: Mapping[str, Any] | None = None,
-    unset: Sequence[str] = (),
     folder: Path | None = None,
 ) -> Scenario:
     """Read and validate a scenario.
@@ -611,7 +581,6 @@ def load(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         set: "table.key" → value of keys that are changed; None takes a key out.
-        unset: "table.key" of keys and tables that are taken out first.
         folder: where the relative paths in a dict start, by default here.
 
     Returns:
@@ -626,4 +595,4 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    return loading.load(scenario, changes(set), folder, unset)
+    return loading.load(scenario, changes(set), folder)

@@ -23,7 +23,7 @@ from decentral_dp.constants.problem_constants import score_oscillation
 from decentral_dp.privacy.mechanisms import exponential_samplers
 from decentral_dp.privacy.mechanisms.exponential_samplers import score_unit
 from decentral_dp.problems.bilevel.means import MeanLowerBound
-from decentral_dp.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 

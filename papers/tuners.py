@@ -28,7 +28,7 @@ from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.statistics import Interval, exactly, over_seeds
+from decentral_dp.simulation.statistics import Interval, exactly, over_seeds
 from decentral_dp.tuner import tune
 from papers.draws import DELTA, EPSILON, generator, mu_of, noised
 from papers.findings import Check, Row, values

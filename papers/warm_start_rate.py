@@ -22,7 +22,7 @@ from decentral_dp.constants.problem_constants import (
     score_oscillation,
     smoothness,
 )
-from decentral_dp.statistics import over_seeds
+from decentral_dp.simulation.statistics import over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 

@@ -55,7 +55,6 @@ from decentral_dp.simulation.statements.of_job import settings_of, statement_of,
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.topology.over_time import OverTime
-from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,15 +157,12 @@ class Plan:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def plan(
-    scenario: Source, overrides: Sequence[str] = (), unset: Sequence[str] = (), **objects: Unpack[Objects]
-) -> Plan:
+def plan(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
     """Price every release of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
-        unset: "table.key" of what is taken out of the scenario before overrides are set.
         **objects: in place of what it names; as in `build`.
 
     Returns:
@@ -180,10 +176,10 @@ def plan(
         >>> priced.rounds, priced.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    c = components_of(scenario, overrides, unset, **objects)
+    c = components_of(scenario, overrides, **objects)
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        c = components_of(scenario, [*overrides, 'run.device="cpu"'], unset, **objects)
+        c = components_of(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(build(c.without_records()))
 
 
@@ -542,7 +538,7 @@ def title_here(s: Scenario, topology: Topology, served: bool) -> str:
         if named
         else article(topology_name({"kind": topology.name, "agents": m}))
     )
-    others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
+    others = [s.algorithm.kind] if "algorithm" in replaced else []
     if "topology" in replaced:
         others.append("a server with all records" if s.topology.pooled else _agents(m) if served or m == 1 else graph)
     return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
@@ -583,7 +579,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
-        "kind": own_name(job.scenario.problem.kind),
+        "kind": job.scenario.problem.kind,
         "solves": job.solves,
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
@@ -613,8 +609,8 @@ def _reading_facts(job: Job) -> dict[str, Any]:
 def _data_name(c: Components) -> str:
     """What the records are called; of a file its name, for its folders say who ran this."""
     table = c.scenario.problem
-    named = ("problem", "data") in c.files or table.manifest is not None
-    return Path(table.data).name if named and in_file(table.data) is None else own_name(table.data)
+    named = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
+    return Path(table.data).name if named else table.data
 
 
 # Problems of which x has a coordinate for each feature.

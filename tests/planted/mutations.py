@@ -42,13 +42,13 @@ _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
-_ATTACKS = "tests/adversaries/network/test_attacks.py"
-_VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
+_ATTACKS = "tests/auditing/test_network_attacks.py"
+_VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
-_OFFLINE = "tests/adversaries/network/test_offline.py"
+_OFFLINE = "tests/auditing/test_network_view_offline.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
-_AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
+_AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_unit.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
@@ -56,42 +56,29 @@ _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _SCHEDULES = "tests/privacy/test_schedules.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
-_CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
+_CONVOLUTIONS = "tests/models/test_networks.py"
+_MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
-_NETWORK_ROWS = "tests/adversaries/check/test_networks.py::test_no_algorithm_fails"
-_CHECK = "tests/adversaries/check/test_check.py"
+_NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
+_CHECK = "tests/auditing/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # Checks of components ---------------------------------------------------------------------------------------------
     Mutation(
         "a mechanism that check does not try",
-        "adversaries/check/check.py",
+        "auditing/check.py",
         "        why = complaint(c.mechanism)\n",
         '        why = ""\n',
-        (f"{_CHECK}::test_a_mechanism_that_lies_gets_no_label",),
+        (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
     ),
     Mutation(
         "a check that stops after two rounds",
-        "adversaries/check/check.py",
+        "auditing/check.py",
         "_fitting(target, pairs) if rounds is None else rounds",
         "ROUNDS",
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
-    ),
-    Mutation(
-        "a label for a component that no row tried",
-        "adversaries/check/check.py",
-        'return component in _BY_ROW and self._verdict(component) == "checked"',
-        "return True",
-        (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
-    ),
-    Mutation(
-        "a label of an earlier form that is quoted",
-        "config/outside.py",
-        "    sound = form == _FORM and",
-        "    sound =",
-        (f"{_CHECK}::test_what_a_row_did_not_try_is_in_no_label",),
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
@@ -119,14 +106,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/fingerprint.py",
         "            return [sibling]\n",
         "            return []\n",
-        ("tests/config/test_sibling_files.py::test_digests_and_labels_follow_all_files",),
+        ("tests/test_user_code.py::test_digests_follow_all_files",),
     ),
     Mutation(
         "an audit that cannot refute and does not say so",
-        "adversaries/audit/audit.py",
+        "auditing/audit.py",
         "    elif _is_saturated(plan, bound, certified):\n",
         "    elif False:\n",
-        ("tests/adversaries/audit/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
+        ("tests/auditing/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
     ),
     Mutation(
         "noises of one key that are taken for several",
@@ -195,7 +182,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
         "clipped_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
-        ("tests/adversaries/check/test_networks.py::test_centred_features_pass",),
+        ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
     ),
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
@@ -487,6 +474,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MACHINES}::test_a_journal_that_lacks_its_last_lines_is_refused",),
     ),
     Mutation(
+        "a coordinator's sample that is larger than the planned one",
+        "privacy/mechanisms/releasers.py",
+        "not rate <= planned * _ROUND_UP:",
+        "False:",
+        ("tests/algorithms/test_outside_algorithms.py::test_a_coordinators_release_that_is_not_planned_ends_the_run",),
+    ),
+    Mutation(
+        "a custom component whose ε is printed as verified",
+        "simulation/statements/statement.py",
+        "        return self.is_noisy and bool(self.authors_word)",
+        "        return False",
+        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+    ),
+    Mutation(
+        "a function of any installed package that a scenario may call",
+        "user_code.py",
+        "    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):\n",
+        "    if False:\n",
+        ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
+    ),
+    Mutation(
+        "an installed module that a run folder from elsewhere names and runs",
+        "config/components.py",
+        "                trust.require_trust(Path(kind), kind.encode())\n",
+        "                pass\n",
+        ("tests/files/test_trust.py::test_an_installed_module_that_a_run_folder_names_needs_consent_as_well",),
+    ),
+    Mutation(
+        "a cache beside a file of the user's own that is run instead of the source",
+        "user_code.py",
+        "        return ModuleSpec(name, self, origin=str(file))",
+        '        return __import__("importlib.util").util.spec_from_file_location(name, file)',
+        ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
+    ),
+    Mutation(
         "code whose name has another ending, which no digest follows",
         "user_code.py",
         'if path.suffix != ".py":',
@@ -510,8 +532,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"}',
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
+        '"code_folders", "versions", "objects", "run_graph"}',
+        '"code_folders", "versions", "objects", "run_graph", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(
@@ -688,8 +710,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "sums of coefficients as they come",
         "models/linear_terms.py",
-        "    c = clip_coefficients(coefficients, norms, bound)\n    if not",
-        "    c = coefficients\n    if not",
+        "clipped = [clip_coefficients(each, norms, bound) for",
+        "clipped = [each for",
         (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
     ),
     Mutation(
@@ -759,9 +781,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features in units of the largest in a batch",
         "models/linear_terms.py",
-        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    return [np.asarray(np.matmul(rows",
         "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, [v * unit for v in vectors]\n"
-        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    return [np.asarray(np.matmul(rows",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
@@ -1042,6 +1064,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),
     ),
     Mutation(
+        "a coordinator that no length of its releases stops",
+        "engines/host.py",
+        "            limit = protocol.MOST_OF_SCALE * self._scale\n",
+        "            limit = np.inf\n",
+        ("tests/simulation/test_divergence.py::test_a_release_above_a_million_public_scales_stops_a_coordinator",),
+    ),
+    Mutation(
+        "a coordinator that resumes with the scale of its start",
+        "engines/host.py",
+        'self._divergence, self._scale = saved["divergence"], saved["scale"]',
+        'self._divergence = saved["divergence"]',
+        ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
+    ),
+    Mutation(
         "a run that an evaluation of its loss stops",
         "simulation/run.py",
         "            evaluate(s)\n            measured = s.round\n        if journal",
@@ -1179,21 +1215,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an observer that picks whom it hears, priced for one choice",
-        "adversaries/network/attacks.py",
+        "auditing/network_attacks.py",
         "for children in ([4], [4, 5])",
         "for children in ([4], [4])",
         (f"{_ATTACKS}::test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified",),
     ),
     Mutation(
         "poisson batches of three times their size, whose steps pull apart",
-        "adversaries/network/view.py",
+        "auditing/network_view.py",
         '(("poisson",) if trained else ("minibatch", "poisson"))',
         '(() if trained else ("minibatch", "poisson"))',
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
     ),
     Mutation(
         "messages that are seen on the graph of their own round",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.sent_weights(t).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
@@ -1231,7 +1267,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "lost messages that nobody overhears",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.heard_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
@@ -1252,7 +1288,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents of other noise taken for alike",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "[*read, *steps.noise, *steps.rounding]",
         "[*read, *steps.rounding]",
         (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
@@ -1280,7 +1316,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents that are offline priced as if they added noise in every round",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "    sends = sent_messages(job)\n",
         "    sends = np.ones_like(sent_messages(job))\n",
         (f"{_OFFLINE}::test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds",),
@@ -1294,28 +1330,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "neighbours priced where features are read from their mean",
-        "adversaries/network/view.py",
+        "auditing/network_view.py",
         '("algorithm.centring", job.algorithm.centring_rounds, ',
         '("algorithm.centring", 0, ',
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[algorithm.centring]",),
     ),
     Mutation(
         "what float64 adds to the price of a neighbour left out",
-        "adversaries/network/view.py",
-        "mu = training.price(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "auditing/network_view.py",
+        "mu = price(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(price(self.steps, self.observers, self.price_classes, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
     ),
     Mutation(
         "softmax priced as a loss with scalar gradients",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "not isinstance(problem.loss, CrossEntropy)",
         "True",
         (f"{_VIEW_OF_TRAINING}::test_a_loss_without_a_scalar_gradient_costs_more_than_one_with",),
     ),
     Mutation(
         "one record moves a neighbour's view by one clip, not two",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "movement = (step * 2.0 * clip)[:, None]",
         "movement = (step * clip)[:, None]",
         (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
@@ -1365,9 +1401,37 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "files beside a result that nobody compares with their digests",
         "simulation/result.py",
-        "        if path.is_file() and digest_of_file(path) != digests.get(name):\n",
-        "        if False:\n",
-        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused[some]",),
+        "        if missing or (path.is_file() and digest_of_file(path) != digests.get(name)):\n",
+        "        if missing:\n",
+        (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
+    ),
+    Mutation(
+        "a log with losses of a run with secret noise that others may read",
+        "cli/log.py",
+        "path.touch(OWNERS)",
+        "path.touch()",
+        ("tests/reporting/test_folder_links.py::test_logs_and_curves_outside_the_folder_are_their_owners",),
+    ),
+    Mutation(
+        "consent to code that a run folder names kept for good",
+        "files/trust.py",
+        "    if _TRUSTED.get():\n        # A run",
+        "    if False:\n        # A run",
+        ("tests/files/test_trust.py::test_consent_to_code_outside_a_run_folder_is_given_once",),
+    ),
+    Mutation(
+        "a statement of privacy that is read without its neighbours",
+        "simulation/statements/statement.py",
+        "_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)",
+        '_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS, "neighbours")',
+        ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
+    ),
+    Mutation(
+        "a file removed from a complete run that nobody misses",
+        "simulation/result.py",
+        "        missing = name in digests and not path.is_file()\n",
+        "        missing = False\n",
+        (f"{_FLIPS}::test_a_file_that_was_removed_from_a_complete_folder_is_named",),
     ),
     Mutation(
         "noiseless metrics of a run with secret noise that everybody may read",
@@ -1386,55 +1450,55 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
         "an audit that takes the record for certainly drawn",
-        "adversaries/audit/loss_laws.py",
+        "auditing/losses.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
-        ("tests/adversaries/audit/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
+        ("tests/auditing/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
         "an audit that counts what both data sets' records have in common",
-        "adversaries/audit/loss_laws.py",
+        "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/adversaries/audit/test_loss_laws.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses_on_samples.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
-        "adversaries/audit/loss_laws.py",
+        "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/adversaries/audit/test_loss_laws.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses_on_samples.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
-        "adversaries/audit/one_run.py",
+        "auditing/bounds.py",
         " + 2.0 * canaries * delta * slack",
         "",
-        ("tests/adversaries/audit/test_one_run.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
+        ("tests/auditing/test_bounds.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
     ),
     Mutation(
         "a recursion that counts one right guess too many",
-        "adversaries/audit/one_run.py",
+        "auditing/bounds.py",
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
-            "tests/adversaries/audit/test_one_run_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/adversaries/audit/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+            "tests/auditing/test_bounds_of_guesses.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
         ),
     ),
     Mutation(
         "a recursion that forgets the coins that are not guessed",
-        "adversaries/audit/one_run.py",
+        "auditing/bounds.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/adversaries/audit/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
+        ("tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",
-        "adversaries/audit/laws.py",
+        "auditing/losses.py",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
-        ("tests/adversaries/audit/test_transcripts.py::test_the_loss_of_samples_is_that_of_the_library",),
+        ("tests/auditing/test_transcripts.py::test_the_loss_of_samples_is_that_of_the_library",),
     ),
     Mutation(
         "an agent's file whose digest nobody compares",
@@ -1769,18 +1833,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),
     Mutation(
-        "a norm of a network's gradient without the biases of its convolutions",
-        "models/stacked_convolution.py",
-        "size += sizes(by_rows, norm) + sizes(by_bias, norm)",
-        "size += sizes(by_rows, norm)",
+        "a norm of a network's gradient without its first parameters",
+        "models/module.py",
+        "torch.linalg.vector_norm(rows, dim=1)",
+        "torch.linalg.vector_norm(rows[:, 30:], dim=1)",
         (f"{_CONVOLUTIONS}::test_no_record_contributes_more_than_its_clip",),
     ),
     Mutation(
-        "a norm of a network's gradient without its first layer",
-        "models/stacked_convolution.py",
-        "            size += sizes(by_rows, norm) + sizes(by_bias, norm)\n",
-        "            size += (sizes(by_rows, norm) + sizes(by_bias, norm)) * (k > 0)\n",
+        "gradients of a torch module clipped to twice their bound",
+        "models/module.py",
+        "factors[part] = clip_factors(norms, bound)",
+        "factors[part] = clip_factors(norms, 2.0 * bound)",
         (f"{_CONVOLUTIONS}::test_one_replaced_record_moves_a_mean_by_two_clips_over_n",),
+    ),
+    Mutation(
+        "a module with running statistics",
+        "models/user_module.py",
+        "if name not in before or not torch.equal(before[name], value):",
+        "if False:",
+        (f"{_MODULES}::test_layers_that_are_refused",),
+    ),
+    Mutation(
+        "a module that mixes the records of a batch",
+        "models/user_module.py",
+        "if not np.allclose(one_by_one, to_numpy(together),",
+        "if False and not np.allclose(one_by_one, to_numpy(together),",
+        (f"{_MODULES}::test_modules_that_are_refused",),
     ),
     Mutation(
         "a mean of features that are not clipped",
@@ -1820,7 +1898,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = extrapolate(combined, s.last_mixed, self.heavy_ball) if",
+        "ahead = combined + self.heavy_ball * (combined - s.last_mixed) if",
         "ahead = combined + self.heavy_ball * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
@@ -1993,10 +2071,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the price of the victim with most records for all that look alike",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])",
         "bound = mu.ravel()[low]",
-        ("tests/adversaries/network/test_training.py::test_pairs_that_look_alike_have_one_price",),
+        ("tests/auditing/test_network_view_training.py::test_pairs_that_look_alike_have_one_price",),
     ),
     # What scripts of papers do --------------------------------------------------------------------------------------
     Mutation(
@@ -2210,14 +2288,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an audit that looks for the victim's noise on the wrong side of the others'",
-        "adversaries/audit/transcripts.py",
+        "auditing/transcripts.py",
         "left[at] - row @ left / row[at]",
         "row @ left / row[at] - left[at]",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[path]",),
     ),
     Mutation(
         "an audit that forgets what colluders can tell",
-        "adversaries/audit/transcripts.py",
+        "auditing/transcripts.py",
         "PairDraws(pairs, job.root, everybody, colluders)",
         "PairDraws(pairs, job.root, everybody, colluders[:0])",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
@@ -2250,9 +2328,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",
-        "studies/intervals.py",
-        "all(slack.low > 0.0 or",
-        "all(slack.low + slack.high > 0.0 or",
+        "studies/verdicts.py",
+        "all(one.low > 0.0 or",
+        "all(one.low + one.high > 0.0 or",
         ("tests/studies/test_study.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
     ),
 )

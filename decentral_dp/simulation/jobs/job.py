@@ -5,7 +5,6 @@ Gossip: agents that trust nobody. Coordinator, bilevel or minimax: agents that t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +27,7 @@ from decentral_dp.engines.protocol import (
     RunControl,
     block_sizes,
     blocks,
+    release_scale,
     server_blocks,
 )
 from decentral_dp.errors import InputError
@@ -43,6 +43,7 @@ from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSche
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
+from decentral_dp.privacy.schedules import StepSize
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
@@ -305,13 +306,10 @@ class GossipJob(Job):
         growth *= max(1.0, 1.0 if self.factor is None else self.factor.growth)
         most = float(max(counts.max(initial=1) for counts in self.counts.values()))
         scale = 0.0
-        with np.errstate(over="ignore"):
-            for c in self.ledger.channels:
-                if not c.sensitivity:
-                    continue
-                scale += float(c.scale.max(axis=1, initial=0.0).sum()) * math.sqrt(c.dimension) * growth
-                moves = sum(s.max(axis=1, initial=0.0) * most for s in c.sensitivity.values())
-                scale += float(np.where(np.isfinite(moves), moves, 1.0).sum())
+        for c in self.ledger.channels:
+            if c.sensitivity:
+                moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
+                scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most, growth)
         return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "heavy_ball", 0.0)))
 
     def nodes(
@@ -343,7 +341,8 @@ class GossipJob(Job):
         parts = () if control.saved_state is None else control.saved_state.parts
         # A run that goes on has the blocks that it was begun with.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
-        if strict and (e := self.components.algorithm).origin:
+        e = self.components.algorithm
+        if strict and (e.custom or self.components.problem.is_outside):
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(
@@ -421,10 +420,25 @@ class _Coordinated(Job, Protocol):
         cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
         client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
         make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
-        node = CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
+        node = CoordinatorNode(
+            self.algorithm,
+            self.context,
+            make,
+            client_blocks,
+            self.n_agents,
+            most_records=max(int(counts.sum()) for counts in self.counts.values()),
+            largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in self._step_sizes), default=1.0),
+        )
         if isinstance(self.records, RecordsElsewhere):
             return reading_coordinator(node, self.records, self.scenario.problem.label_bound)
         return node
+
+    @property
+    def _step_sizes(self) -> list[StepSize]:
+        program: Any = self.algorithm
+        while hasattr(program, "program"):
+            program = program.program
+        return [value for value in vars(program).values() if isinstance(value, StepSize)]
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 

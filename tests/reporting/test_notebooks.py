@@ -1,0 +1,180 @@
+"""What notebooks show: the numbers of the run, escaped, with pictures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.progress import Progress
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+from decentral_dp.reporting import progress
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.run import Run
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=10", 'title="<b>a & b"']))
+
+
+def test_a_run_shows_its_budget_its_scores_and_two_pictures(run: Run) -> None:
+    markup = run._repr_html_()
+    assert "&lt;b&gt;a &amp; b" in markup
+    assert "<b>a" not in markup
+    assert "certified ε ≤ 4.00 per agent at δ = 1e-5" in markup
+    assert f"{run.result.metrics['test_accuracy']:.3f}" in re.sub(r"<[^>]*>", " ", markup)
+    assert markup.count("data:image/png;base64,") == 2
+
+
+def test_a_run_shows_what_a_guess_scores_and_what_to_change(run: Run) -> None:
+    guess = f"Always the commonest class: test_accuracy {run.result.baselines['test_accuracy']:.4f}."
+    assert guess in run._repr_html_()
+    noisy = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=10", "privacy.epsilon=0.001"]))
+    assert noisy.result.learning
+    assert "What to change." in noisy._repr_html_()
+    assert noisy.result.learning[0].split(":")[0] in noisy._repr_html_()
+
+
+def test_a_result_prints_its_budget_as_everything_else_does(run: Run) -> None:
+    summary = run.result.privacy.summary
+    assert repr(run.result) == f"<RunResult: ok, 10 rounds, {summary}>"
+    assert repr(run.result.privacy) == f"<PrivacyStatement of 10 agents: {summary}>"
+
+
+def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> None:
+    for job in (run.simulation(), build("dp_bilevel"), build("dp_sgda")):
+        for thing in (job, job.shards, job.ledger):
+            assert len(repr(thing)) < 200
+            assert "\n" not in repr(thing)
+            assert "array" not in repr(thing)
+    assert repr(run.simulation().shards) == "<Shards 'breast_cancer': 569 records, 30 features, 10 agents>"
+    assert repr(run.records) == "<Ledger: 10 agents; y × 10, z × 10, x × 10>"
+    assert repr(run.plot).startswith("<RunPlots: losses, accuracy, ")
+
+
+def test_a_run_that_diverged_says_so() -> None:
+    steep = ["algorithm.x.scale=1e300", "algorithm.rounds=9", 'privacy.guarantee="none"']
+    diverged = decentral_dp.run(load("quadratic", steep))
+    assert diverged.result.has_diverged
+    assert "<dt>diverged</dt><dd>the released value of x " in diverged._repr_html_()
+
+
+def test_a_plan_shows_its_guarantee_and_notes() -> None:
+    plan = decentral_dp.plan("ring_breast_cancer")
+    markup = plan._repr_html_()
+    assert "An adversary who observes all messages" in markup
+    assert all(note.split("'")[0] in markup for note in plan.privacy.notes)
+    graph = "10 links, degree 2, spectral gap 0.1273, neighbours' weight 0.667."
+    assert f"ring (metropolis): {graph}" in " ".join(str(plan).split())
+    assert f"Ring of 10 agents, metropolis weights: {graph}".replace("'", "&#x27;") in markup
+    assert plan.topology["neighbour_weight"] == pytest.approx([2 / 3] * 10)
+    assert "nothing is private" in decentral_dp.plan("ring_breast_cancer_no_privacy")._repr_html_()
+
+
+def test_a_plan_without_gossip_shows_no_graph() -> None:
+    plan = decentral_dp.plan("dp_sgda")
+    assert "Graph " not in str(plan)
+    assert "links" not in plan._repr_html_()
+
+
+def test_pictures_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:
+    again = decentral_dp.run(run.scenario, out=tmp_path / "run")
+    drawn = {path.stem: path.read_bytes() for path in (tmp_path / "run" / "plots").iterdir()}
+    assert set(drawn) == set(again.plot.names)
+    for name in ("losses", "noise"):
+        assert getattr(again.plot, name)()._repr_png_() == drawn[name]
+
+
+@pytest.mark.parametrize(("name", "first"), [("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")])
+def test_pictures_are_saved_as_their_name_ends(run: Run, tmp_path: Path, name: str, first: bytes) -> None:
+    assert run.plot.epsilon().save(tmp_path / name).read_bytes().startswith(first)
+
+
+def test_what_cannot_be_drawn_or_saved_is_said(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^plot\.primal: this run has no numbers for it; it has losses, "):
+        run.plot.primal()
+    with pytest.raises(InputError, match=r"a\.xyz: .*Give a name that ends in \.png, \.svg or \.pdf\.$"):
+        run.plot.losses().save(tmp_path / "a.xyz")
+
+
+def test_a_ledger_is_a_row_for_each_channel(run: Run) -> None:
+    summary = run.records.summary().set_index("channel")
+    assert sorted(summary.index) == ["x", "y", "z"]
+    rows = run.ledger[run.ledger["channel"] == "y"]
+    assert summary.loc["y", "releases"] == rows["release"].nunique() == 10
+    assert summary.loc["y", "largest scale"] == rows["scale"].max()
+    assert summary.loc["y", "least sensitivity"] == rows["sensitivity"].min()
+    assert summary.loc["x", "mechanism"] == "free"
+    assert "<td>gaussian</td>" in run.records._repr_html_()
+
+
+STUDY = {
+    "title": "Rounds <b>",
+    "scenario": "quadratic",
+    "kind": "plan",
+    "measure": ["rounds", "agents"],
+    "grid": {"algorithm.rounds": [1, 2, -3]},
+    "plots": [{"name": "rounds", "title": "Rounds & agents", "x": "algorithm.rounds", "y": "rounds"}],
+}
+
+
+def test_a_study_shows_its_cells_its_means_and_its_pictures() -> None:
+    markup = decentral_dp.study(STUDY, workers=1)._repr_html_()
+    assert "Rounds &lt;b&gt;" in markup
+    assert "2 of 3 cells ended ok" in markup
+    # Why one of them failed, and the means of the others.
+    words = re.sub(r"<[^>]*>", " ", markup)
+    assert "algorithm.rounds: got -3" in words
+    assert markup.count("data:image/png;base64,") == 1
+    assert "Rounds &amp; agents" in markup
+    assert decentral_dp.study({**STUDY, "plots": []}, workers=1)._repr_html_().count("data:image/png") == 0
+
+
+def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Bar(Progress):
+        def stop(self) -> None:
+            shown.extend(f"{task.completed:g} of {task.total} {task.fields['words']}" for task in self.tasks)
+            super().stop()
+
+    monkeypatch.setattr(progress, "Columns", Bar)
+    few = load("ring_breast_cancer", ["algorithm.rounds=2"])
+    decentral_dp.run(few)
+    assert shown == []
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    run = decentral_dp.run(few)
+    loss = run.result.metrics["upper_loss"]
+    assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
+    decentral_dp.study(STUDY, workers=1)
+    # A cell that cannot be meant is not begun.
+    assert shown[1:] == ["2 of 2 "]
+    # The runs of a study are inside its bar.
+    of_runs = {"scenario": "quadratic", "measure": ["rounds"], "set": {"algorithm.rounds": 2}}
+    decentral_dp.study(of_runs, workers=1)
+    assert shown[2:] == ["1 of 1 "]
+    monkeypatch.undo()
+    monkeypatch.setattr(progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setattr(progress, "find_spec", lambda _: True)
+    assert progress.in_notebook()
+    monkeypatch.setenv("TTY_INTERACTIVE", "0")
+    assert not progress.in_notebook()
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(progress, "Columns", Bar)
+    # Who is told already needs none.
+    decentral_dp.run(few, callbacks=[lambda at: None])
+    assert len(shown) == 3
+
+
+def test_in_a_terminal_a_line_says_what_it_is(run: Run) -> None:
+    assert repr(run) == f"<Run '<b>a & b': ok, 10 rounds, {run.result.privacy.summary}>"
+    plan = decentral_dp.plan("ring_breast_cancer")
+    title = "Ten agents on a ring tune a regularisation, privately"
+    assert repr(plan) == f"<Plan {title!r}: ok, 150 rounds, {plan.privacy.summary}>"
+    one = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "title": "One", "seeds": 2}
+    assert repr(decentral_dp.study(one, workers=1)) == "<Findings 'One': 2 of 2 cells ended ok>"
