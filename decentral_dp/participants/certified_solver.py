@@ -44,7 +44,7 @@ in the Frobenius norm (not in the spectral one): ‖H⁻¹ − H'⁻¹‖ ≤ 2C
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -54,16 +54,14 @@ from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Spl
 from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Value
+from decentral_dp.participants.solve import CHUNK, mean_hessian, mean_losses, mean_term
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
-from decentral_dp.problems.records import regulariser_matrices, take
-
-CHUNK = 2048
-UNCLIPPED = Clip("l2")
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.records import regulariser_matrices
 
 
 class Moments(NamedTuple):
@@ -165,84 +163,6 @@ def mean_rounding(counts: tuple[int, ...], dimension: int) -> float:
     """Relative error of a mean over chunks of terms of inner products, in any order: Higham 2002, Section 4.2, γ_k."""
     longest = max(min(n, CHUNK) + -(-n // CHUNK) for n in counts)
     return 1.01 * (longest + dimension + 64) * 2.0**-53
-
-
-def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term: str) -> Array:
-    """Compute the mean of one term over records of the split that it reads.
-
-    Args:
-        problem: the bilevel problem.
-        x: (p,).
-        y: (q,).
-        z: (q,), direction of lower_hvp and lower_jvp.
-        records: n of them, not clipped.
-        term: of the problem.
-
-    Returns:
-        (q,) or (p,); 0 where it reads none.
-    """
-    total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
-    if term not in problem.reads_records:
-        return total
-    n, at_once = len(records[0]), in_closed_form(problem)
-    full = 0 if at_once is None else n // CHUNK
-    if at_once is not None and full:
-        # Full chunks stand in the stack that otherwise agents with equally many records stand in.
-        chunks = type(records)(*(a[: full * CHUNK].reshape(full, CHUNK, *a.shape[1:]) for a in records))
-        xs, ys, zs = (np.broadcast_to(v, (full, v.size)) for v in (x, y, z))
-        with np.errstate(all="ignore"):
-            values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
-        total += (values * (CHUNK / n)).sum(axis=0)
-    for chunk, share in _chunks(records, full * CHUNK):
-        # In the place of the other kind, of which nothing is wanted, the same.
-        total += getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term) * share
-    return total
-
-
-def _chunks(records: Any, first: int = 0) -> Iterator[tuple[Any, float]]:
-    """The records from the first on, `CHUNK` of them at a time, and what share of all records these are."""
-    n = len(records[0])
-    for start in range(first, n, CHUNK):
-        chunk = take(records, slice(start, start + CHUNK))
-        yield chunk, len(chunk[0]) / n
-
-
-def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
-    """Compute the mean of the records' ∇²_yy l.
-
-    Args:
-        problem: the bilevel problem.
-        x: (p,).
-        y: (q,).
-        records: n of them, not clipped.
-
-    Returns:
-        (q, q); 0 where it reads none.
-    """
-    total = np.zeros((problem.q, problem.q))
-    if "lower_hvp" in problem.reads_records:
-        for chunk, share in _chunks(records):
-            total += problem.matrices(x, y, None, chunk, UNCLIPPED, ("lower_hessian",))["lower_hessian"] * share
-    return total
-
-
-def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
-    """Compute mean upper losses at several points.
-
-    Args:
-        problem: the bilevel problem.
-        xs: (b, p).
-        ys: (b, q).
-        records: n of them.
-
-    Returns:
-        (b,), for the rows of xs and ys.
-    """
-    total = np.zeros(len(ys))
-    for chunk, share in _chunks(records):
-        size = len(chunk[0])
-        total += problem.losses(xs, ys, chunk, np.full(size, 1.0 / size))[1] * share
-    return total
 
 
 def moments(problem: Problem, records: Any) -> Moments:

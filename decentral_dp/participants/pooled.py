@@ -47,6 +47,7 @@ from decentral_dp.constants.problem_constants import (
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
 from decentral_dp.participants import certified_solver as certified
+from decentral_dp.participants.solve import mean_losses, mean_term
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import MATRICES
 from decentral_dp.problems.records import concatenate, regulariser_matrices
@@ -359,9 +360,7 @@ class Pooled:
         if self._moments is not None:
             return np.array([self._moments[1].level(y) for y in ys])
         together = (slice(first, first + _POINTS_PER_PASS) for first in range(0, len(path), _POINTS_PER_PASS))
-        return np.concatenate(
-            [certified.mean_losses(self.family.problem, path[k], ys[k], self.validation) for k in together]
-        )
+        return np.concatenate([mean_losses(self.family.problem, path[k], ys[k], self.validation) for k in together])
 
     def gradient(self, x: Array) -> Array:
         """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
@@ -410,15 +409,15 @@ class Pooled:
     def _score(self, x: Array, y: Array) -> float:
         if self._moments is not None:
             return self._moments[1].level(y)
-        return float(certified.mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
+        return float(mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
 
     def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: certified.Facts) -> Array:
         """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
         bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
         with np.errstate(all="ignore"):
             v = certified.inverse_product(objective, f, y, objective.upper.gradient(y), bounds.solve(c, f))
-            direct = certified.mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")
-            through = certified.mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
+            direct = mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")
+            through = mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
             return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])
 
     def _jacobian_bounds(self, x: Array, y: Array, mixed: float) -> tuple[float, float]:

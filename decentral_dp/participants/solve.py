@@ -8,7 +8,7 @@ simulator's view, never to a release.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,9 +16,9 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import Array
-from decentral_dp.participants.certified_solver import mean_hessian, mean_term
-from decentral_dp.problems.protocol import Problem, in_closed_form
-from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, regulariser_matrices
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
+from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, regulariser_matrices, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 
@@ -34,6 +34,87 @@ MOST_FORMED = 128
 # One product with a Hessian that has no closed form makes a row for each record, and a solve takes up to thousands of
 # products: above so many numbers in the rows together it takes minutes.
 MOST_NUMBERS = 10**6
+# Records that a mean is taken over at once.
+CHUNK = 2048
+UNCLIPPED = Clip("l2")
+
+
+def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term: str) -> Array:
+    """Compute the mean of one term over records of the split that it reads.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,).
+        y: (q,).
+        z: (q,), direction of lower_hvp and lower_jvp.
+        records: n of them, not clipped.
+        term: of the problem.
+
+    Returns:
+        (q,) or (p,); 0 where it reads none.
+    """
+    total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
+    if term not in problem.reads_records:
+        return total
+    n, at_once = len(records[0]), in_closed_form(problem)
+    full = 0 if at_once is None else n // CHUNK
+    if at_once is not None and full:
+        # Full chunks stand in the stack that otherwise agents with equally many records stand in.
+        chunks = type(records)(*(a[: full * CHUNK].reshape(full, CHUNK, *a.shape[1:]) for a in records))
+        xs, ys, zs = (np.broadcast_to(v, (full, v.size)) for v in (x, y, z))
+        with np.errstate(all="ignore"):
+            values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
+        total += (values * (CHUNK / n)).sum(axis=0)
+    for chunk, share in _chunks(records, full * CHUNK):
+        # In the place of the other kind, of which nothing is wanted, the same.
+        total += getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term) * share
+    return total
+
+
+def _chunks(records: Any, first: int = 0) -> Iterator[tuple[Any, float]]:
+    """The records from the first on, `CHUNK` of them at a time, and what share of all records these are."""
+    n = len(records[0])
+    for start in range(first, n, CHUNK):
+        chunk = take(records, slice(start, start + CHUNK))
+        yield chunk, len(chunk[0]) / n
+
+
+def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
+    """Compute the mean of the records' ∇²_yy l.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,).
+        y: (q,).
+        records: n of them, not clipped.
+
+    Returns:
+        (q, q); 0 where it reads none.
+    """
+    total = np.zeros((problem.q, problem.q))
+    if "lower_hvp" in problem.reads_records:
+        for chunk, share in _chunks(records):
+            total += problem.matrices(x, y, None, chunk, UNCLIPPED, ("lower_hessian",))["lower_hessian"] * share
+    return total
+
+
+def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
+    """Compute mean upper losses at several points.
+
+    Args:
+        problem: the bilevel problem.
+        xs: (b, p).
+        ys: (b, q).
+        records: n of them.
+
+    Returns:
+        (b,), for the rows of xs and ys.
+    """
+    total = np.zeros(len(ys))
+    for chunk, share in _chunks(records):
+        size = len(chunk[0])
+        total += problem.losses(xs, ys, chunk, np.full(size, 1.0 / size))[1] * share
+    return total
 
 
 class Share(NamedTuple):

@@ -11,7 +11,7 @@ from scipy.stats import binom, norm
 
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.clients import MinimaxClientBlock
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.loss_distributions import poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger

@@ -12,7 +12,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.mlp import mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
 from decentral_dp.models.resnet import residual_network
-from decentral_dp.participants.clients import MinimaxClientBlock
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax.auc import AucObjective

@@ -20,12 +20,12 @@ from decentral_dp.participants.certified_solver import (
     facts,
     inverse_product,
     mean_rounding,
-    mean_term,
     minimise,
     project_to_ball,
     solve_certificate,
 )
 from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.solve import mean_term
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from tests.support.pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long

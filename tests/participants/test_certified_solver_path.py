@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from decentral_dp.constants.families import family_of
-from decentral_dp.participants import certified_solver
 from decentral_dp.participants import pooled as pooled_records
-from decentral_dp.participants.certified_solver import CHUNK, UNCLIPPED, Facts, Objective, mean_losses, mean_term
+from decentral_dp.participants import solve
+from decentral_dp.participants.certified_solver import Facts, Objective
 from decentral_dp.participants.pooled import Pooled, extrapolate, solutions_along
 from decentral_dp.participants.selection import grid
+from decentral_dp.participants.solve import CHUNK, UNCLIPPED, mean_losses, mean_term
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from tests.support.pooled_oracle import DATA, Case, Exact, cases, dataset
@@ -214,7 +215,7 @@ def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeyp
     x, y, z = rng.normal(size=(3, 4))
     terms = ("lower_grad_y", "lower_hvp", "upper_grad_y")
     stacks = [mean_term(problem, x, y, z, records, term) for term in terms]
-    monkeypatch.setattr(certified_solver, "in_closed_form", lambda _: None)
+    monkeypatch.setattr(solve, "in_closed_form", lambda _: None)
     singles = [mean_term(problem, x, y, z, records, term) for term in terms]
     assert np.array_equal(stacks, singles)
     whole = problem.terms(x, y, z, records, records, UNCLIPPED, terms)

@@ -14,7 +14,7 @@ from scipy.linalg import null_space
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.models.mlp import mlp
-from decentral_dp.participants.clients import MinimaxClientBlock, block_size, blocks
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock, block_size, blocks
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax import composite
 from decentral_dp.problems.minimax.auc import AucObjective

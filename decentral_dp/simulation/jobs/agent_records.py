@@ -17,7 +17,8 @@ from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Hosted, Receipts
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import ByAgent

@@ -32,8 +32,9 @@ from decentral_dp.engines.protocol import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset, Network
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
+from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.solve import solved_quickly
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip

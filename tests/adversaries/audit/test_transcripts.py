@@ -24,7 +24,8 @@ from decentral_dp.adversaries.audit.runs import score_of
 from decentral_dp.adversaries.audit.transcripts import Membership, observe, prescribed_agent, replay
 from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.selection import FiniteExponential
 from decentral_dp.privacy.mechanisms import exponential_samplers
 from decentral_dp.privacy.randomness import seeded_root
