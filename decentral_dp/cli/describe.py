@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 import decentral_dp
+from decentral_dp import annexes
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
@@ -251,15 +252,7 @@ def _records(name: str) -> str:
         of_classes = ", separation, relevant" if name == "synthetic_classification" else ""
         return f"Sizes: [problem.synthetic] dimension, records (per agent), test_records{of_classes}."
     if name in ENVIRONMENTS:
-        which = ENVIRONMENTS[name]
-        return (
-            f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by "
-            "declared constants.\n"
-            f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
-            f"({which.test_records}), steps (cut off after {which.steps}).\n"
-            f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
-            "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
-        )
+        return str(annexes.load(annexes.TRAJECTORIES).describe(name))
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp import annexes
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
-from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
-from decentral_dp.algorithms.entry import RULES
+from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
@@ -40,7 +40,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import points_of
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.minimax.protocol import Minimax, check_share
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
 from decentral_dp.topology import Topology
@@ -93,7 +93,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         known = elsewhere.public()
-        minimax = RULES["coordinator_minimax"].unscored_note if c.algorithm.solves == "minimax" else ""
+        minimax = rules_of("coordinator_minimax").unscored_note if c.algorithm.solves == "minimax" else ""
         note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
@@ -475,16 +475,11 @@ def make_problem(c: Components, shards: Shards) -> Any:
                 f"{place_of(type(author))}. Define it, or give formulas of single records."
             )
         return author
-    if solves == "bilevel":
-        from decentral_dp.problems.bilevel.recordwise import recordwise
+    if solves in annexes.AUTHORED:
+        return annexes.load(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
+    from decentral_dp.problems.bilevel.recordwise import recordwise
 
-        return recordwise(author, facts.n_features, facts.n_classes, name)
-    from decentral_dp.problems.minimax.composite import Composite
-    from decentral_dp.problems.minimax.losses import recordwise_objective
-
-    objective = author if hasattr(author, "statistics") else recordwise_objective(author, facts.n_classes, name)
-    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, facts.n_classes)
-    return Composite(facts.model(outputs, c.scenario.problem.model), objective)
+    return recordwise(author, facts.n_features, facts.n_classes, name)
 
 
 def _positive_share(policy: str, shards: Shards) -> float:

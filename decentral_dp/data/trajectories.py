@@ -331,3 +331,16 @@ def _episode(made: Any, environment: Environment, coins: np.random.Generator, lo
         observations.append(np.array(observation, dtype=np.float64))
         rewards.append(float(reward))
     return _Episode(np.stack(observations), np.array(rewards), bool(terminal))
+
+
+def describe(name: str) -> str:
+    """Return what is said of an environment: what it plays, its sizes, and the packages that it needs."""
+    which = ENVIRONMENTS[name]
+    return (
+        f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by "
+        "declared constants.\n"
+        f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
+        f"({which.test_records}), steps (cut off after {which.steps}).\n"
+        f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
+        "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
+    )

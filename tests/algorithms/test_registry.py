@@ -48,7 +48,7 @@ def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
     found = {entry.kind: entry for entry in algorithms._entries("gossip")}
     assert set(found) == {"mine", *(name for name, entry in ALGORITHMS.items() if entry.setting == "gossip")}
-    monkeypatch.setitem(ALGORITHMS, "mine", found["mine"])
+    monkeypatch.setitem(ALGORITHMS.entries, "mine", found["mine"])
     said = list(new_algorithm.missing("mine"))
     assert [line.split(":")[0] for line in said] == [
         "decentral_dp.algorithms.gossip.mine",

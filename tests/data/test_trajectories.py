@@ -12,7 +12,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.data import ENVIRONMENTS, Dataset, load, make_shards
+from decentral_dp.data import Dataset, load, make_shards
+from decentral_dp.data.trajectories import ENVIRONMENTS
 from decentral_dp.simulation.jobs.build import build
 
 SMALL = {"records": 3, "test_records": 2, "steps": 12}

@@ -19,8 +19,8 @@ C.3.
 
 from __future__ import annotations
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.participants.selection import Score
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
     SingleDraw,
@@ -31,6 +30,7 @@ from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
     pure_draw_entry,
     release_draw,
 )
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.participants.selection import Function, GridWalkSelection, Score, per_axis
 
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."

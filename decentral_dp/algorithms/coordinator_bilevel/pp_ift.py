@@ -40,10 +40,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.records import regulariser_matrices
 

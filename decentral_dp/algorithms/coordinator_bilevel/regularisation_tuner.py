@@ -35,7 +35,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import FiniteExponential, Score
 

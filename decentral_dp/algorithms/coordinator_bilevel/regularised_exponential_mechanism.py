@@ -29,9 +29,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import SingleDraw, State, charge, no_score, release_draw
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.participants.selection import NOT_CONVEX, Density, RegularisedSelection
 
 METHODS = ("tangent", "cells")

@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.participants.selection import BoxExponential, FiniteExponential, Function, Score, candidates, per_axis

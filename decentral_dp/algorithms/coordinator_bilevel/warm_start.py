@@ -27,9 +27,9 @@ from typing import Self
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import check_compact, no_score
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.participants.selection import FiniteExponential, Function, Score, candidates, per_axis
 
 NAME = "warm_start"

@@ -42,7 +42,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.steps import (
     BY_X,
     BY_Y,
@@ -52,6 +51,7 @@ from decentral_dp.algorithms.coordinator_minimax.steps import (
     limited_step,
     planned_estimates,
 )
+from decentral_dp.central import vocabulary as dp
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.steps import Iterate, check_one_clip, joint_step
+from decentral_dp.central import vocabulary as dp
 
 
 @dataclass(frozen=True)

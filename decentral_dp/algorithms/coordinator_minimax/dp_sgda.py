@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
-from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.declared import MINIMAX_CHANNELS
 
 # Of a round's μ², for the mean that gives the best y.
 _DUAL_SHARE = 0.1

@@ -37,8 +37,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
+from decentral_dp.central import vocabulary as dp
 
 _JOINT = steps.Estimate("joint", "g", "d")
 

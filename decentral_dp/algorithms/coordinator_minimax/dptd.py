@@ -30,7 +30,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.central import vocabulary as dp
 
 
 class State(NamedTuple):

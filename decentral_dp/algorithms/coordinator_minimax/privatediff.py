@@ -34,8 +34,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
+from decentral_dp.central import vocabulary as dp
 
 # Of Σμ², for y.
 Y_SHARE = 0.1

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
+from decentral_dp.central import vocabulary as dp
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
+from decentral_dp.central import vocabulary as dp
 
 INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.central import vocabulary as dp
 from decentral_dp.problems.minimax.protocol import Parametrised
 
 CHANNEL = "share"
@@ -35,7 +36,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassShare(dp.Coordinated):
+class ClassShare(Wrapper, dp.Coordinated):
     """program: of a problem with the term "positive", to be given its mean."""
 
     program: dp.Coordinated
@@ -102,17 +103,3 @@ class ClassShare(dp.Coordinated):
 def released_share(program: dp.Coordinated, positive_share: float | str | None) -> dp.Coordinated:
     """The program, with the share of positive records released first where the scenario says so."""
     return ClassShare(program, start=program.start) if positive_share == "released" else program
-
-
-def check_share(positive_share: float | str | None, guarantee: str) -> None:
-    """Refuse to certify what moves every gradient with one record, and a release no paper has. Raises InputError."""
-    if positive_share == "released" and guarantee == "as_printed":
-        raise dp.InputError(
-            'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
-            "which counts it."
-        )
-    if positive_share == "empirical" and guarantee == "certified":
-        raise dp.InputError(
-            "problem.positive_share: a counted share is part of every record's gradient, so that one record moves all "
-            'of them, by up to 7.4 times what a clip certifies. Give a public number, or "released".'
-        )

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.steps import compose_gradients
+from decentral_dp.central import vocabulary as dp
 
 UNPROTECTED_NOTE = (
     'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.declared import MINIMAX_CHANNELS
 from decentral_dp.problems.minimax.protocol import Compositional, Dual, PublicBall
 
 

@@ -11,7 +11,6 @@ from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel import (
     dp_bilevel,
     exponential_mechanism,
@@ -23,7 +22,8 @@ from decentral_dp.algorithms.coordinator_bilevel import (
     single_draw,
     warm_start,
 )
-from decentral_dp.algorithms.printed.protocol import Calibration, Noise, calibrate, one_draw, smaller_count
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.printed.calibration import Calibration, Noise, calibrate, one_draw, smaller_count
 from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
 from decentral_dp.participants.selection import Density
 

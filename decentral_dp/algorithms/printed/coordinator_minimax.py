@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import (
     double_spider,
     dp_sgd_dual,
@@ -18,8 +17,10 @@ from decentral_dp.algorithms.coordinator_minimax import (
     recursive_spider,
     steps,
 )
-from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
-from decentral_dp.algorithms.printed.protocol import (
+from decentral_dp.bounded import Sensitivity
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.declared import MINIMAX_CHANNELS
+from decentral_dp.central.printed.calibration import (
     Calibration,
     Noise,
     check_ascent,
@@ -27,7 +28,6 @@ from decentral_dp.algorithms.printed.protocol import (
     in_units,
     root_log,
 )
-from decentral_dp.bounded import Sensitivity
 
 
 @final

@@ -50,10 +50,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.files.tables import Key, Positive
 from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, scalar
+from decentral_dp.models.build import ModelTable
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
-from decentral_dp.problems.minimax.composite import Objective, Values
+from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.protocol import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, reason, run_file
 
@@ -475,6 +477,23 @@ def _call_author(author: Any, name: str, method: str, size: int, *given: Array) 
         wanted, place = "one number" if size == 1 else f"{size} numbers", place_in_class(type(author), method)
         raise InputError(f"{name}: {method} gives shape {value.shape}{place}, wanted {wanted}. Mend it.")
     return value.reshape(size)
+
+
+def of_author(author: Any, facts: Facts, name: str, model: ModelTable | None) -> Composite:
+    """Make the problem of an author's objective, or of formulas of single records.
+
+    Args:
+        author: the object with the objective's methods, or with formulas.
+        facts: public facts of the data.
+        name: of the problem in the scenario.
+        model: that problem.model chooses; None for a linear one.
+
+    Raises:
+        InputError: a model that does not fit, or formulas that are not sound.
+    """
+    objective = author if hasattr(author, "statistics") else recordwise_objective(author, facts.n_classes, name)
+    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, facts.n_classes)
+    return Composite(facts.model(outputs, model), objective)
 
 
 def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:

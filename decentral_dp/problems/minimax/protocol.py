@@ -21,9 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.protocol import TwoVariables
 
+# Terms that are means over records, of every minimax problem that has them.
+MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
 # Numbers by name that a reader wants to see.
 Scores = Mapping[str, float]
 
@@ -206,3 +209,17 @@ def sum_over_parts(
         for total, part_sum in zip(totals, problem.sums(records, queries, drawn), strict=True):
             total += part_sum
     return totals
+
+
+def check_share(positive_share: float | str | None, guarantee: str) -> None:
+    """Refuse to certify what moves every gradient with one record, and a release no paper has. Raises InputError."""
+    if positive_share == "released" and guarantee == "as_printed":
+        raise InputError(
+            'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
+            "which counts it."
+        )
+    if positive_share == "empirical" and guarantee == "certified":
+        raise InputError(
+            "problem.positive_share: a counted share is part of every record's gradient, so that one record moves all "
+            'of them, by up to 7.4 times what a clip certifies. Give a public number, or "released".'
+        )

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share, released_share
-from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
+from decentral_dp.algorithms.coordinator_minimax.released_class_prior import released_share
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Split
+from decentral_dp.central.printed.calibration import PrintedCoordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -38,7 +38,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.minimax.protocol import Minimax, check_share
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.simulation.jobs.agent_records import records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, CoordinatorBilevelJob, CoordinatorMinimaxJob

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.released_class_prior import ClassShare
-from decentral_dp.algorithms.declared import DeclaredCoordinator
+from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.formatting import delta_text, epsilon_text, join_words
@@ -168,7 +167,7 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     """Hyper-parameters as they run, where each variable starts, and the keys that were left out of the scenario."""
     table = job.scenario.algorithm
     algorithm: Any = job.algorithm
-    while isinstance(algorithm, ClassShare | DeclaredCoordinator):
+    while isinstance(algorithm, Wrapper):
         algorithm = algorithm.program
     keys, given = {o.key for o in job.components.algorithm.keys}, job.components.keys
     read = [f.name for f in fields(algorithm) if f.name in keys]

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel, check_penalty
 from decentral_dp.algorithms.printed.coordinator_bilevel import PrintedDpBilevel
-from decentral_dp.algorithms.printed.protocol import budget_per_release, gaussian_scale
+from decentral_dp.central.printed.calibration import budget_per_release, gaussian_scale
 from decentral_dp.config.loading import load
 from decentral_dp.constants.families import Declared
 from decentral_dp.constants.problem_constants import ProblemConstants, penalty_smoothness

@@ -20,8 +20,8 @@ from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
 from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
 from decentral_dp.algorithms.coordinator_minimax.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda
-from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import Charge, StepSize
+from decentral_dp.central.printed.calibration import Calibration
 from decentral_dp.models.build import Linear
 from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of

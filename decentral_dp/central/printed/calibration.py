@@ -1,7 +1,4 @@
-"""What printed forms add: own values that are never noised, of gossip; the noise of the paper, of a coordinator.
-
-Noise of trusted coordinators as their papers print it: for comparison, never a certificate.
-"""
+"""Noise of trusted coordinators as their papers print it: for comparison, never a certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.central import vocabulary as dp
 
 
 class Calibration(NamedTuple):
@@ -23,20 +20,6 @@ class Calibration(NamedTuple):
 
 # Channel → its published noise.
 Noise = dict[str, Calibration]
-
-
-class PrintedGossip(dp.Algorithm, Protocol):
-    """A gossip algorithm whose agents keep own values that are never noised."""
-
-    protocol: str = "printed"
-
-    def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
-        return dataset.constant_state(dataset.start("x", self.start)), dataset.constant_state(
-            dataset.start("y", self.start)
-        )
-
-    def own_value(self, released: dp.Value, mine: dp.Value) -> dp.Value:
-        return mine
 
 
 class PrintedCoordinated(dp.Coordinated, Protocol):
