@@ -41,7 +41,6 @@ from decentral_dp.formatting import (
     schedule_text,
 )
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.reporting.facts import data_facts, privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
@@ -599,7 +598,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
 
 def _reading_facts(job: Job) -> dict[str, Any]:
     """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
-    if not isinstance(job.problem.minimax if isinstance(job.problem, Saddle) else job.problem, Predictor):
+    if not isinstance(job.posed_problem, Predictor):
         return {}
     shards = job.shards
     known = {"image": shards.image, "bounds": shards.bounds}

@@ -14,7 +14,8 @@ import numpy as np
 
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import released_share
 from decentral_dp.algorithms.protocol import Charge, Coordinated
-from decentral_dp.bounded import Array, Split
+from decentral_dp.bounded import Split
+from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.printed.calibration import PrintedCoordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -40,8 +41,8 @@ from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax, check_share
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.simulation.jobs.agent_records import records_of, test_records
-from decentral_dp.simulation.jobs.job import LARGEST_PLAN, CoordinatorBilevelJob, CoordinatorMinimaxJob
+from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_of, test_records
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN
 
 # Keys of [privacy] that no coordinator reads → why.
 _OF_GOSSIP: Mapping[str, str] = {
@@ -289,13 +290,6 @@ def _label_bound(s: Scenario, shards: Shards) -> float:
             "which they are cut, or their public range in problem.label_range."
         )
     return s.problem.label_bound
-
-
-def bounded_labels(s: Scenario, labels: Any) -> Array:
-    """(n,) labels as numbers, cut at their declared bound, where there is one."""
-    numbers = np.asarray(labels, dtype=np.float64)
-    bound = s.problem.label_bound
-    return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
 
 
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:

@@ -30,8 +30,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Gossip, Pool, Release, Released
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.agent_records import records_in
-from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
+from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_in
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame

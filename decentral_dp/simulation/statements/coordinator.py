@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,13 +11,16 @@ import numpy as np
 from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
+from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
+from decentral_dp.config.scenario_components import make_problem, problem_of
 from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 from decentral_dp.reporting.words import WORDS
-from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
+from decentral_dp.simulation.jobs.coordinator_plan import context_of, coordinated_job, minimax_context
+from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statements.job import statement
 from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
 
@@ -274,3 +278,13 @@ def _printed_notes(job: CoordinatorJob, claim: Claim) -> list[str]:
         if proven != said
         else f"{words}that is what it costs."
     ]
+
+
+BILEVEL = Setting(
+    partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
+    privacy_statement,
+    at_infinity,
+    paper_claim,
+    settings,
+)
+MINIMAX = BILEVEL._replace(build=partial(coordinated_job, CoordinatorMinimaxJob, make_problem, minimax_context))
