@@ -37,8 +37,8 @@ def load(place: str) -> Any:
     """Import a module, or "module:attribute" of one.
 
     Example:
-        >>> load("decentral_dp.statistics:exactly").__name__
-        'exactly'
+        >>> load("decentral_dp.formatting:join_words")(["x", "y"])
+        'x and y'
     """
     module, _, attribute = place.partition(":")
     imported = import_module(module)

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.printed_bounds import printed_score
-from decentral_dp.constants.problem_constants import score_oscillation
 from decentral_dp.privacy.mechanisms import exponential_samplers
 from decentral_dp.privacy.mechanisms.exponential_samplers import score_unit
 from decentral_dp.problems.bilevel.means import MeanLowerBound

@@ -36,7 +36,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.minimax.protocol import PublicBall, Scores
+from decentral_dp.problems.saddle import PublicBall, Scores
 from decentral_dp.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values
 from papers.rounds import finish_round

@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.printed_bounds import printed_lipschitz
-from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms.exponential_samplers import Box
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic

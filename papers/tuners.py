@@ -19,9 +19,9 @@ from scipy.special import expit
 
 from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import penalty_slope
 from decentral_dp.bounded import Array, Bounded
+from decentral_dp.central.sensitivities import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.loss_bounds import logistic_loss
-from decentral_dp.constants.problem_constants import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import Pooled

@@ -21,7 +21,7 @@ _LISTED_FIRST = (
     *("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism"),
     *("grid_walk", "warm_start"),
 )
-_FOLDERS = {"gossip": f"{__name__}.gossip"} | annexes.ALGORITHMS
+_FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
 def _entries(setting: Setting) -> Iterator[Entry]:

@@ -29,8 +29,8 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Response
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
-from decentral_dp.problems.minimax.protocol import MINIMAX_TERMS
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import USER_ERRORS, blame
 
 

@@ -24,8 +24,8 @@ from decentral_dp.algorithms.protocol import Algorithm, Coordinated
 from decentral_dp.algorithms.references import Citation
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
-from decentral_dp.problems.minimax.protocol import MINIMAX_TERMS
 from decentral_dp.problems.protocol import TERMS
+from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import untyped_options
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]

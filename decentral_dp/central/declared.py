@@ -49,7 +49,7 @@ def release_gradients(
     Args:
         t: the round.
         context: what the coordinator knows.
-        queries: terms, of `problems.protocol` or `problems.minimax.protocol`.
+        queries: terms, of `problems.protocol` or `problems.saddle`.
         x: (p,), public.
         y: (q,), public.
         rate: below 1, of one Poisson sample that all these terms read.

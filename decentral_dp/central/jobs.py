@@ -19,9 +19,9 @@ from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams
-from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs
+from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, read_shards
 from decentral_dp.simulation.jobs.job import Job, minimax_evaluator, unmeasured_reason
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, Unscored, pool

@@ -40,9 +40,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import points_of
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.minimax.protocol import Minimax, check_share
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
+from decentral_dp.problems.saddle import Minimax, Saddle, check_share
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 

@@ -51,7 +51,8 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, round_up
+from decentral_dp.central.sensitivities import penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Value
 from decentral_dp.participants.solve import CHUNK, mean_hessian, mean_losses, mean_term

@@ -18,8 +18,8 @@ from decentral_dp.participants.certified_solver import implicit_mean, project_to
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.minimax.protocol import Minimax, PublicBall
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, Started, split_read
+from decentral_dp.problems.saddle import Minimax, PublicBall
 
 # Gauss–Legendre on [−1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)

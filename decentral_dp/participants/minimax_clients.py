@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.problems.protocol import sum_over_parts
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.clients import AnsweringBlock
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.minimax.protocol import Minimax, Parametrised, sum_over_parts
 from decentral_dp.problems.records import take
+from decentral_dp.problems.saddle import Minimax, Parametrised
 
 # What a block costs beside its rows: as much as this many weights of one row, and the products of a few rows.
 _OVERHEAD, _LEAST = 2_500_000, 40

@@ -31,19 +31,17 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
-from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
-from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
-from decentral_dp.constants.problem_constants import (
-    UP,
+from decentral_dp.central.sensitivities import (
     Clips,
-    ProblemConstants,
     estimate_slack,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
-    round_up,
     score_oscillation,
 )
+from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
+from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
+from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
 from decentral_dp.participants import certified_solver as certified

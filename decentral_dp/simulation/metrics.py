@@ -56,9 +56,9 @@ from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.files.parquet import Columns
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.class_measures import measure_classes
-from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
+from decentral_dp.problems.saddle import Minimax, Parametrised
 
 IntArray = NDArray[np.int64]
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")

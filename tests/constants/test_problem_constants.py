@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
-from decentral_dp.constants.problem_constants import (
+from decentral_dp.central.sensitivities import (
     Clips,
-    ProblemConstants,
     default_penalty,
     estimate_slack,
     hypergradient_lipschitz,
@@ -27,8 +25,9 @@ from decentral_dp.constants.problem_constants import (
     penalty_smoothness,
     score_oscillation,
     smoothness,
-    solution_spread,
 )
+from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
+from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
 from decentral_dp.errors import InputError
 from papers.penalty_rate import descent_steps, estimator_bias
 from tests.support.paper_bounds import penalty_distance, printed_hypergradient

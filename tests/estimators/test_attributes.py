@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.estimators import (
-    DecentralisedClassifier,
-    DecentralisedRegressor,
-    PrivateAUCClassifier,
-    PrivateLogisticRegressionCV,
-)
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor
 from decentral_dp.tuner import tune
 from tests.support.leaves import differing, leaves
 

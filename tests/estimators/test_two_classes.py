@@ -19,10 +19,11 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 import decentral_dp
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import PrivacyWarning, PrivateAUCClassifier, PrivateLogisticRegressionCV, ScaleWarning
-from decentral_dp.estimators.two_classes import seed_of
+from decentral_dp.estimators import PrivacyWarning, ScaleWarning
+from decentral_dp.estimators.shared import seed_of
 
 BOTH = [PrivateLogisticRegressionCV, PrivateAUCClassifier]
 

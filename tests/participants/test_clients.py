@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
+from decentral_dp.central.problems.protocol import sum_over_parts
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.models.mlp import mlp
@@ -22,7 +23,6 @@ from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.conjugates import divergence_of
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.losses import capped_loss
-from decentral_dp.problems.minimax.protocol import sum_over_parts
 from decentral_dp.problems.records import take
 
 WIDTH, HIDDEN, CLIP = 30, 20, 0.1

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, summation_slack
+from decentral_dp.central.sensitivities import Clips, implicit_sensitivity
 from decentral_dp.constants.families import Declared, family_of
-from decentral_dp.constants.problem_constants import Clips, implicit_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.participants import pooled
 from decentral_dp.participants import pooled as pooled_bounds

@@ -146,7 +146,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of labels among the attributes of a private classifier",
-        "estimators/two_classes.py",
+        "central/estimators.py",
         "        self._warn_of_sizes(features)\n",
         "        self._warn_of_sizes(features)\n        self.base_rate_ = float(codes.mean())\n",
         ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
@@ -216,7 +216,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
         "gradients of a minimax problem that agents do not clip",
-        "problems/minimax/saddle.py",
+        "problems/saddle.py",
         "clip.bound(CLIP_OF_TERM[t])",
         "float('inf')",
         (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),
@@ -868,7 +868,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an exact minimiser that is not",
-        "constants/problem_constants.py",
+        "central/sensitivities.py",
         "2.0 * c.radius) + 2.0 * accuracy)",
         "2.0 * c.radius))",
         (f"{_GRANULAR}::test_minimisers",),
@@ -2081,7 +2081,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an error of scikit-learn with rows of X",
-        "estimators/two_classes.py",
+        "estimators/shared.py",
         """    line = text.partition("\\n")[0]
 """,
         """    line = text

@@ -17,8 +17,9 @@ import pytest
 import tomli_w
 
 import decentral_dp
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.config.loading import load
-from decentral_dp.estimators import DecentralisedClassifier, PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.estimators import DecentralisedClassifier
 from decentral_dp.privacy.randomness import SecretRoot, key_of
 from decentral_dp.privacy.secret import Secret
 

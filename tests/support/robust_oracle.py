@@ -16,7 +16,7 @@ from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.conjugates import Divergence, divergence_of
-from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.saddle import Minimax
 
 Array = NDArray[np.float64]
 

@@ -32,9 +32,9 @@ from decentral_dp.files.durable import OWNERS, digest
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
-from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenate, take
+from decentral_dp.problems.saddle import Attackable
 from decentral_dp.reporting.notebook_progress import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.agent_records import require_records

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import take
+from decentral_dp.problems.saddle import Attackable
 
 LOSS, CONFIDENCE = "loss", "confidence"
 

@@ -66,7 +66,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.minimax.protocol import Attackable
+from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.jobs.job import Job
 
 # Largest ε and μ that are looked at.

@@ -41,7 +41,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.constants.problem_constants import ProblemConstants, noise_quantile, penalised_modulus
+from decentral_dp.central.sensitivities import noise_quantile, penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.participants.certified_solver import project_to_ball
 
 

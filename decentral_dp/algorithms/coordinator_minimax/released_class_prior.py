@@ -21,7 +21,7 @@ import numpy as np
 
 from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.problems.minimax.protocol import Parametrised
+from decentral_dp.problems.saddle import Parametrised
 
 CHANNEL = "share"
 # p_min, and the share of Σμ².

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.declared import MINIMAX_CHANNELS
-from decentral_dp.problems.minimax.protocol import Compositional, Dual, PublicBall
+from decentral_dp.central.problems.protocol import Compositional, Dual
+from decentral_dp.problems.saddle import PublicBall
 
 
 class Iterate(NamedTuple):

@@ -30,7 +30,7 @@ from decentral_dp.files.tables import Key, Share
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.losses import classification, ranking
-from decentral_dp.problems.minimax.protocol import PublicBall
+from decentral_dp.problems.saddle import PublicBall
 
 
 @dataclass(frozen=True)

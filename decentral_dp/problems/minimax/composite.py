@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.problems.protocol import Dual
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.protocol import Gathering, Model, Named, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Dual, Minimax, PublicBall, Scores
 from decentral_dp.problems.records import take
+from decentral_dp.problems.saddle import Minimax, PublicBall, Scores
 
 # Float64 numbers of one part of a sum, 128 MiB.
 _CELLS = 1 << 24

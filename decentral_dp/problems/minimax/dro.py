@@ -37,7 +37,7 @@ from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence_of
 from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
-from decentral_dp.problems.minimax.protocol import PublicBall
+from decentral_dp.problems.saddle import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
 LARGEST_WEIGHT = 1e6

@@ -38,7 +38,7 @@ from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, capped_loss
-from decentral_dp.problems.minimax.protocol import PublicBall
+from decentral_dp.problems.saddle import PublicBall
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
 _SHARE_TOLERANCE = 1e-3

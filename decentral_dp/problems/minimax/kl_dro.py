@@ -49,7 +49,7 @@ from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
 from decentral_dp.problems.minimax.losses import Cap, Capped, CappedObjective, Loss, Strength, bisect, capped_loss
-from decentral_dp.problems.minimax.protocol import PublicBall, Scores
+from decentral_dp.problems.saddle import PublicBall, Scores
 
 # The least that h̄ may be promised to be.
 LEAST_MEAN = 1e-6

@@ -56,7 +56,7 @@ from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
-from decentral_dp.problems.minimax.protocol import PublicBall
+from decentral_dp.problems.saddle import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, reason, run_file
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from decentral_dp.files.tables import Key
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.bilevel.penalties import Ridge
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
-from decentral_dp.problems.minimax.protocol import Minimax, Scores
+from decentral_dp.problems.saddle import Minimax, Scores
 
 
 class Layer(NamedTuple):

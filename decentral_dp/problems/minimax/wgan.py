@@ -50,8 +50,8 @@ from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.losses import ranking
-from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.problems.records import take
+from decentral_dp.problems.saddle import Minimax, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor

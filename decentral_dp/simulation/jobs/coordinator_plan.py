@@ -39,8 +39,8 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.minimax.protocol import Minimax, check_share
 from decentral_dp.problems.protocol import TERMS, Problem
+from decentral_dp.problems.saddle import Minimax, check_share
 from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN
 

@@ -38,10 +38,9 @@ from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
-from decentral_dp.problems.minimax.protocol import Minimax
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate
+from decentral_dp.problems.saddle import Minimax, Saddle
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, scored_agents
 from decentral_dp.simulation.statements.statement import Setting

@@ -13,7 +13,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS
-from decentral_dp.constants.problem_constants import penalty_bias
+from decentral_dp.central.sensitivities import penalty_bias
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, performed, scripted, with_noise, without

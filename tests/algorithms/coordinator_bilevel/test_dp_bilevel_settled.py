@@ -15,9 +15,10 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel, check_penalty
 from decentral_dp.algorithms.printed.coordinator_bilevel import PrintedDpBilevel
 from decentral_dp.central.printed.calibration import budget_per_release, gaussian_scale
+from decentral_dp.central.sensitivities import penalty_smoothness
 from decentral_dp.config.loading import load
 from decentral_dp.constants.families import Declared
-from decentral_dp.constants.problem_constants import ProblemConstants, penalty_smoothness
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.loss_distributions import Releases

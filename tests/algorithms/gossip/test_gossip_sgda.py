@@ -19,7 +19,7 @@ from decentral_dp.models.build import Linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.saddle import Saddle
+from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job

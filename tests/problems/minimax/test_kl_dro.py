@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from decentral_dp import InputError
+from decentral_dp.central.problems.protocol import Compositional
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.kl_dro import KlDro, kl_robust
 from decentral_dp.problems.minimax.losses import capped_loss
-from decentral_dp.problems.minimax.protocol import Attackable, Compositional
+from decentral_dp.problems.saddle import Attackable
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 
 CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4

@@ -16,7 +16,7 @@ from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective
 from decentral_dp.problems.minimax.kl_dro import kl_robust
 from decentral_dp.problems.minimax.losses import Capped, capped_loss
-from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.saddle import Minimax
 from tests.support.robust_oracle import CASES, Array, context_of, furthest
 
 CAP, CLASSES = 2.0, 3

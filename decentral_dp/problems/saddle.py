@@ -10,20 +10,31 @@ per-record vectors:
     dual: a statistic whose mean gives the best y at x in closed form
 
 and whatever else a problem names in `terms`. Every contribution is clipped to a ball in l2, whose centre is public.
+
+Agents who trust nobody ask their own records about it in the terms of bilevel problems (`Saddle`), so that whatever
+asks, plans and prices these has it as it is:
+
+    upper_grad_x = ∇_x f,     lower_grad_y = −grad_y, for y goes along grad_y.
+
+Every record's ∇_y f is clipped around the centre of the ball that all possible records are known to be in, which is
+public and added once; where no ball is known around 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, Norm
+from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.protocol import TwoVariables
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms, TwoVariables
 
 # Terms that are means over records, of every minimax problem that has them.
 MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
@@ -119,50 +130,6 @@ class Minimax(TwoVariables, Protocol):
 
 
 @runtime_checkable
-class Pooling(Protocol):
-    """A problem that sums over records which are evaluated apart, and adds them up at once."""
-
-    def sums_over(
-        self, parts: Iterable[tuple[Any, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
-    ) -> list[Array]:
-        """What `sums` gives for each (records, drawn), added up."""
-        ...
-
-
-@runtime_checkable
-class Dual(Protocol):
-    """A problem with the best y in closed form. "dual" is among its terms."""
-
-    def dual(self, statistic: Array) -> Array:
-        """The best y at x, from the mean of the term "dual" over all records, (q,)."""
-        ...
-
-
-@runtime_checkable
-class Compositional(Protocol):
-    """A problem whose gradients follow from three means: of "inner" (1), of "inner_x" (p), ∇_x of it, and of "inner_y"
-    (q), ∂_y of it. It has no grad_x and no grad_y.
-    """
-
-    def outer(self, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
-        """Form the gradients from the three means, or from estimates of them.
-
-        Args:
-            y: (q,).
-            inner: (1,) mean of "inner".
-            inner_x: (p,) mean of "inner_x".
-            inner_y: (q,) mean of "inner_y".
-
-        Returns:
-            ∇_x F (p,) and the direction in which y improves (q,).
-
-        Limits:
-            An estimate that lies where no mean can is taken for the nearest that can be.
-        """
-        ...
-
-
-@runtime_checkable
 class Parametrised(Protocol):
     """A problem with public parameters that a program may find out, at a price, before it uses them."""
 
@@ -184,31 +151,77 @@ class Attackable(Protocol):
         ...
 
 
-def sum_over_parts(
-    problem: Minimax, parts: Iterable[tuple[Any, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
-) -> list[Array]:
-    """Sum over records that are evaluated apart.
+# Term of a bilevel problem → of a minimax problem, and its sign.
+_TERM_OF = {"upper_grad_x": ("grad_x", 1.0), "lower_grad_y": ("grad_y", -1.0)}
 
-    A class that overrides `sums` and inherits `sums_over` has changed its mathematics in one of two places: what it
-    inherits is not used.
 
-    Args:
-        problem: of the records.
-        parts: (records, which of them count) of each evaluation.
-        queries: what is summed.
+@dataclass(frozen=True)
+class Saddle(Problem):
+    """minimax: a problem whose ∇_x f and ∇_y f read records, and whose r does not change from round to round."""
 
-    Returns:
-        (width,) for each query.
-    """
-    order = type(problem).__mro__
-    single, over = (next((k for k, c in enumerate(order) if n in vars(c)), len(order)) for n in ("sums", "sums_over"))
-    if isinstance(problem, Pooling) and over <= single:
-        return problem.sums_over(parts, queries)
-    totals = [np.zeros(problem.width(q.term)) for q in queries]
-    for records, drawn in parts:
-        for total, part_sum in zip(totals, problem.sums(records, queries, drawn), strict=True):
-            total += part_sum
-    return totals
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(dict.fromkeys(_TERM_OF, "train"))
+
+    minimax: Minimax
+
+    @property
+    def p(self) -> int:
+        return self.minimax.p
+
+    @property
+    def q(self) -> int:
+        return self.minimax.q
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        return self.minimax.start
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
+        return self.minimax.prepare(features, labels, norm)
+
+    def project(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """The nearest allowed x (b, p) and y (b, q)."""
+        return np.stack([self.minimax.project_x(row) for row in x]), np.stack(
+            [self.minimax.project_y(row) for row in y]
+        )
+
+    def terms(
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+    ) -> Terms:
+        served = [term for term in _TERM_OF if term in wanted]
+        queries = [
+            ClippedQuery(_TERM_OF[t][0], x, y, clip.bound(CLIP_OF_TERM[t]), centre=self._centre(_TERM_OF[t][0], x, y))
+            for t in served
+        ]
+        sums = zip(served, self.minimax.sums(train, queries), strict=True) if served else ()
+        return Terms(**{term: _TERM_OF[term][1] * total / max(len(train[0]), 1) for term, total in sums})
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """None: no second derivative is asked for."""
+        return {}
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        """What is public of −grad_y: that of r, and the centre of the ball. As of `Problem.regulariser`."""
+        return Regulariser(-self._public("grad_y", x, y), np.zeros_like(y), np.zeros_like(x))
+
+    def public_grad_x(self, x: Array, y: Array) -> Array:
+        return self._public("grad_x", x, y)
+
+    def losses(self, x: Array, y: Array, records: Any, weights: Array) -> NoReturn:
+        raise ValueError("a minimax problem is judged by its own scores")
+
+    def regulariser_value(self, x: Array, y: Array) -> NoReturn:
+        raise ValueError("a minimax problem is judged by its own scores")
+
+    def _public(self, term: str, x: Array, y: Array) -> Array:
+        rows = np.stack([self.minimax.public(term, *point, 0) for point in zip(x, y, strict=True)])
+        centres = [self._centre(term, *point) for point in zip(x, y, strict=True)]
+        return rows + np.stack([np.zeros(rows.shape[1]) if c is None else c for c in centres])
+
+    def _centre(self, term: str, x: Array, y: Array) -> Array | None:
+        known = self.minimax.public_ball(term, x, y)
+        return None if known is None else known.centre
 
 
 def check_share(positive_share: float | str | None, guarantee: str) -> None:
