@@ -37,6 +37,8 @@ from decentral_dp.api import (
 from decentral_dp.api import (
     write_shards as write_shards,
 )
+from decentral_dp.central.tuner import Tuned as Tuned
+from decentral_dp.central.tuner import tune as tune
 from decentral_dp.config.schema import Scenario as Scenario
 from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting
@@ -51,5 +53,3 @@ from decentral_dp.simulation.plan import Plan as Plan
 from decentral_dp.simulation.result import RunResult as RunResult
 from decentral_dp.simulation.run import Run as Run
 from decentral_dp.studies.page import Findings as Findings
-from decentral_dp.tuner import Tuned as Tuned
-from decentral_dp.tuner import tune as tune

@@ -11,8 +11,8 @@ Entry = TypeVar("Entry")
 
 # Setting → folder of its algorithms.
 ALGORITHMS: Mapping[str, str] = {
-    "coordinator_bilevel": "decentral_dp.algorithms.coordinator_bilevel",
-    "coordinator_minimax": "decentral_dp.algorithms.coordinator_minimax",
+    "coordinator_bilevel": "decentral_dp.central.bilevel",
+    "coordinator_minimax": "decentral_dp.central.minimax",
 }
 # Setting → what differs before there is a job: `algorithms.entry.Rules`.
 RULES: Mapping[str, str] = {
@@ -21,16 +21,16 @@ RULES: Mapping[str, str] = {
 }
 # Setting → how its jobs are built, and what is promised of them: `simulation.setting.Setting`.
 SETTINGS: Mapping[str, str] = {
-    "coordinator_bilevel": "decentral_dp.simulation.statements.coordinator:BILEVEL",
-    "coordinator_minimax": "decentral_dp.simulation.statements.coordinator:MINIMAX",
+    "coordinator_bilevel": "decentral_dp.central.statement:BILEVEL",
+    "coordinator_minimax": "decentral_dp.central.statement:MINIMAX",
 }
 # Algorithm → its form as published.
 PRINTED = "decentral_dp.central.printed:PRINTED"
 # Kind of problem → folder of such problems, and the function that makes one of an author's formulas.
-PROBLEMS: Mapping[str, str] = {"minimax": "decentral_dp.problems.minimax"}
-AUTHORED: Mapping[str, str] = {"minimax": "decentral_dp.problems.minimax.losses:of_author"}
+PROBLEMS: Mapping[str, str] = {"minimax": "decentral_dp.central.problems"}
+AUTHORED: Mapping[str, str] = {"minimax": "decentral_dp.central.problems.losses:of_author"}
 # Records that are whole trajectories.
-TRAJECTORIES = "decentral_dp.data.trajectories"
+TRAJECTORIES = "decentral_dp.central.trajectories"
 
 
 def load(place: str) -> Any:

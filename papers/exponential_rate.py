@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
+from decentral_dp.central import exponential_samplers
+from decentral_dp.central.exponential_samplers import score_unit
+from decentral_dp.central.printed.bounds import printed_score
 from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.printed_bounds import printed_score
-from decentral_dp.privacy.mechanisms import exponential_samplers
-from decentral_dp.privacy.mechanisms.exponential_samplers import score_unit
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator, pure_rate

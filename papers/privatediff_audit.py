@@ -23,13 +23,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
-from decentral_dp.algorithms.printed.coordinator_minimax import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import Coordinated, StepSize
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.minimax.privatediff import PrivateDiff
+from decentral_dp.central.printed.minimax import PrintedPrivateDiff
 from decentral_dp.exchange import ClippedQuery, Released
-from decentral_dp.participants.coordinator_context import MinimaxContext
-from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.exponential_samplers import Box
+from decentral_dp.central.log_concave_sampler import Regularised, quadratic
+from decentral_dp.central.printed.bounds import printed_lipschitz
 from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms.exponential_samplers import Box
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.statistics import exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for

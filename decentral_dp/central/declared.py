@@ -24,9 +24,9 @@ from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.algorithms.entry import Rules
 from decentral_dp.algorithms.references import AUC
 from decentral_dp.bounded import Array
+from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 
 # Channel of a release → the term of a minimax problem that it is the mean of; other means are released by their names.
 MINIMAX_CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}

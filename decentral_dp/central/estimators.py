@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.tuner import Method, project, tune
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.estimators.shared import (
@@ -33,7 +34,6 @@ from decentral_dp.estimators.shared import (
 )
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.run import run_job
-from decentral_dp.tuner import Method, project, tune
 
 # A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
 _LARGEST, _SPREAD = 5.0, 20.0

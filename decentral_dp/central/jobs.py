@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Coordinated
 from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, Outcome, RunControl
 from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
-from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams

@@ -28,6 +28,7 @@ from decentral_dp.algorithms.protocol import (
 )
 from decentral_dp.algorithms.references import ASCENT, AUC, DRO, KL_DRO, Citation
 from decentral_dp.bounded import SPLITS, Array, Bounded, Split
+from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.central.declared import release_gradients
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import (
@@ -43,7 +44,6 @@ from decentral_dp.exchange import (
     SelectionMechanism,
     Value,
 )
-from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 
 S = TypeVar("S")
 # What a coordinator does in a round or a part of it: exchanges are yielded, S is what it ends with.

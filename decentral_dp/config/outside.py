@@ -4,7 +4,7 @@ Functions of the user's own: a graph, the records of a data set, and who holds w
 
 Problems, objectives, topologies, data sets and partitions of the user's own, as a scenario names them.
 
-    problem.kind      = "my_problem.py:Mine"      a class: see `problems.recordwise` and `problems.minimax.
+    problem.kind      = "my_problem.py:Mine"      a class: see `problems.recordwise` and `central.problems.
                                                   recordwise_objective`; its dataclass fields are keys of [problem]
     topology.kind     = "my_graph.py:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
                                                   graphs that follow one another; grid(t, …) → that of round t; what

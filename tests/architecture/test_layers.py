@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from decentral_dp import annexes
+
 PACKAGE = Path(__file__).parents[2] / "decentral_dp"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
@@ -18,7 +20,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ORDER: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "errors formatting statistics bounded user_code files",
+        "errors formatting annexes statistics bounded user_code files",
         "exchange",
         "data topology privacy",
         "models",
@@ -29,13 +31,36 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "config",
         "simulation",
         "tasks callbacks",
-        "tuner",
         "estimators",
+        "central",
         "adversaries",
         "studies",
         "resumption",
         "api",
         "cli",
+    )
+)
+# Not in the core, which finds what it needs of them in `decentral_dp.annexes`; other annexes may import them.
+ANNEXES = ("central",)
+_USERS_OF_ANNEXES = ("central", "adversaries")
+# The rooms of an annex from the ground up; a file or folder may import those above it and its own line.
+CENTRAL: tuple[tuple[str, ...], ...] = tuple(
+    tuple(names.split())
+    for names in (
+        "domain sensitivities trajectories exponential_samplers",
+        "problems log_concave_sampler certified_solver",
+        "clients",
+        "pooled",
+        "selection context",
+        "declared",
+        "vocabulary",
+        "bilevel minimax",
+        "printed",
+        "jobs",
+        "plan",
+        "statement",
+        "tuner",
+        "estimators",
     )
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
@@ -55,8 +80,8 @@ SAID = {"decentral_dp.reporting.facts", "decentral_dp.reporting.words"}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
     # A certified file holds certified code only.
-    "algorithms/coordinator_bilevel": ["decentral_dp.algorithms.printed"],
-    "algorithms/coordinator_minimax": ["decentral_dp.algorithms.printed"],
+    "central/bilevel": ["decentral_dp.central.printed"],
+    "central/minimax": ["decentral_dp.central.printed", "decentral_dp.engines", "decentral_dp.data"],
     "algorithms/gossip": ["decentral_dp.algorithms.printed"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
@@ -64,9 +89,7 @@ FORBIDDEN = {
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
-    "simulation/jobs": [
-        f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip", "coordinator")
-    ],
+    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip")],
     # A study is settings and their results; it never touches what is inside a run.
     "studies": [
         "decentral_dp.algorithms",
@@ -78,7 +101,7 @@ FORBIDDEN = {
     ],
 }
 TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange"}
-TOP_LEVEL |= {"tuner", "api", "callbacks"}
+TOP_LEVEL |= {"annexes", "api", "callbacks"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {
     "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],
@@ -92,7 +115,7 @@ ONLY_IN = {
         "studies/gains.py",
     ],
     "cryptography": ["privacy/randomness.py"],
-    "torch": ["problems", "models"],
+    "torch": ["problems", "models", "central/problems"],
 }
 
 
@@ -161,6 +184,27 @@ def test_imports_run_downwards(room: str) -> None:
                 fine = to == room or (to == "reporting" and above)
                 fine = fine or (to in LEVEL and (LEVEL[to] < LEVEL[room] or LEVEL[room] == 0))
             assert fine, f"{name} imports {other}"
+
+
+def test_the_core_imports_no_annex() -> None:
+    for name, path in MODULES.items():
+        if room_of(name) not in _USERS_OF_ANNEXES:
+            assert not [other for other in own_imports(path) if room_of(other) in ANNEXES], name
+
+
+def test_the_rooms_of_the_coordinator_have_an_order() -> None:
+    level = {room: k for k, rooms in enumerate(CENTRAL) for room in rooms}
+    inner = {name: name.split(".")[2] for name in MODULES if name.startswith("decentral_dp.central.")}
+    assert set(inner.values()) == set(level)
+    for name, room in inner.items():
+        used = {inner[other] for other in own_imports(MODULES[name]) if other in inner} - {room}
+        assert not [other for other in used if level[other] >= level[room]], name
+
+
+@pytest.mark.parametrize("table", ["ALGORITHMS", "RULES", "SETTINGS", "PROBLEMS", "AUTHORED"])
+def test_whatever_the_table_of_annexes_names_is_there(table: str) -> None:
+    for place in getattr(annexes, table).values():
+        assert annexes.load(place)
 
 
 def test_no_room_is_outside_the_order_and_the_top_level_is_small() -> None:
@@ -238,7 +282,9 @@ def test_no_global_randomness_and_no_asserts() -> None:
 def test_algorithms_do_not_open_bounded_values() -> None:
     """What an algorithm computes from `.value` or `.private` would leave without a price: a plain array is free."""
     opened = {"value", "private"}
-    for path in [p for p in SOURCES if inside(p, "algorithms")]:
+    for path in [
+        p for p in SOURCES if any(inside(p, at) for at in ("algorithms", "central/bilevel", "central/minimax"))
+    ]:
         wrong = [n.attr for n in nodes(path) if isinstance(n, ast.Attribute) and n.attr in opened]
         assert not wrong, f"{path.relative_to(PACKAGE)} reads {wrong}"
 
@@ -259,7 +305,7 @@ def test_tensors_go_to_a_device_and_come_back_in_one_place() -> None:
     places = {
         path.name
         for path in SOURCES
-        if room_of(module_of(path)) in ("models", "problems")
+        if room_of(module_of(path)) in ("models", "problems", "central")
         for node in nodes(path)
         if isinstance(node, ast.Call) and moves.search(ast.unparse(node))
     }

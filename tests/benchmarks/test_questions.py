@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from decentral_dp.central.context import CoordinatorContext
+from decentral_dp.central.domain import Domain
+from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.selection import FiniteExponential, Score
 from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled import Pooled, PooledBounds
-from decentral_dp.participants.selection import FiniteExponential, Score
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.problems.domain import Domain
 from tests.benchmarks.timing import fastest
 
 

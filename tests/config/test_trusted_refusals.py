@@ -11,9 +11,10 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.config.loading import load
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.simulation.jobs import build, coordinator_plan
+from decentral_dp.simulation.jobs import build
 from tests.support.coordinator_scenarios import content
 
 SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")

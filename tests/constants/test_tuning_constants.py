@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.selection import Score
+from decentral_dp.central.tuner import Arguments, plan_program, project, release_plan
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.loss_bounds import logistic_loss
-from decentral_dp.participants.pooled import Pooled, PooledBounds
-from decentral_dp.participants.selection import Score
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.tuner import Arguments, plan_program, project, release_plan
 from tests.support import tuner_oracle as oracle
 
 LOSSES = ("logistic", "squared")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.central.tuner import tune
 from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor
-from decentral_dp.tuner import tune
 from tests.support.leaves import differing, leaves
 
 N, D = 80, 3

@@ -17,7 +17,7 @@ _BATCH = "tests/participants/test_agents.py"
 _PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/test_records_sensitivity.py"
-_GRANULAR = "tests/constants/test_problem_constants.py"
+_GRANULAR = "tests/central/test_sensitivities.py"
 _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
@@ -1613,10 +1613,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(
         "solutions of a path that nothing certifies",
-        "participants/pooled.py",
+        "central/pooled.py",
         "solution = certified.minimise(objective, f, y, gradient)",
         "solution = y",
-        ("tests/participants/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
+        ("tests/central/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
     ),
     # Guards, one at a time ------------------------------------------------------------------------------------------
     Mutation(
@@ -1631,14 +1631,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "labels of a squared loss left as they are",
-        "tuner.py",
+        "central/tuner.py",
         'if loss == "logistic" else np.clip(b, -label_bound, label_bound)',
         'if loss == "logistic" else b',
         (f"{_GUARDS}::test_labels_of_a_squared_loss_are_cut_at_their_bound",),
     ),
     Mutation(
         "a mean cut as a whole moved half as far",
-        "participants/coordinator_context.py",
+        "central/context.py",
         "        return 2.0 * float(summation_slack(1, width))\n",
         "        return float(summation_slack(1, width))\n",
         (f"{_GUARDS}::test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball",),
@@ -1682,13 +1682,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a change that rounding does not move",
-        "participants/coordinator_context.py",
+        "central/context.py",
         "np.linalg.norm(query.y - query.along)) / n) + rounding\n",
         "np.linalg.norm(query.y - query.along)) / n)\n",
-        (
-            "tests/algorithms/coordinator_bilevel/test_dp_bilevel_neighbours.py"
-            "::test_a_distance_of_zero_leaves_what_rounding_moves",
-        ),
+        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
     ),
     Mutation(
         "states of a run that everybody may read",

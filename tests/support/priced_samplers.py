@@ -9,12 +9,12 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from decentral_dp.bounded import Array
+from decentral_dp.central import exponential_samplers
+from decentral_dp.central.exponential_samplers import Box, Score, Target, law_at, not_negative, score_unit
+from decentral_dp.central.log_concave_sampler import Regularised
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms import exponential_samplers
-from decentral_dp.privacy.mechanisms.exponential_samplers import Box, Score, Target, law_at, not_negative, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised
 from papers.draws import pure_rate
 
 Value = TypeVar("Value")

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize, minimize_scalar
 from scipy.spatial.distance import pdist
 
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.problems.composite import Labelled
+from decentral_dp.central.problems.conjugates import Divergence, divergence_of
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.minimax.composite import Labelled
-from decentral_dp.problems.minimax.conjugates import Divergence, divergence_of
 from decentral_dp.problems.saddle import Minimax
 
 Array = NDArray[np.float64]

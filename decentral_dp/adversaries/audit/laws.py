@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from decentral_dp.bounded import Array
-from decentral_dp.participants.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
+from decentral_dp.central.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
 
 # Cells of the grid that the sum of losses lies on.
 _CELLS = 2**18

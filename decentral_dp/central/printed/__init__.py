@@ -5,8 +5,7 @@ As of `algorithms.printed`: certified modules import nothing from here, and the 
 
 from __future__ import annotations
 
-from decentral_dp.algorithms.printed import coordinator_bilevel as bilevel
-from decentral_dp.algorithms.printed import coordinator_minimax as minimax
+from decentral_dp.central.printed import bilevel, minimax
 
 PRINTED: dict[str, type] = {
     "second_order_dp_bilevel": bilevel.PrintedSecondOrder,

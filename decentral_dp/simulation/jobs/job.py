@@ -28,7 +28,6 @@ from decentral_dp.engines.protocol import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset, Network
-from decentral_dp.participants.solve import solved_quickly
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
@@ -38,6 +37,7 @@ from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
+from decentral_dp.problems.lower_level import solved_quickly
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate
 from decentral_dp.problems.saddle import Minimax, Saddle

@@ -12,13 +12,13 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load
 from decentral_dp.data import Stream
 from decentral_dp.errors import Stopped
 from decentral_dp.models.build import Linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build

@@ -12,10 +12,10 @@ from torch.nn import functional
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.models.convolution import Convolutional, Dense
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.meta_learning import READS_RECORDS, MetaLearning, make_tasks
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import TERMS
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
