@@ -245,8 +245,7 @@ def communication_text(sent: Any) -> str:
     numbers, messages = (f"{count:,}".replace(",", " ") for count in (sent.numbers, sent.messages))
     least, most = min(sent.by_agent, default=0), max(sent.by_agent, default=0)
     spread = f"; {least} to {most} messages of an agent" if least < most else ""
-    took = "" if sent.seconds is None else f"; {sent.seconds:.3g} s on the network of run.network"
-    return f"{messages} messages with {numbers} numbers, {_bits_text(sent.bits)}{spread}{took}."
+    return f"{messages} messages with {numbers} numbers, {_bits_text(sent.bits)}{spread}."
 
 
 def _bits_text(bits: int) -> str:

@@ -41,7 +41,6 @@ from decentral_dp.files.tables import (
     Line,
     Points,
     Positive,
-    Seconds,
     Seed,
     Share,
     Table,
@@ -55,41 +54,6 @@ from decentral_dp.user_code import entry_points_of, in_file
 Files: TypeAlias = Mapping[tuple[str, ...], Path]
 
 
-class RecoveryTable(Table):
-    """How lost actors are noticed and started again. What they release again are the same draws."""
-
-    heartbeat: Seconds = 1.0
-    """Seconds after which actors are asked whether they are there. Read by ray."""
-
-    save_every: Seconds = 5.0
-    """Seconds after which the driver keeps the states that actors would go on from. Read by ray."""
-
-    restarts: Annotated[int, Field(ge=0, le=10**6)] = 3
-    """Starts after a loss, without a round more done, before a run gives up. Read by ray."""
-
-    pause: Seconds = 0.25
-    """Seconds before the first of these starts, doubled each time. Read by ray."""
-
-    longest_pause: Seconds = 5.0
-    """The most that it is doubled to, in seconds. Read by ray."""
-
-
-class NetworkTable(Table):
-    """Links of a simulated network: how long what is sent would take."""
-
-    latency: Annotated[float, Field(ge=0.0)] = 0.0
-    """Seconds before a message arrives."""
-
-    bandwidth: Positive
-    """Bits that an agent can send in a second."""
-
-    stragglers: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Probability that an agent lags in a round, by a public coin."""
-
-    slowdown: Annotated[float, Field(ge=1.0)] = 10.0
-    """How many times longer it then takes."""
-
-
 class RunTable(Table):
     """Where it runs and what is evaluated."""
 
@@ -99,9 +63,6 @@ class RunTable(Table):
 
     place: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Resource of the machine that an agent's actor is to be on, such as "site-{agent}". Read by ray."""
-
-    recovery: RecoveryTable | None = None
-    """What happens where an actor is lost; its defaults if left out. Read by ray."""
 
     agents_per_actor: Count | Literal["auto"] = 1
     """Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is given.
@@ -130,9 +91,6 @@ class RunTable(Table):
 
     keep_releases: bool = False
     """Whether released values are written, as releases.parquet. Read where a run has a folder."""
-
-    network: NetworkTable | None = None
-    """A network whose seconds are simulated; none if left out. Read by gossip algorithms."""
 
     agent_scores: bool = False
     """Whether agents send scores of their own records, which nothing protects; else such scores are left out. Read

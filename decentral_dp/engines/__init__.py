@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from decentral_dp.engines import protocol
 from decentral_dp.engines.protocol import Engine, Recovery
 from decentral_dp.errors import needing
 
 
-def _local(place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
+def _local(place: str | None, gpus: float) -> Engine:
     from decentral_dp.engines.local import LocalEngine
 
     return LocalEngine()
 
 
-def _ray(place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
+def _ray(place: str | None, gpus: float) -> Engine:
     with needing('run.engine = "ray"'):
         from decentral_dp.engines.ray import RayEngine
         from decentral_dp.engines.ray_cluster import user_address
 
-    return RayEngine(user_address(), place, Recovery(**recovery), gpus)
+    return RayEngine(user_address(), place, protocol.RECOVERY, gpus)
 
 
 def cores() -> int:
@@ -35,7 +35,7 @@ def cores() -> int:
     return ray_cluster.cores(ray_cluster.user_address())
 
 
-ENGINES: dict[str, Callable[[str | None, Mapping[str, Any], float], Engine]] = {
+ENGINES: dict[str, Callable[[str | None, float], Engine]] = {
     "local": _local,
     "ray": _ray,
 }

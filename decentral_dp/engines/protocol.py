@@ -547,3 +547,6 @@ class Recovery:
         """Seconds before a start; the first after a loss is 1."""
         # Doubled more often, the longest pause is long reached, or the first is 0.
         return min(self.pause * 2.0 ** min(start - 1, 60), self.longest_pause)
+
+
+RECOVERY = Recovery()

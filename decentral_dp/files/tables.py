@@ -50,8 +50,6 @@ Points = Annotated[list[_Point], Field(min_length=1), AfterValidator(_ascending)
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-# Longer than a day nobody waits.
-Seconds = Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)]
 # A title, on terminals, pages and pictures.
 Line = Annotated[str, AfterValidator(printable)]
 

@@ -5,17 +5,10 @@ In an exchange every agent that sends makes one message to each of those that he
 (`topology.compression`). A lost message was sent. Agents that answer a server send one message to it, and get one back;
 what it says before it asks follows from that. What is released after the last round is published, and counts as no
 message.
-
-With `run.network` an exchange takes
-
-    latency + max_j (bits that agent j sends)/bandwidth · s_j    seconds,
-
-s_j being `slowdown` for an agent that lags in this round, by a public coin, and 1 otherwise: all wait for the slowest.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -24,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.schema import NetworkTable
-from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import senders_of
 from decentral_dp.formatting import agent_names
@@ -56,8 +47,7 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         rounds: of a run that ended early; default all. A run that ended before its first round has no count: None.
 
     Limits:
-        Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it. Seconds
-        leave out the mean of features, which travels in the first rounds.
+        Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it.
 
     Example:
         >>> import decentral_dp
@@ -70,11 +60,10 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         return None
     job = job if rounds is None else replace(job, rounds=rounds)
     each, width, size = _size_of_a_round(job)
-    table, counted = job.scenario.run.network, 0
-    messages, seconds = np.zeros(job.n_agents), 0.0
-    for counted, recipients in enumerate(_recipients(job), 1):
+    counted, messages = 0, np.zeros(job.n_agents)
+    for recipients in _recipients(job):
+        counted += 1
         messages += recipients
-        seconds += 0.0 if table is None else _seconds(table, recipients * size / each, counted - 1, job) * each
     share = job.rounds / max(counted, 1)
     exchanges, (beside, p) = round(float(messages.sum()) * share), _centring_messages(job)
     means = exchanges // job.rounds * beside * p
@@ -83,7 +72,6 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         numbers=exchanges * width + means,
         bits=exchanges * size + means * BITS,
         by_agent=tuple(round(float(count) * share) * each for count in messages),
-        seconds=None if table is None else seconds * share,
     )
 
 
@@ -168,14 +156,11 @@ def tabulate_sent(job: Job, by: By = "link") -> pd.DataFrame:
 
 def _recipients(job: GossipJob) -> Iterator[Array]:
     """Yield (m,) how many messages are of each agent in an exchange of round 0, 1, …, while rounds may differ."""
-    m, table = job.n_agents, job.scenario.run.network
-    # Who lags is another in every round.
-    lags = _is_alike(job) and table is not None and bool(table.stragglers)
+    m = job.n_agents
     for senders, receivers in _links(job, _MOST_COUNTED_ROUNDS):
         # What a server says to an agent is counted as that agent's.
         agents = np.where(senders < m, senders, receivers)
-        counts = np.bincount(agents, minlength=m).astype(np.float64)
-        yield from itertools.repeat(counts, min(job.rounds, _MOST_COUNTED_ROUNDS) if lags else 1)
+        yield np.bincount(agents, minlength=m).astype(np.float64)
 
 
 def _is_alike(job: GossipJob) -> bool:
@@ -257,11 +242,3 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     if job.algorithm.centring_rounds:
         channels = [c for c in channels if c.channel not in ("x", "m")]
     return [(c.channel, c.dimension, e) for c in channels for e in set((c.rounds[c.rounds < 2 * each] % each).tolist())]
-
-
-def _seconds(table: NetworkTable, bits: Array, t: int, job: GossipJob) -> float:
-    lag = np.ones(job.n_agents)
-    if table.stragglers:
-        coins = public_generator(job.scenario.public_seed, "stragglers", t).random(job.n_agents)
-        lag[coins < table.stragglers] = table.slowdown
-    return table.latency + float((bits / table.bandwidth * lag).max())

@@ -60,14 +60,12 @@ class Communication:
         numbers: in all of these.
         bits: 64 of each number, or what they take compressed.
         by_agent: (m,) messages that each agent sends.
-        seconds: that the network of `run.network` takes for them; None where there is none.
     """
 
     messages: int
     numbers: int
     bits: int
     by_agent: tuple[int, ...]
-    seconds: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -630,7 +630,7 @@ def _perform(
             report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
 
     table = job.scenario.run
-    engine = ENGINES[table.engine](table.place, dict(table.recovery or ()), table.gpus_per_actor)
+    engine = ENGINES[table.engine](table.place, table.gpus_per_actor)
 
     def check_machines(machines: Sequence[str]) -> None:
         if len(set(machines)) > 1 and getattr(job, "pairs", None) is not None:

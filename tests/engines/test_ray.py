@@ -159,8 +159,8 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 ) -> None:
     from decentral_dp.engines import ray as module
 
-    at_once = {"restarts": 1, "pause": 0.0, "heartbeat": 0.2}
-    run = {"engine": "ray", "agents_per_actor": 3, "recovery": at_once}
+    monkeypatch.setattr("decentral_dp.engines.protocol.RECOVERY", Recovery(restarts=1, pause=0.0, heartbeat=0.2))
+    run = {"engine": "ray", "agents_per_actor": 3}
     given = decentral_dp.load(scenario(algorithm={"rounds": 400}, run=run))
     advance = module.Actor.advance
 

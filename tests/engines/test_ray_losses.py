@@ -94,17 +94,21 @@ def _differ(folder: Path, whole: Path) -> list[str]:
     return [name for name in FILES if (folder / name).read_bytes() != (whole / name).read_bytes()]
 
 
-def _job(driver_saves: bool, path: Path | str = "quadratic") -> Job:
-    every = 1e-9 if driver_saves else 86400
-    recovery = f"run.recovery={{save_every={every}, restarts=2, pause=0.0, longest_pause=0.0}}"
+def _job(path: Path | str = "quadratic") -> Job:
     common = [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=2", "run.keep_releases=true", "topology.agents=2"]
-    return build(load(path, [*common, "run.engine='ray'", "run.agents_per_actor=1", recovery]))
+    return build(load(path, [*common, "run.engine='ray'", "run.agents_per_actor=1"]))
+
+
+def _saves(monkeypatch: pytest.MonkeyPatch, driver: bool) -> None:
+    """Have the driver keep a state after every round, or never."""
+    recovery = Recovery(save_every=1e-9 if driver else 86400, restarts=2, pause=0.0)
+    monkeypatch.setattr("decentral_dp.engines.protocol.RECOVERY", recovery)
 
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_values_released_before_the_state_of_the_driver_are_drained_later(every: int, in_process: InProcessRay) -> None:
     """Drained after every, or every third, round; an actor is lost at each call in turn."""
-    job = _job(driver_saves=True)
+    job = _job()
     ray_engine = engine.RayEngine(recovery=Recovery(save_every=0.0, restarts=2, pause=0.0))
 
     def drained() -> list[ReleasedValues]:
@@ -136,7 +140,8 @@ def test_no_released_value_is_missing_wherever_an_actor_is_lost(
     driver_saves: bool, journal_saves: bool, in_process: InProcessRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _often(monkeypatch, journal_saves)
-    _compare_losses(_job(driver_saves), in_process, tmp_path)
+    _saves(monkeypatch, driver_saves)
+    _compare_losses(_job(), in_process, tmp_path)
 
 
 def test_no_released_value_is_missing_where_states_lie_with_agents(
@@ -144,7 +149,8 @@ def test_no_released_value_is_missing_where_states_lie_with_agents(
 ) -> None:
     _often(monkeypatch, True)
     write_shards(load("ring_breast_cancer", ["topology.agents=2"]), tmp_path / "shards")
-    _compare_losses(_job(False, tmp_path / "shards" / "scenario.toml"), in_process, tmp_path, step=5)
+    _saves(monkeypatch, driver=False)
+    _compare_losses(_job(tmp_path / "shards" / "scenario.toml"), in_process, tmp_path, step=5)
 
 
 def _compare_losses(job: Job, in_process: InProcessRay, tmp_path: Path, step: int = 1) -> None:

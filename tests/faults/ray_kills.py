@@ -21,6 +21,7 @@ import numpy as np
 import tomli_w
 
 import decentral_dp
+from decentral_dp.engines import protocol
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.reporting import page
 from decentral_dp.simulation.jobs.build import build
@@ -45,8 +46,8 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     given["algorithm"]["rounds"] = 1500
     given["topology"]["agents"] = 6
     # As many losses as it takes, one soon after the other.
-    recovery = {"save_every": 0.2, "restarts": 1000, "pause": 0.01, "longest_pause": 0.1}
-    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250, "recovery": recovery}
+    protocol.RECOVERY = protocol.Recovery(save_every=0.2, restarts=1000, pause=0.01, longest_pause=0.1)
+    given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
     given["run"]["keep_releases"] = True
     draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

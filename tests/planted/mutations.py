@@ -1940,20 +1940,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
     ),
     Mutation(
-        "a recursion whose second mean is not in the plan",
-        "algorithms/gossip/recursion.py",
-        "self.step.series(rounds) * (1.0 + np.array([self.past_weight(t) for t in range(rounds)]))",
-        "self.step.series(rounds)",
-        (f"{_GOSSIP_SGDA}::test_a_release_is_charged_with_two_clips_over_the_records[0.4]",),
-    ),
-    Mutation(
-        "an estimate read off with the step of another round",
-        "algorithms/gossip/recursion.py",
-        "(base - released) / self.step(t - 1)",
-        "(base - released) / self.step(t)",
-        (f"{_GOSSIP_SGDA}::test_agents_say_what_the_formulas_say[0.4-certified-loud-ring]",),
-    ),
-    Mutation(
         "numerators published without their weight",
         "algorithms/gossip/push_sum.py",
         'values["y"] / values["w"]',

@@ -11,70 +11,48 @@ released, and all g_i at the agent's mixture c, round t of agent i runs
 and what mixing moved, e_{t+1} = e_t + c_t − ỹ_t, e_0 = 0, a function of released values. Its mean over the network is
 0, with noise too. The paper mixes with (I + P)/2, as here, for a matrix without negative eigenvalues.
 
-With `storm` = a < 1 the gradient is the recursive estimate d_t of `algorithms.gossip.recursion`, which goes on from
-what was released: a recursion of differences of gradients, with the base 2 c_t − ψ̃_t. It pays where batches are small
-and noise is smaller; else it costs: at ε = 4, all records in every round, digits fall from 0.71 to 0.40 with a = 1/2.
-
 Noise protects one train record of agent i: y_{t+1} carries one clipped mean, at a public point, and moves by
-λ_t·2C/N_t, as in `dp_dsgd`; (2 − a) times as far with a recursion. No validation record is read, and x is never sent.
+λ_t·2C/N_t, as in `dp_dsgd`. No validation record is read, and x is never sent.
 
 Without noise y approaches the common minimiser linearly with a constant step, however much the g_i differ; `dp_dsgd`
 stays O(λ) away from it. With noise e remembers how far noise has moved agents apart, and the noise of a release is
 worth more than in `dp_dsgd`: it pays where agents' records differ much. One agent runs gradient descent.
 
 Reference: K. Yuan, B. Ying, X. Zhao, A. H. Sayed, "Exact Diffusion for Distributed Optimization and Learning, Part I:
-Algorithm Development", IEEE Transactions on Signal Processing 67(3), 2019, Algorithm 1. Of differences a
-recursion is also made by PRDO (arXiv 2609.27658), which was not read: the one here is STORM's.
+Algorithm Development", IEEE Transactions on Signal Processing 67(3), 2019, Algorithm 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.recursion import Recursion
 from decentral_dp.algorithms.gossip.single_level import OneLevel
 
 
 class State(NamedTuple):
-    """x: (b, p), constant. y: (b, q), before noise. correction, last_mixed: (b, q), c − ψ̃ and c of last round."""
+    """x: (b, p), constant. y: (b, q), before noise. correction: (b, q), c − ψ̃ of last round."""
 
     x: dp.Array
     y: dp.Value
     correction: dp.Array
-    last_mixed: dp.Array
 
 
 @dataclass(frozen=True)
 class ExactDiffusion(OneLevel):
     """Exact diffusion: a local noised step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
 
-    storm: float = dp.option(
-        "a, weight of a fresh gradient in the recursive estimate; 1 takes each by itself",
-        default=1.0, above=0.0, at_most=1.0,
-    )  # fmt: skip
-
-    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "estimate"}}
-
-    @property
-    def estimate(self) -> Recursion:
-        """Of the gradient."""
-        return Recursion(self.y, self.storm)
-
     def init(self, dataset: dp.LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        return State(x, y, dataset.public(0.0, dataset.q), y)
+        return State(x, y, dataset.public(0.0, dataset.q))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         change = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
         combined, correction = released.y + change, s.correction + change
-        batch, base = dataset.batch(t), s.last_mixed + s.correction
-        gradient = batch.lower_grad_y(s.x, combined)
-        gradient = self.estimate(t, gradient, lambda: batch.lower_grad_y(s.x, s.last_mixed), base, released.y)
-        return State(s.x, combined + correction - self.y(t) * gradient, correction, combined)
+        gradient = dataset.batch(t).lower_grad_y(s.x, combined)
+        return State(s.x, combined + correction - self.y(t) * gradient, correction)
 
 
 ENTRY = dp.Entry(

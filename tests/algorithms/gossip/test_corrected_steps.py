@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -66,34 +65,6 @@ class Exact(Loop):
                 adapted = [c[i] - step * self.mean("lower_grad_y", t, i, x[i], c[i], c[i]) for i in range(self.m)]
                 y = [adapted[i] + c[i] - psi[i] for i in range(self.m)]
                 psi = adapted
-        self.say(self.job.rounds, "x", x, False)
-        return self.told
-
-
-FRESH = 0.3
-
-
-class Recursive(Loop):
-    """Exact diffusion along d = g + (1 − a)(d − g at the last point), d with the noise that its release had."""
-
-    def run(self) -> Told:
-        x, y, m = self.start("x"), self.start("y"), self.m
-        psi, before, d, last = list(y), list(y), self.zeros(), 0.0
-        for t in range(self.job.rounds + 1):
-            said = self.say(t, "y", y, t > 0)
-            # y went to y − λ d: what noise has moved it by is −λ times what d has been told with.
-            d = [d[i] - (said[i] - y[i]) / last for i in range(m)] if t else d
-            psi = [psi[i] + said[i] - y[i] for i in range(m)]
-            if t < self.job.rounds:
-                c = [(said[i] + self.toward(i, said[i], said)) / 2 for i in range(m)]
-                last = 0.3 / (t + 1) ** 0.2
-                now = [self.mean("lower_grad_y", t, i, x[i], c[i], c[i]) for i in range(m)]
-                if t:
-                    stale = [self.mean("lower_grad_y", t, i, x[i], before[i], before[i]) for i in range(m)]
-                    now = [now[i] + (1.0 - FRESH) * (d[i] - stale[i]) for i in range(m)]
-                adapted = [c[i] - last * now[i] for i in range(m)]
-                y = [adapted[i] + c[i] - psi[i] for i in range(m)]
-                psi, before, d = adapted, c, now
         self.say(self.job.rounds, "x", x, False)
         return self.told
 
@@ -226,41 +197,6 @@ class TestExactDiffusion(Corrected):
         return {"x"}
 
 
-class OneMean(ExactDiffusion):
-    """Plans the fresh gradient alone."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return ExactDiffusion(self.y).planned_releases(public)
-
-
-class UnnoisedEstimate(ExactDiffusion):
-    """Goes on from its estimate before noise."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step = super().step(t, dataset, s)
-        reply = yield next(step)
-        try:
-            step.send(reply)
-        except StopIteration as done:
-            past = self.estimate.past_weight(t)
-            moved = (reply.released.y - s.y) * (-past * self.y(t) / self.y(max(0, t - 1)))
-            return done.value._replace(y=done.value.y + moved)
-
-
-class TestRecursive(Corrected):
-    name, kind, loop, channel = "exact_diffusion", ExactDiffusion, Recursive, "y"
-    table = table(name) | {"storm": FRESH}
-    moved = MappingProxyType({"train": {"y"}, "validation": set()})
-    bugs = (OneMean, UnnoisedEstimate)
-    refused = (("storm", 0.0, "algorithm.storm"), ("storm", 1.5, "algorithm.storm"))
-
-    def free(self, kind: str) -> set[str]:
-        return {"x"}
-
-    def certified(self) -> Any:
-        return ExactDiffusion(StepSize(0.5, 0.3), FRESH, start={"x": 1.0})
-
-
 class HalfChoco(Choco):
     """Forgets that a replaced record leaves and enters."""
 
@@ -354,31 +290,6 @@ def test_without_noise_it_is_the_recursion_of_its_paper(name: str, graph: dict[s
     job = smooth(name, graph, 12, 0.4)
     for said, wanted in zip(conversation(job, quiet), oracle(name, job, 0.4), strict=True):
         np.testing.assert_allclose(said["y"], wanted, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: str(g["kind"]))
-def test_a_recursion_of_whole_gradients_is_what_it_estimates(graph: dict[str, Any]) -> None:
-    """Without noise, and with all records in every round: d = g, whatever a is."""
-    job = smooth("exact_diffusion", graph, 12, 0.4)
-    recursive = replace(job, algorithm=replace(job.algorithm, storm=FRESH))
-    for said, wanted in zip(conversation(recursive, quiet), oracle("exact_diffusion", job, 0.4), strict=True):
-        np.testing.assert_allclose(said["y"], wanted, rtol=0, atol=1e-12)
-
-
-def test_a_recursion_of_small_batches_ends_nearer_to_the_minimiser() -> None:
-    """Without noise: what batches are worth of variance is averaged over rounds."""
-    errors = {}
-    for fresh in (1.0, 0.05):
-        content = base(
-            "exact_diffusion", "none", algorithm={"rounds": 400, "storm": fresh, "y": {"scale": 0.2, "decay": 0.0}}
-        )
-        content["problem"] |= {"normalise": "l2", "stream": {"kind": "minibatch", "batch": 2}}
-        content["problem"]["synthetic"] = {"dimension": 2, "records": 20, "test_records": 8}
-        job = made("quadratic", content)
-        parts = moments(job)
-        best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
-        errors[fresh] = np.sqrt(np.mean((finished(job).last_snapshot.released["y"] - best) ** 2))
-    assert errors[0.05] < 0.5 * errors[1.0]
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: str(g["kind"]))

@@ -62,9 +62,6 @@ def loop(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, n
     auc, m, weights = oracle.Auc(0.4), job.n_agents, job.topology.mixing.toarray()
     x, y = [np.zeros(6) for _ in range(m)], [np.zeros(1) for _ in range(m)]
     centre, told = np.array([2.0 * 0.4 - 1.0]), []
-    # Both estimates as they were released, with the points that they are of.
-    past, before = 1.0 - job.algorithm.storm, []
-    in_x, in_y, steps = [np.zeros(6)] * m, [np.zeros(1)] * m, (1.0, 1.0)
 
     def mean(term: Callable[..., np.ndarray], i: int, at: Any, middle: np.ndarray, bound: float) -> np.ndarray:
         rows, labels = job.records["train"][i]
@@ -78,9 +75,7 @@ def loop(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, n
 
     for t in range(job.rounds + 1):
         for i in range(m if t else 0):
-            moved = noise(t, "x", i, 6), noise(t, "y", i, 1)
-            x[i], y[i] = x[i] + moved[0], y[i] + moved[1]
-            in_x[i], in_y[i] = in_x[i] - moved[0] / steps[0], in_y[i] + moved[1] / steps[1]
+            x[i], y[i] = x[i] + noise(t, "x", i, 6), y[i] + noise(t, "y", i, 1)
         told.append({"x": np.array(x), "y": np.array(y)})
         at = [(oracle.inside_x(mixed(i, x)), oracle.inside_y(mixed(i, y))) for i in range(m)]
         down, up = 0.9 / (t + 1) ** 0.3, 0.7
@@ -89,23 +84,18 @@ def loop(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, n
             along_y = mean(auc.grad_y, i, (u, v), centre, clips["y"]) + auc.public_y(v)
             return mean(auc.grad_x, i, (u, v), np.zeros(6), clips["x"]), along_y
 
-        for i, point in enumerate(at):
-            now, stale = slopes(i, *point), slopes(i, *before[i]) if t else (0.0, 0.0)
-            in_x[i] = now[0] + past * (in_x[i] - stale[0]) * (t > 0)
-            in_y[i] = now[1] + past * (in_y[i] - stale[1]) * (t > 0)
-        before, steps = at, (down, up)
-        x = [u - down * d for (u, _), d in zip(at, in_x, strict=True)]
-        y = [v + up * d for (_, v), d in zip(at, in_y, strict=True)]
+        along = [slopes(i, u, v) for i, (u, v) in enumerate(at)]
+        x = [u - down * d for (u, _), (d, _) in zip(at, along, strict=True)]
+        y = [v + up * d for (_, v), (_, d) in zip(at, along, strict=True)]
     return told
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("noise", [quiet, loud])
 @pytest.mark.parametrize("guarantee", ["none", "certified"])
-@pytest.mark.parametrize("fresh", [1.0, 0.4])
-def test_agents_say_what_the_formulas_say(graph: str, noise: Noise, guarantee: str, fresh: float) -> None:
+def test_agents_say_what_the_formulas_say(graph: str, noise: Noise, guarantee: str) -> None:
     none = {"privacy": {"guarantee": "none", "epsilon": None, "clip": {}}} if guarantee == "none" else {}
-    job = job_of(graph, algorithm={"storm": fresh}, **none)
+    job = job_of(graph, **none)
     told = loop(job, noise, CLIPS if guarantee == "certified" else {"x": np.inf, "y": np.inf})
     said = conversation(job, noise)
     assert len(said) == len(told) == 7
@@ -151,11 +141,10 @@ def test_with_one_agent_it_is_the_descent_ascent_of_a_coordinator(kind: str) -> 
 
 
 @pytest.mark.parametrize("stream", ["all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2}])
-@pytest.mark.parametrize("fresh", [1.0, 0.4])
-def test_planned_is_recorded_however_the_agents_are_hosted(stream: Any, fresh: float) -> None:
+def test_planned_is_recorded_however_the_agents_are_hosted(stream: Any) -> None:
     ends = []
     for blocks in (1, 3):
-        job = job_of(problem={"stream": stream}, run={"blocks": blocks}, algorithm={"storm": fresh})
+        job = job_of(problem={"stream": stream}, run={"blocks": blocks})
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
         assert not outcome.ledger.same_releases(job.ledger.rescale(1.0 + 1e-9)), "the comparison has no power"
@@ -164,15 +153,12 @@ def test_planned_is_recorded_however_the_agents_are_hosted(stream: Any, fresh: f
         assert np.array_equal(ends[0][channel], ends[1][channel])
 
 
-@pytest.mark.parametrize("fresh", [1.0, 0.4])
-def test_a_release_is_charged_with_two_clips_over_the_records(fresh: float) -> None:
-    """Of every mean that it carries: a second one from round 1 on, of what was there before."""
-    job = job_of(algorithm={"storm": fresh})
-    means = 1.0 + (1.0 - fresh) * (np.arange(6) > 0)
+def test_a_release_is_charged_with_two_clips_over_the_records() -> None:
+    job = job_of()
     for channel in job.ledger.channels:
         sizes = channel.sensitivity["train"][:, channel.group]
         steps = {"x": StepSize(0.9, 0.3), "y": StepSize(0.7)}[channel.channel].series(6)
-        wanted = (steps * means)[:, None] * 2.0 * CLIPS[channel.channel] / job.counts["train"]
+        wanted = steps[:, None] * 2.0 * CLIPS[channel.channel] / job.counts["train"]
         np.testing.assert_allclose(sizes, wanted, rtol=1e-9)
 
 
@@ -180,7 +166,6 @@ def test_a_release_is_charged_with_two_clips_over_the_records(fresh: float) -> N
 
 PROBLEM = Saddle(Composite(Linear(2, 1), AucObjective(0.3)))
 ALGORITHM = GossipSgda(x=StepSize(0.8, 0.2), y=StepSize(1.3))
-RECURSIVE = GossipSgda(x=StepSize(0.8, 0.2), y=StepSize(1.3), storm=0.25)
 
 
 def changes(seed: int, algorithm: Any = ALGORITHM, problem: Any = PROBLEM) -> tuple[Any, Any]:
@@ -214,11 +199,10 @@ def changes(seed: int, algorithm: Any = ALGORITHM, problem: Any = PROBLEM) -> tu
     return realised_change(*runs, norm="l2"), certified_change(runs[0], "train")
 
 
-@pytest.mark.parametrize("algorithm", [ALGORITHM, RECURSIVE], ids=["plain", "recursive"])
-def test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near(algorithm: Any) -> None:
+def test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near() -> None:
     largest = {"x": 0.0, "y": 0.0}
     for seed in range(60):
-        realised, certified = changes(seed, algorithm)
+        realised, certified = changes(seed)
         for channel, sizes in realised.items():
             assert (sizes <= certified[channel] * (1.0 + 1e-9)).all(), (channel, seed)
             largest[channel] = max(largest[channel], float((sizes / certified[channel]).max()))
@@ -263,19 +247,6 @@ class Unprojected(GossipSgda):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         return (yield from super().step(t, dataset, s._replace(y=dataset.project(s.x, s.y)[1])))
-
-
-class Single(GossipSgda):
-    """Plans one mean a release."""
-
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
-        return GossipSgda(self.x, self.y).planned_releases(public)
-
-
-def test_a_plan_of_one_mean_is_not_what_a_recursion_records() -> None:
-    job = job_of(algorithm={"storm": 0.4})
-    recorded, planned = ledgers(job, with_fields_of(Single, job.algorithm))
-    assert not recorded.same_releases(planned)
 
 
 def test_a_plan_of_half_is_not_what_is_recorded() -> None:
