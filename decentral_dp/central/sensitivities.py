@@ -87,6 +87,7 @@ def minimiser_sensitivity(
         Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
 
     Example:
+        >>> import numpy as np
         >>> from decentral_dp.constants.families import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
@@ -139,6 +140,7 @@ def hypergradient_sensitivity(
         Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
 
     Example:
+        >>> import numpy as np
         >>> from decentral_dp.constants.families import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
@@ -293,6 +295,7 @@ def smoothness(c: ProblemConstants) -> float:
         Lowy & Liu 2025, Equation 28.
 
     Example:
+        >>> import numpy as np
         >>> from decentral_dp.constants.families import family_of
         >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
