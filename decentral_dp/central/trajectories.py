@@ -8,7 +8,7 @@ trajectory is one row of `Dataset.features`, whose label is T:
 
 with zeros for what comes after T. `Dataset.trajectory` is (L, d).
 
-Tasks of gymnasium are played, each with a fixed public policy. Every played trajectory is drawn from its own key of the
+CartPole-v1 of gymnasium is played with a fixed public policy. Every played trajectory is drawn from its own key of the
 public seed: replacing one changes no other. Observations are mapped to [−1, 1] by declared constants of the
 environment, and cut there; nothing is fitted on them.
 """
@@ -16,11 +16,10 @@ environment, and cut there; nothing is fitted on them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,105 +157,23 @@ def trajectory_rows(
     )
 
 
-class Environment(NamedTuple):
-    """A task of gymnasium.
-
-    Args:
-        name: its name in scenarios.
-        low: (d,) declared limits of its observations.
-        high: (d,) declared limits of its observations.
-        act: (observation, coins) → action, the public policy.
-        steps: L where the scenario gives none.
-        records: per agent where the scenario gives none.
-        test_records: where the scenario gives none.
-        needs: packages to import.
-        options: of `gymnasium.make`.
-        starts_at_random: whether it starts at random.
-    """
-
-    name: str
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    act: Callable[[NDArray[Any], np.random.Generator], int]
-    steps: int
-    records: int
-    test_records: int
-    needs: tuple[str, ...] = ("gymnasium",)
-    options: Mapping[str, Any] = {}
-    starts_at_random: bool = True
-
-
-def _draw_push(observation: NDArray[Any], coins: np.random.Generator) -> int:
-    """With probability 1/3 push to where the pole falls, else to either side: it falls after some 40 steps."""
-    falls = int(observation[2] + 0.25 * observation[3] > 0.0)
-    return falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
-
-
-def _oscillation(observation: NDArray[Any], coins: np.random.Generator) -> int:
-    """With probability 4/5 push along the second link's motion, else anyhow: it swings up after some 110 steps."""
-    along = 2 if observation[5] > 0.0 else 0
-    return along if coins.random() < 0.8 else int(coins.integers(3))
-
-
-def _uniform(observation: NDArray[Any], coins: np.random.Generator) -> int:
-    """Stay, up or down, each with probability 1/3."""
-    return (0, 2, 3)[int(coins.integers(3))]
-
-
-_PI = float(np.pi)
-ENVIRONMENTS: Mapping[str, Environment] = {
-    # An episode ends beyond 2.4 and 12 degrees; speeds are unbounded, and hardly ever above 3.5.
-    "cartpole": Environment(
-        "CartPole-v1", (-2.4, -3.5, -_PI / 15, -3.5), (2.4, 3.5, _PI / 15, 3.5), _draw_push, 100, 100, 200
-    ),
-    "acrobot": Environment(
-        "Acrobot-v1",
-        (-1.0, -1.0, -1.0, -1.0, -4 * _PI, -9 * _PI),
-        (1.0, 1.0, 1.0, 1.0, 4 * _PI, 9 * _PI),
-        _oscillation,
-        200,
-        50,
-        100,
-    ),
-    "pong": Environment(
-        "ALE/Pong-v5",
-        (0.0,) * 128,
-        (255.0,) * 128,
-        _uniform,
-        200,
-        10,
-        20,
-        ("gymnasium", "ale_py"),
-        {"obs_type": "ram", "frameskip": 4, "repeat_action_probability": 0.0},
-        # Its seed would choose when an action is repeated, which never happens; and seeding takes long.
-        False,
-    ),
-}
-
-# How a package is called where it is installed from.
-_DISTRIBUTION_OF = {"gymnasium": "gymnasium", "ale_py": "ale-py"}
+# Limits of observations: an episode ends beyond 2.4 and 12 degrees; speeds are unbounded, and hardly ever above 3.5.
+LIMITS = np.array([2.4, 3.5, np.pi / 15, 3.5])
 
 
 # Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
 @lru_cache(maxsize=2)
-def simulate(
-    name: str,
-    *,
-    n_agents: int,
-    seed: int,
-    records: int | None = None,
-    test_records: int | None = None,
-    steps: int | None = None,
-) -> Dataset:
-    """Simulate trajectories of an environment.
+def simulate(*, n_agents: int, seed: int, records: int = 100, test_records: int = 200, steps: int = 100) -> Dataset:
+    """Simulate CartPole-v1 of gymnasium, played by a fixed public policy.
+
+    With probability 1/3 it pushes to where the pole falls, else to either side: the pole falls after some 40 steps.
 
     Args:
-        name: of the environment.
         n_agents: their number.
         seed: public. Trajectory i of an agent depends on (seed, agent, i, steps) alone.
-        records: of each agent; default the environment's.
-        test_records: held out; default the environment's.
-        steps: L, where episodes are cut off; default the environment's.
+        records: of each agent.
+        test_records: held out.
+        steps: L, where episodes are cut off.
 
     Returns:
         Trajectories agent by agent, then the held-out ones; with `agent` and `split` columns.
@@ -264,83 +181,46 @@ def simulate(
     Raises:
         InputError: gymnasium is missing.
     """
-    which = ENVIRONMENTS[name]
-    each = which.records if records is None else records
-    held_out_records = which.test_records if test_records is None else test_records
-    longest = which.steps if steps is None else steps
-    made = _environment(name, which, longest)
-    owners = [(agent, i) for agent in range(n_agents) for i in range(each)]
-    owners += [(n_agents, i) for i in range(held_out_records)]
-    d, n = len(which.low), len(owners)
-    observations, rewards = np.zeros((n, longest + 1, d)), np.zeros((n, longest))
+    try:
+        gymnasium = importlib.import_module("gymnasium")
+    except ImportError as error:
+        raise InputError(
+            "problem.data: 'cartpole' is played by the package gymnasium, which is not installed. Fix: pip install "
+            'gymnasium, or give trajectories of your own in a .npz file with "observations", "rewards" and "lengths".'
+        ) from error
+    # Its checker warns of what is none of the user's business.
+    made = gymnasium.make("CartPole-v1", max_episode_steps=steps, disable_env_checker=True)
+    owners = [(agent, i) for agent in range(n_agents) for i in range(records)]
+    owners += [(n_agents, i) for i in range(test_records)]
+    d, n = LIMITS.size, len(owners)
+    observations, rewards = np.zeros((n, steps + 1, d)), np.zeros((n, steps))
     lengths, terminal = np.zeros(n, dtype=np.int64), np.zeros(n)
-    low, high = np.array(which.low), np.array(which.high)
     for row, (agent, i) in enumerate(owners):
-        coins = public_generator(seed, f"{name} episode", agent, i)
-        episode = _episode(made, which, coins, longest)
-        lengths[row] = length = len(episode.rewards)
-        observations[row, : length + 1] = np.clip(2.0 * (episode.observations - low) / (high - low) - 1.0, -1.0, 1.0)
-        rewards[row, :length], terminal[row] = episode.rewards, episode.terminal
+        coins = public_generator(seed, "cartpole episode", agent, i)
+        seen, gained, terminal[row] = _episode(made, coins, steps)
+        lengths[row] = length = len(gained)
+        observations[row, : length + 1] = np.clip(2.0 * (seen + LIMITS) / (2.0 * LIMITS) - 1.0, -1.0, 1.0)
+        rewards[row, :length] = gained
     made.close()
-    held_out = np.arange(n) >= n_agents * each
-    agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // each)
+    held_out = np.arange(n) >= n_agents * records
+    agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // records)
     split = np.where(held_out, "test", "train")
-    made_up = trajectory_rows(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
+    made_up = trajectory_rows(observations, rewards, lengths, terminal, "cartpole", agents.astype(np.int64), split)
     for values in (made_up.features, made_up.labels, made_up.agent, made_up.split):
         if values is not None:
             values.setflags(write=False)
     return replace(made_up, is_simulated=True)
 
 
-class _Episode(NamedTuple):
-    """observations: (T + 1, d) as the environment gives them. rewards: (T,)."""
-
-    observations: FloatArray
-    rewards: FloatArray
-    terminal: bool
-
-
-def _environment(name: str, environment: Environment, longest: int) -> Any:
-    """The environment of gymnasium, quiet. Raises InputError where a package is missing."""
-    packages = {}
-    for package in environment.needs:
-        try:
-            packages[package] = importlib.import_module(package)
-        except ImportError as error:
-            installed = _DISTRIBUTION_OF[package]
-            raise InputError(
-                f"problem.data: {name!r} is played by the package {installed}, which is not installed; pip install "
-                f'{installed}, or give trajectories of your own in a .npz file with "observations", "rewards" and '
-                '"lengths".'
-            ) from error
-    gymnasium = packages["gymnasium"]
-    if "ale_py" in packages:
-        ale = packages["ale_py"]
-        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
-        gymnasium.register_envs(ale)
-    # Its checker warns of what is none of the user's business.
-    return gymnasium.make(environment.name, max_episode_steps=longest, disable_env_checker=True, **environment.options)
-
-
-def _episode(made: Any, environment: Environment, coins: np.random.Generator, longest: int) -> _Episode:
-    observation, _ = made.reset(seed=int(coins.integers(2**31))) if environment.starts_at_random else made.reset()
+def _episode(made: Any, coins: np.random.Generator, longest: int) -> tuple[FloatArray, FloatArray, bool]:
+    """Observations (T + 1, d) as the environment gives them, rewards (T,), and whether it ended by itself."""
+    observation, _ = made.reset(seed=int(coins.integers(2**31)))
     observations, terminal = [np.array(observation, dtype=np.float64)], False
     rewards: list[float] = []
     while len(rewards) < longest and not terminal:
-        observation, reward, terminal, _, _ = made.step(environment.act(observation, coins))
+        falls = int(observation[2] + 0.25 * observation[3] > 0.0)
+        action = falls if coins.random() < 1.0 / 3.0 else int(coins.integers(2))
+        observation, reward, terminal, _, _ = made.step(action)
         observations.append(np.array(observation, dtype=np.float64))
         rewards.append(float(reward))
-    return _Episode(np.stack(observations), np.array(rewards), bool(terminal))
-
-
-def describe(name: str) -> str:
-    """Return what is said of an environment: what it plays, its sizes, and the packages that it needs."""
-    which = ENVIRONMENTS[name]
-    return (
-        f"{which.name}, played by a fixed public policy; {len(which.low)} numbers a step, mapped to [-1, 1] by "
-        "declared constants.\n"
-        f"Sizes: [problem.synthetic] records (trajectories per agent, {which.records}), test_records "
-        f"({which.test_records}), steps (cut off after {which.steps}).\n"
-        f"Needs the packages {' and '.join(which.needs)}. Trajectories of your own: a .npz file with observations\n"
-        "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
-    )
+    return np.stack(observations), np.array(rewards), bool(terminal)

@@ -25,7 +25,6 @@ from rich.table import Table
 from rich.text import Text
 
 import decentral_dp
-from decentral_dp import annexes
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
@@ -252,7 +251,12 @@ def _records(name: str) -> str:
         of_classes = ", separation, relevant" if name == "synthetic_classification" else ""
         return f"Sizes: [problem.synthetic] dimension, records (per agent), test_records{of_classes}."
     if name in ENVIRONMENTS:
-        return str(annexes.load(annexes.TRAJECTORIES).describe(name))
+        return (
+            "CartPole-v1, played by a fixed public policy; 4 numbers a step, mapped to [-1, 1] by declared constants.\n"
+            "Sizes: [problem.synthetic] records (trajectories per agent, 100), test_records (200), steps (100).\n"
+            "Needs the package gymnasium. Trajectories of your own: a .npz file with observations\n"
+            "(n, L+1, d), rewards (n, L), lengths (n,), and terminal (n,) where some end in a state of value 0."
+        )
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (

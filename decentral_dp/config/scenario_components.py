@@ -133,7 +133,7 @@ def _check_trajectories(c: Components, dataset: Dataset) -> None:
     mend = (
         f"Only {', '.join(name for name, entry in PROBLEMS.items() if entry.trajectories)} reads them."
         if played
-        else "Take cartpole, acrobot or pong, or a .npz file with observations, rewards and lengths."
+        else "Take cartpole, or a .npz file with observations, rewards and lengths."
     )
     raise InputError(f"problem.data: the records of {dataset.source!r} are {which}, and {kind} cannot use them. {mend}")
 
@@ -369,8 +369,6 @@ def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
         _check_present(entry.kind, shards)
     if "losses" in options:
         options["losses"] = str(s.resolve(options["losses"]))
-    if (loss := c.files.get(("problem", "loss"))) is not None:
-        options["loss"] = str(loss)
     if isinstance(options.get("positive_share"), str):
         options["positive_share"] = _positive_share(options["positive_share"], shards)
     return entry.build(options, _facts(c, shards))

@@ -26,12 +26,10 @@ DATASETS: Mapping[str, str] = {
     "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
     "synthetic_census": "sparse records shaped like a9a: 14 attributes as 123 binary features, one class of a quarter",
     "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
-    "acrobot": "trajectories: two links that swing up to a height, 6 numbers a step; played by gymnasium",
-    "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
 }
 
 # Of these the records are whole trajectories, which an annex plays.
-ENVIRONMENTS = ("cartpole", "acrobot", "pong")
+ENVIRONMENTS = ("cartpole",)
 
 # Data with a name → their classes, which are known without looking at a record; none of trajectories.
 _CLASSES: Mapping[str, tuple[Label, ...]] = {
@@ -129,7 +127,7 @@ def load(
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
         played: Dataset = annexes.load(annexes.TRAJECTORIES).simulate(
-            data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
+            n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
         return played
     declared = tables.DeclaredColumns(label, agent, split, rules, agents, csv or tables.USUAL_CSV)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ def test_the_size_of_a_block_is_public_and_no_larger_than_the_data(n: int, rate:
 
 def at_a_kink() -> tuple[Composite, np.ndarray, np.ndarray]:
     """A problem, its public start, and records that every hidden unit of the start sees as zero, up to rounding."""
-    loss = capped_loss("logistic", 5.0, 2, Path())
+    loss = capped_loss("logistic", 5.0, 2)
     problem = Composite(mlp(WIDTH, [HIDDEN], 1, 0), DroObjective(loss, divergence_of("chi2"), 5.0))
     x = problem.start["x"]
     unseen = null_space(x[: HIDDEN * WIDTH].reshape(HIDDEN, WIDTH))

@@ -101,7 +101,7 @@ def dro(
     model: ModelChoice | None = None,
 ) -> Composite:
     """From the keys of a scenario. Raises InputError."""
-    capped = capped_loss(loss, cap, facts.n_classes, facts.folder)
+    capped = capped_loss(loss, cap, facts.n_classes)
     chosen, takes_strength = divergence_of(divergence, order, level), DIVERGENCES[divergence].strength
     if strength is None and takes_strength:
         raise InputError(f"problem.strength: missing. {divergence} needs it; give for example strength = 1.0.")

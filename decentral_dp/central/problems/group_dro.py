@@ -163,7 +163,7 @@ def group_dro(
             f"{classes} classes is wanted, of sum 1. Give public shares in the order of the classes, or leave it out "
             "for equal ones."
         )
-    capped = capped_loss(loss, cap, classes, facts.folder)
+    capped = capped_loss(loss, cap, classes)
     return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))
 
 

@@ -232,7 +232,7 @@ def kl_dro(
     model: ModelChoice | None = None,
 ) -> KlDro:
     """From the keys of a scenario. Raises InputError."""
-    capped, reach = capped_loss(loss, cap, facts.n_classes, facts.folder), -math.log(LEAST_MEAN)
+    capped, reach = capped_loss(loss, cap, facts.n_classes), -math.log(LEAST_MEAN)
     if cap > reach * strength:
         raise InputError(
             f"problem.strength: got {strength:g}, but with the cap {cap:g} the mean that kl_dro divides by can be as "

@@ -7,14 +7,7 @@
     absolute       |φ − label|                                numbers          1
     huber          r²/2 for r = |φ − label| ≤ 1, else r − ½    numbers          1
 
-or the name of a Python file that ends in .py and defines, in torch and float64,
-
-    loss(outputs, label) → one number      outputs: (e,) of one record; label: an integer, or a float of numeric labels
-    outputs = 2                            e, if wanted; else one per class, and 1 for labels that are numbers
-
-The cap cuts from both sides, for a loss of one's own may be negative (a Gaussian negative log-likelihood is), and what
-a robust problem bounds by B it bounds by 0 from below. Outside [0, B] a record's slope is exactly 0. A loss that is not
-a number counts as B.
+Outside [0, B] a record's slope is exactly 0. A loss that is not a number counts as B.
 
 Numbers by which classifiers and rankings are judged, by scikit-learn.
 
@@ -38,8 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy
@@ -50,17 +42,12 @@ from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.files.tables import Key, Positive
-from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, scalar
 from decentral_dp.models.build import ModelTable
-from decentral_dp.models.devices import tensor, to_numpy
-from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
+from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.saddle import PublicBall
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, reason, run_file
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 
 def ranking(scores: Array, positive: Array) -> dict[str, float]:
@@ -98,16 +85,12 @@ Slopes = Callable[[Array, Array], tuple[Array, Array]]
 
 
 class RecordLoss(NamedTuple):
-    """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any.
-
-    own_loss: what a user's file gave, if one did.
-    """
+    """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any."""
 
     outputs: int
     classes: int
     slopes: Slopes
     probabilities: Callable[[Array], Array] | None = None
-    own_loss: OwnLoss | None = None
 
     def predicted_classes(self, outputs: Array) -> Array | None:
         """(n,) the class that the model predicts; None where it predicts none."""
@@ -190,18 +173,16 @@ def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
     return float(high)
 
 
-Loss = Annotated[str, Key("The loss of one record, by name, or a Python file.")]
+Loss = Annotated[str, Key("The loss of one record, by name.")]
 Cap = Annotated[Positive, Key("Losses are cut at this bound.")]
 Strength = Annotated[Positive, Key("Strength λ of the term that keeps the distribution near that of the records.")]
 
 
-def capped_loss(loss: str | None, cap: float, classes: int, root: Path) -> Capped:
+def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
     """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
-    if name.endswith(".py"):
-        return Capped(_loss_of_file(root / name, classes), cap)
     if name not in LOSSES:
-        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}, or name a Python file of your own.")
+        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}.")
     takes_classes = name in ("cross_entropy", "logistic")
     if takes_classes != bool(classes) or (name == "logistic" and classes != 2) or classes == 1:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
@@ -255,90 +236,6 @@ LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
     "absolute": lambda classes: RecordLoss(1, classes, _absolute),
     "huber": lambda classes: RecordLoss(1, classes, _huber),
 }
-
-
-@dataclass(frozen=True)
-class OwnLoss:
-    """The loss of a user's file, of outputs (e,) and a label, with its derivative by the outputs.
-
-    outputs: e. classes: 0 where labels are numbers.
-    """
-
-    path: Path
-    loss: Callable[..., Tensor]
-    outputs: int
-    classes: int
-
-    def slopes(self, rows: Array, labels: Array) -> tuple[Array, Array]:
-        """(n,) and (n, e); NaN for a record that it raises on."""
-        if not len(labels):
-            return np.zeros(0), np.zeros((0, self.outputs))
-        with quiet_torch():
-            computed = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
-        missing = np.full((len(labels), self.outputs + 1), np.nan)
-        both = np.column_stack([to_numpy(computed["values"]), to_numpy(computed["slopes"])]) if computed else missing
-        return both[:, 0], both[:, 1:]
-
-    def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Try that a loss is of its own record alone, for batches of so many. Raises InputError where one is not."""
-        fault = row_dependence(
-            lambda *r: dict(zip(("the value", "the slope"), self.slopes(*r), strict=True)),
-            trials(counts, self.outputs, self.classes),
-        )
-        if fault is not None:
-            raise InputError(
-                f"{self.path}: loss {fault.text}, and no clip bounds what one record moves then; write the loss of one "
-                "record only, as a pure function of (outputs, label)."
-            )
-
-
-def _loss_of_file(path: Path, classes: int) -> RecordLoss:
-    """The loss of a user's file."""
-    module = run_file(path, "`loss` must name a Python file with a function loss(outputs, label)")
-    loss, outputs = getattr(module, "loss", None), getattr(module, "outputs", max(1, classes))
-    if not callable(loss):
-        raise InputError(f"{path}: it defines no loss; it needs a function loss(outputs, label).")
-    if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 1:
-        raise InputError(f"{path}: outputs is {outputs!r}; it must be a whole number, at least 1.")
-    _check_own(path, loss, outputs, classes)
-    own = OwnLoss(path, loss, outputs, classes)
-    own.check_rows_apart(COUNTS)
-    return RecordLoss(outputs, classes, own.slopes, own_loss=own)
-
-
-def _labels(labels: Array, classes: int) -> Tensor:
-    import torch
-
-    return tensor(labels).to(torch.int64) if classes else tensor(labels)
-
-
-def _oracle(loss: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], dict[str, Tensor]]:
-    from torch.func import grad_and_value, vmap
-
-    def values_and_slopes(outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        slopes, values = vmap(grad_and_value(loss))(outputs, labels)
-        return {"values": values, "slopes": slopes}
-
-    return values_and_slopes
-
-
-def _check_own(path: Path, loss: Callable[..., Any], outputs: int, classes: int) -> None:
-    """Run it on two made-up records, where a failure would later pass for a bad record. Raises InputError."""
-    import torch
-
-    rows = tensor(np.random.default_rng(0).normal(size=(2, outputs)))
-    advice = advice_on("(outputs, label)")
-    checked = scalar(f"{path}: loss", loss, advice)
-    before = rows.clone()
-    try:
-        with quiet_torch():
-            _oracle(checked)(rows, _labels(np.zeros(2), classes))
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        raise InputError(f"{path}: loss does not run: {reason(error)}; {advice}.") from error
-    if not torch.equal(before, rows):
-        raise InputError(f"{path}: loss changes a record in place; {advice}.")
 
 
 OPTIONAL = ("start_y", "regulariser", "regulariser_grad", "best_y", "radius_y", "predict")

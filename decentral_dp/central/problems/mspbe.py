@@ -391,7 +391,7 @@ def mspbe(
             'or for example { kind = "mlp", hidden = [50] }.'
         )
     if facts.trajectory is None:
-        raise InputError("problem.data: mspbe reads trajectories. Take cartpole, acrobot or pong, or a .npz file.")
+        raise InputError("problem.data: mspbe reads trajectories. Take cartpole, or a .npz file.")
     hidden = () if model is None else tuple(model.hidden or ())
     return Mspbe(*facts.trajectory, discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed)
 

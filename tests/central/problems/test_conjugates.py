@@ -122,7 +122,7 @@ def test_families_meet() -> None:
 
 
 def objective(case: Case, strength: float, cap: float) -> DroObjective:
-    return DroObjective(Capped(capped_loss(None, cap, 0, None).loss, cap), case.made(), strength)  # type: ignore[arg-type]
+    return DroObjective(Capped(capped_loss(None, cap, 0).loss, cap), case.made(), strength)  # type: ignore[arg-type]
 
 
 @cases

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ SHARES = np.array([0.5, 0.2, 0.3])
 
 
 def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
-    capped = capped_loss(None, cap, shares.size, Path())
+    capped = capped_loss(None, cap, shares.size)
     return Composite(Linear(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
 
 

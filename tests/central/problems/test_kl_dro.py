@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ CLASSES = {"cross_entropy": 3, "squared": 0}
 
 
 def problem_of(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
-    capped = capped_loss(loss, cap, CLASSES[loss], Path())
+    capped = capped_loss(loss, cap, CLASSES[loss])
     return kl_robust(Linear(d, capped.loss.outputs), capped, strength, RADIUS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +36,7 @@ class Subject(NamedTuple):
 
 def dro(name: str) -> Subject:
     case = next(c for c in CASES if str(c) == name)
-    capped = capped_loss("squared", CAP, 0, Path())
+    capped = capped_loss("squared", CAP, 0)
     problem = Composite(Linear(2, 1), DroObjective(capped, case.made(), DRO[name]))
     # Tight: the clipped gradients of two records may be opposite, and two losses may be 0 and the cap.
     met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.95)}
@@ -45,7 +44,7 @@ def dro(name: str) -> Subject:
 
 
 def kl_dro() -> Subject:
-    capped = capped_loss("squared", CAP, 0, Path())
+    capped = capped_loss("squared", CAP, 0)
     met = dict.fromkeys(("inner", "inner_x", "inner_y"), (0.9, 0.9))
     problem = kl_robust(Linear(2, 1), capped, 0.25, 0.4)
     return Subject(problem, 0, lambda draw: draw.uniform(0.25, 3.0, size=1), 0.1, met)
@@ -56,7 +55,7 @@ def group_dro(capped: Capped | None = None) -> Subject:
 
     A sample is charged the ball's diameter, as its size is not known.
     """
-    capped = capped or capped_loss(None, CAP, CLASSES, Path())
+    capped = capped or capped_loss(None, CAP, CLASSES)
     problem = Composite(Linear(2, CLASSES), GroupDroObjective(capped, 0.7, SHARES))
     met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.7), "dual": (0.95, 0.7)}
     return Subject(problem, CLASSES, lambda draw: draw.dirichlet(np.ones(CLASSES)), 0.5, met)
@@ -122,7 +121,7 @@ class Above(Capped):
 @pytest.mark.parametrize("name", ["dro", "kl_dro"])
 def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
     """A negative loss leaves it; in KL-DRO h falls below e^{−B/λ}, where a noised mean is floored."""
-    negative = capped_loss(None, CAP, 0, Path()).loss._replace(slopes=lambda o, b: (o[:, 0] - b, np.ones_like(o)))
+    negative = capped_loss(None, CAP, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, np.ones_like(o)))
     capped = kind(negative, CAP)
     problem: Minimax
     if name == "dro":
@@ -139,5 +138,5 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
 @pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
 def test_a_cap_from_above_alone_moves_group_means_further(kind: type[Capped], holds: bool) -> None:
     """Negative losses lie outside the segments, and a mean over all records then moves further than is charged."""
-    negative = capped_loss(None, CAP, 3, Path()).loss._replace(slopes=lambda o, b: (o[:, 0], np.ones_like(o)))
+    negative = capped_loss(None, CAP, 3).loss._replace(slopes=lambda o, b: (o[:, 0], np.ones_like(o)))
     assert (moved(group_dro(kind(negative, CAP)), "dual", 1.0) <= 1.0) is holds

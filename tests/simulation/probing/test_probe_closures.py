@@ -186,26 +186,16 @@ MINIMAX: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_loss_file_and_a_model_file_of_a_coordinators_run(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import torch\n"
-        "kept = torch.zeros(100)\n"
-        "def loss(outputs, label):\n"
-        "    return torch.logsumexp(outputs, 0) - (outputs * (torch.arange(2) == label)).sum() + 0.0 * kept[0]\n",
-        encoding="utf-8",
-    )
+def test_a_model_file_of_a_coordinators_run(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn\n"
         "def build(n_features, outputs):\n"
         "    return nn.Sequential(nn.Linear(n_features, 3), nn.GELU(), nn.Linear(3, outputs))\n",
         encoding="utf-8",
     )
-    problem = MINIMAX["problem"] | {"loss": "mine.py", "model": {"kind": "torch", "file": "net.py"}}
+    problem = MINIMAX["problem"] | {"model": {"kind": "torch", "file": "net.py"}}
     said = notes(build(load({**MINIMAX, "problem": problem}, folder=tmp_path)))
-    assert any('"mine.py" gives the loss of one record alone' in note for note in said)
     assert any('"net.py" makes a module whose outputs and gradients are of one record alone' in note for note in said)
-    (closed,) = [note for note in said if note.startswith(CLOSED)]
-    assert "`loss` closes over `kept`, a Tensor of shape (100,)" in closed
 
 
 def test_data_and_a_partition_are_code_too(scenario: Any) -> None:
