@@ -111,7 +111,7 @@ DOMAIN = Option(
     Mapping,
     False,
     None,
-    'where x may be: { kind = "box", low, high }, { kind = "ball", radius } around 0, or { kind = "simplex" }',
+    'where x may be: { kind = "box", low, high }, of every coordinate',
     "",
     '{ kind = "box", low = -5.0, high = 0.0 }',
 )

@@ -131,9 +131,7 @@ def require_answers(s: Scenario, algorithm: Coordinated) -> None:
 def _check_start(c: Components) -> None:
     """Refuse a stated start outside the domain, which would silently be another."""
     domain, x = c.keys.get("domain"), c.scenario.algorithm.init.get("x")
-    if domain is None or x is None or domain.kind != "box" or domain.low is None or domain.high is None:
-        return
-    if not domain.low <= x <= domain.high:
+    if domain is not None and x is not None and not domain.low <= x <= domain.high:
         raise InputError(
             f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
             "inside, or leave it out."
@@ -251,7 +249,7 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
             "problem.label_bound: label_range scales the labels to [−1, 1] already. Leave one of them out."
         )
     table = c.keys.get("domain")
-    domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
+    domain = Domain() if table is None else Domain(table.low, table.high)
     counts: dict[Split, int] = {
         "train": int(shards.train_counts.sum()),
         "validation": int(shards.validation_counts.sum()),

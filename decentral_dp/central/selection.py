@@ -35,7 +35,6 @@ grid of 2⁴⁰ positions along each axis, keep the law of what is drawn within 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -196,7 +195,7 @@ def per_axis(p: int) -> int:
 
 
 def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
-    """Choose public points of a compact domain, even along each axis: of a box, a ball, the simplex.
+    """Choose public points of a box, even along each axis.
 
     Args:
         domain: of x.
@@ -207,7 +206,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
         (n, p).
 
     Raises:
-        InputError: for too many axes, too few or too many points, and a domain that is not compact.
+        InputError: for too many axes, too few or too many points, and a domain without bounds.
     """
     count = per_axis(p) if count is None else count
     if not domain.compact:
@@ -219,23 +218,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
             f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "
             f"{_MOST_CANDIDATES} together."
         )
-    if domain.kind == "simplex":
-        return _on_simplex(p, count)
-    points = grid(*domain.corners(p), count)
-    inside = np.linalg.norm(points, axis=1) <= domain.radius
-    if not inside.any():
-        raise InputError(f"algorithm.candidates: {count} along each axis leave none inside the ball; take more, or 3.")
-    return np.asarray(points[inside])
-
-
-def _on_simplex(p: int, count: int) -> Array:
-    """The points of the simplex whose coordinates are multiples of 1/(count − 1)."""
-    if p == 1:
-        raise InputError("algorithm.domain: a simplex of one coordinate is one point, and leaves nothing to choose.")
-    whole = count - 1
-    heads = itertools.product(range(whole + 1), repeat=p - 1)
-    points = [(*head, whole - sum(head)) for head in heads if sum(head) <= whole]
-    return np.array(points, dtype=np.float64) / whole
+    return grid(*domain.corners(p), count)
 
 
 # Where fewer of the last steps are accepted, restarts go on and on.

@@ -217,7 +217,7 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
         {"train": train, "validation": validation},
         1,
         Clip("l2"),
-        Domain("box", low=low, high=high),
+        Domain(low, high),
         family,
         1 if pure else arguments.steps + 1,
         math.inf if pure else largest_mu(arguments.epsilon, arguments.delta),

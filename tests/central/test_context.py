@@ -304,7 +304,7 @@ def test_a_release_that_nothing_moves_costs_nothing() -> None:
     assert releaser.ledger().costs_within(plan(1.0, 1, 2))
 
 
-@pytest.mark.parametrize("domain", [Domain("box", -1.0, 2.0), Domain("ball", radius=1.5), Domain("simplex"), Domain()])
+@pytest.mark.parametrize("domain", [Domain(-1.0, 2.0), Domain()])
 def test_projection_is_the_nearest_point(domain: Domain) -> None:
     """⟨x − Px, u − Px⟩ ≤ 0 for all u inside, which is what projection means; and it maps into the set."""
     rng = np.random.default_rng(1)
@@ -316,9 +316,6 @@ def test_projection_is_the_nearest_point(domain: Domain) -> None:
         assert all((v - near) @ (u - near) <= 1e-9 for u in inside)
         assert (near >= low - 1e-12).all()
         assert (near <= high + 1e-12).all()
-    if domain.compact:
-        widths = [np.linalg.norm(u - v) for u in inside for v in inside]
-        assert max(widths) <= domain.diameter(3) + 1e-12
 
 
 @pytest.mark.parametrize("sensitivity", [np.nan, np.inf, -1.0])

@@ -102,7 +102,7 @@ class RegularisationTuner(dp.Coordinated):
                 f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
                 'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
             )
-        if context.domain.kind != "box":
+        if not context.domain.compact:
             raise dp.InputError(
                 "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
                 '{ kind = "box", low = -5.0, high = 0.0 }.'

@@ -32,7 +32,6 @@ from typing import Annotated
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.domain import Domain
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.errors import InputError
@@ -65,8 +64,15 @@ class GroupDroObjective(CappedObjective):
 
     def project_y(self, y: Array) -> Array:
         """(q,) the nearest point of the simplex; NaN where y is not finite."""
+        if not np.isfinite(y).all():
+            return np.full_like(y, np.nan)
         # The same for y plus a constant, and of small numbers it is exact.
-        return Domain("simplex").project(y - y.max()) if np.isfinite(y).all() else np.full_like(y, np.nan)
+        y = y - y.max()
+        # Held, Wolfe & Crowder 1974: subtract the threshold that leaves the sum 1.
+        ordered = np.sort(y)[::-1]
+        thresholds = (np.cumsum(ordered) - 1.0) / np.arange(1, y.size + 1)
+        last = int(np.flatnonzero(ordered > thresholds)[-1])
+        return np.asarray(np.maximum(y - thresholds[last], 0.0))
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         losses, slopes = self.loss.slopes(outputs, labels)

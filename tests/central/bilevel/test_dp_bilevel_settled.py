@@ -164,7 +164,7 @@ def test_a_small_penalty_is_refused_where_f_need_not_be_convex() -> None:
     problem = HyperCleaning(2, (0.0, 1.0), 2)
     given = ProblemConstants(*([1.0] * 20))._replace(mu=0.5, b_fyy=2.0, label="declared")
     context = CoordinatorContext(
-        problem, {"train": 9, "validation": 9}, 2, Clip("l2"), Domain("box", -1.0, 1.0), Declared(problem, given)
+        problem, {"train": 9, "validation": 9}, 2, Clip("l2"), Domain(-1.0, 1.0), Declared(problem, given)
     )
     check_penalty(context, 8.1)
     with pytest.raises(InputError, match=r"algorithm\.penalty: got 7\.9.*2·b_fyy/mu = 8 on"):
@@ -227,7 +227,7 @@ def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
     """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
     problem = HyperCleaning(2, (0.0, 1.0), 2)
     context = CoordinatorContext(
-        problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain("box", -1.0, 1.0)
+        problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain(-1.0, 1.0)
     )
     rounds, delta = 100, 1e-6
     for rate, least, most in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):

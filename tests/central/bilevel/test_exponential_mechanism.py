@@ -178,7 +178,6 @@ RUNS = {
     "grid": content(),
     "pure": content(privacy={"delta": 0.0}),
     "cells": content(algorithm={"method": "cells"}),
-    "ball": content(algorithm={"domain": {"kind": "ball", "radius": 1.0}}),
     "norm": content("gradient_norm_exponential_mechanism"),
     "norm by cells": content("gradient_norm_exponential_mechanism", algorithm={"method": "cells"}),
     "regularised": content("regularised_exponential_mechanism", "quadratic"),
@@ -187,7 +186,6 @@ RUNS = {
     "lower bound": content("exponential_mechanism", "mean_lower_bound", algorithm={"candidates": 5}),
     "weakly convex": content("regularised_exponential_mechanism", algorithm={"strength": 900.0}),
     "warm start": content("warm_start", algorithm={"rounds": 4, "candidates": 9}),
-    "simplex": content("warm_start", "mean_estimation", algorithm={"rounds": 3, "domain": {"kind": "simplex"}}),
 }
 
 
@@ -355,11 +353,6 @@ def test_a_domain_is_needed(kind: str) -> None:
     [
         (("exponential_mechanism",), {"algorithm": {"method": "gibbs"}}, "no method 'gibbs'"),
         (("exponential_mechanism",), {"algorithm": {"method": "cells", "candidates": 5}}, "takes none"),
-        (
-            ("exponential_mechanism",),
-            {"algorithm": {"method": "cells", "domain": {"kind": "ball", "radius": 1.0}}},
-            "draws from a box",
-        ),
         (("exponential_mechanism", "logistic_hyperparameter"), {"problem": {"intercept": True}}, "too many points"),
         (
             ("exponential_mechanism", "logistic_hyperparameter"),
@@ -369,11 +362,6 @@ def test_a_domain_is_needed(kind: str) -> None:
         (("regularised_exponential_mechanism",), {}, "convex for every data set"),
         (("regularised_exponential_mechanism",), {"privacy": {"delta": 0.0}}, "no pure guarantee"),
         (("regularised_exponential_mechanism", "quadratic"), {"algorithm": {"method": "hmc"}}, "no method 'hmc'"),
-        (
-            ("regularised_exponential_mechanism", "quadratic"),
-            {"algorithm": {"domain": {"kind": "ball", "radius": 1.0}}},
-            "draws from a box",
-        ),
         (("grid_walk",), {}, "nothing is proven"),
         (("grid_walk",), {"privacy": {"guarantee": "as_printed"}, "algorithm": {"inner": 10**9}}, "no more than"),
         (("grid_walk", "logistic_hyperparameter"), {"problem": {"intercept": True}}, "too many points"),

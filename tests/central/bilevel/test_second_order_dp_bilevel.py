@@ -242,7 +242,6 @@ def test_every_method_spends_its_target_on_both_kinds(content: Make, method: str
     [
         ({"algorithm": {"method": "magic"}}, "no method"),
         ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
-        ({"algorithm": {"domain": {"kind": "ball", "radius": 2.0}}}, "needs a box"),
         ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
         ({"problem": {"normalise": "none", "scale": "none"}}, "bounded length"),
         ({"privacy": {"delta": 0.0}}, "delta"),
