@@ -504,8 +504,9 @@ def study(
 
     It gives tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: started again, or
     with "decentral-dp resume", a study goes on. A changed one, started again, computes only what is new. Where
-    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew. "python -m pydoc
-    decentral_dp.studies" describes the file.
+    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew. Exit code 1 where no
+    cell ended ok. A cell that diverged beside others is a result. "python -m pydoc decentral_dp.studies" describes the
+    file.
     """
     from decentral_dp.cli.progress import ProgressBar
     from decentral_dp.cli.study import print_ended

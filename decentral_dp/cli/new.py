@@ -1,6 +1,7 @@
 """The command `new`: a scenario file from flags, and from answers where somebody sits at a terminal.
 
-Of a CSV file the names of its columns are read, and no record. What a name alone suggests is proposed and said.
+Of a CSV file the names of its columns are read, and whether the first record holds numbers below them. What a name
+alone suggests is proposed and said.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
 from decentral_dp.data.dataset import near_name
 from decentral_dp.data.scaling import read_ranges
-from decentral_dp.data.tables import INDEX_NAMES, DeclaredColumns, column_names, csv_format, select_columns
+from decentral_dp.data.tables import (
+    INDEX_NAMES,
+    DeclaredColumns,
+    column_names,
+    csv_format,
+    require_numbers,
+    select_columns,
+)
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
@@ -162,7 +170,7 @@ def columns_of(options: Options) -> list[str]:
     path = options.csv or Path()
     if path.is_file() and path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--csv: got {quoted_path(path)}, expected a file that ends in .csv or .parquet.")
-    return column_names(path, f"new: {quoted_path(path)}", csv_format(**_csv_keys(options)))
+    return column_names(path, f"new: {quoted_path(path)}", csv_format(**_csv_keys(options), prefix="--"))
 
 
 def _csv_keys(options: Options) -> dict[str, str | None]:
@@ -411,9 +419,15 @@ def _csv_problem(
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in options.ranges:
         if name not in features:
-            raise InputError(f"--range: {quoted(name)} is no feature column{near_name(name, features)}.")
+            raise InputError(f"--range: {quoted(name)} is no feature column{near_name(name, columns)}.")
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} needs none, by what is said of the column. Leave it out.")
+    if csv.suffix.lower() == ".csv":
+        # Names that nobody wrote must not be cells of a first record.
+        named = {*options.ranges, *(c for rule in options.columns.values() for c in rule)}
+        require_numbers(
+            csv, {*features} - named, f"new: {quoted_path(csv)}", csv_format(**_csv_keys(options), prefix="--")
+        )
     template.require_classes(options.classes, options.problem)
     # An algorithm's own scenario may predict the numbers 0 and 1 of two classes.
     ranged = template.predicts_numbers(options.problem or "") or "ridge" in kind or options.label_range is not None

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -284,7 +285,11 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         model = model.of_agent(agent)
     count, partial_file = 0, out.with_name(f".{out.name}.part")
     try:
-        with open(partial_file, "x", encoding="utf-8", newline="") as written:
+        with (
+            open(partial_file, "x", encoding="utf-8", newline="") as written,
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always", UserWarning)
             for frame in model.predictions(file):
                 escape_formulas(frame).to_csv(written, index=False, header=not count)
                 count += len(frame)
@@ -298,6 +303,8 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}."))
     typer.echo(f"Privacy of what was published: {privacy.summary}")
+    for warning in caught:
+        typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
 

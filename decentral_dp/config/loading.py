@@ -117,19 +117,19 @@ def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str,
 
 
 def python_value(value: Any) -> Any:
-    """Return a value with Python's numbers and lists instead of NumPy's, also inside dicts and lists.
+    """Return a value with Python's numbers and lists instead of NumPy's and tuples, also inside dicts and lists.
 
     Example:
         >>> import numpy as np
-        >>> python_value({"rounds": np.int64(3), "scale": [np.float64(0.5)]})
-        {'rounds': 3, 'scale': [0.5]}
+        >>> python_value({"rounds": np.int64(3), "scale": (0.5, np.float32(2))})
+        {'rounds': 3, 'scale': [0.5, 2.0]}
     """
     # By name: NumPy is slow to import, and most scenarios are files.
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: python_value(inner) for key, inner in value.items()}
-    return [python_value(inner) for inner in value] if isinstance(value, list) else value
+    return [python_value(inner) for inner in value] if type(value) in (list, tuple) else value
 
 
 def _remove_key(content: Mapping[str, Any], key: str) -> dict[str, Any]:

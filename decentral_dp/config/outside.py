@@ -44,7 +44,7 @@ from decentral_dp.data.columns import cells_of
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
 from decentral_dp.files.tables import Finite, Table
@@ -472,7 +472,7 @@ def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Da
     raw, roles = select_columns(name, known, declared)
     columns = cells_of(frame.set_axis(known, axis=1), (*raw, *roles.column_names))
     dataset = dataset_of(
-        make_table(columns, raw, roles, declared, where), name, table.classes, certified, table.columns
+        make_table(columns, raw, roles, declared, where, known), name, table.classes, certified, table.columns
     )
     if dataset.classes and not certified:
         require_two_classes(dataset.labels, where)
@@ -488,8 +488,9 @@ def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:
             raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS:
-        bad = [name for name in names or () if not _is_numbers(features[name])]
-        listed = ", ".join(quoted(name) for name in bad)
+        # By their numbers, since pandas names columns by the first record of a file without a header.
+        bad = [k + 1 for k in range(len(names or ())) if not _is_numbers(features.iloc[:, k])]
+        listed = ", ".join(map(str, bad))
         wrong = f", for column{'s' if len(bad) > 1 else ''} {listed} hold{'' if len(bad) > 1 else 's'} others" * bool(
             bad
         )

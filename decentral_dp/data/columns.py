@@ -182,11 +182,23 @@ class ColumnRules(Table):
 
 
 class Place(NamedTuple):
-    """What is wrong with a column, and the first record, counted from 1, where it is."""
+    """What is wrong with a column, and the first record, counted from 1, where it is.
+
+    number: of the column, counted from 1, where its name is not printed; else 0.
+    """
 
     kind: str
     column: str
     row: int
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"column {self.number}" if self.number else repr(self.column)
+
+    @property
+    def key(self) -> str:
+        """The column in a key of [problem.columns]."""
+        return "NAME" if self.number else self.column
 
 
 def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) -> None:
@@ -212,6 +224,8 @@ def encode_features(
     where: str,
     known: Iterable[Place] = (),
     before: int = 0,
+    header: Sequence[str] = (),
+    is_fixed: bool = False,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
 
@@ -222,6 +236,9 @@ def encode_features(
         where: what messages call the table.
         known: what is known to be wrong with other columns, to be said at once.
         before: records of the same table that come before these, for the places in messages.
+        header: the first line of the table, whose names may be cells. Messages then number a column that no rule names
+            and that holds no number. Empty where the names are known not to be cells.
+        is_fixed: whether a trained model fixes the rules, so that messages propose none; default no.
 
     Returns:
         (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
@@ -241,30 +258,36 @@ def encode_features(
     made: FloatArray | None = None
     for column in rules.raw(names):
         if column not in columns:
-            raise InputError(f"{where} has no column {quoted(column)}{near_name(column, list(columns))}.")
+            raise InputError(f"{where} has no column {quoted(column)}.")
         block, faults = _column_features(np.asarray(columns[column]), column, rules)
+        if faults and header and column not in rules.rules_by_column and not np.isfinite(block).any():
+            faults = [fault._replace(number=header.index(column) + 1) for fault in faults]
         made = np.empty((len(block), len(names))) if made is None else made
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
                 made[:, place[name]] = block[:, k]
         wrong += [place._replace(row=place.row + before) for place in faults]
     if wrong := [*wrong, *known]:
-        raise InputError(refusal(wrong, where))
+        raise InputError(refusal(wrong, where, is_fixed))
     return np.zeros((0, 0)) if made is None else made
 
 
-def refusal(wrong: Sequence[Place], where: str) -> str:
-    """One sentence about all columns that cannot be used, by the first place in each, in the order of these."""
+def refusal(wrong: Sequence[Place], where: str, is_fixed: bool = False) -> str:
+    """One sentence about all columns that cannot be used, by the first place in each, in the order of these.
+
+    is_fixed: as of `encode_features`.
+    """
     wrong = sorted(wrong, key=lambda place: place.row)
     if len(wrong) == 1:
-        kind, column, row = wrong[0]
+        place, (kind, column, row, number) = wrong[0], wrong[0]
         wanted, mend = {
             EMPTY: ("a value", ""),
-            HAS_GAPS: ("a value", f"declare what stands for a gap, fill.{column} = …, in [problem.columns], "),
+            HAS_GAPS: ("a value", f"declare what stands for a gap, fill.{place.key} = …, in [problem.columns], "),
             NO_NUMBERS: (
                 "a finite number",
                 "write numbers as 1080.5, without separators, % or currency (for decimal commas: problem.decimal), "
-                f"declare its words in [problem.columns], categories.{column} = […], or its dates, date.{column} = …, ",
+                f"declare its words in [problem.columns], categories.{place.key} = […], or its dates, "
+                f"date.{place.key} = …, ",
             ),
             NO_DATES: (
                 "a date such as 2020-06-30, or of the declared format",
@@ -273,7 +296,9 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
             NO_BINARY: ("0 or 1", f"give its range in problem.scale and take {column!r} out of binary, "),
         }[kind]
         last = f"{'or ' if mend else ''}mend the cell{'' if kind == EMPTY or mend else ', or drop the column'}"
-        return f"{where}, row {row}, column {column!r} does not hold {wanted}; {mend}{last}."
+        subject = f"column {number}" if number else f"column {column!r}"
+        problem = f"{where}, row {row}, {subject} does not hold {wanted}"
+        return f"{problem}." if is_fixed else f"{problem}; {mend}{last}."
     parts, mends = [], []
     for kinds, mend in (
         ((NO_NUMBERS,), "categories"),
@@ -282,9 +307,11 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
         ((HAS_GAPS, EMPTY), "fill"),
     ):
         faults = [place for place in wrong if place.kind in kinds]
-        named = ", ".join(f"{place.column!r} (first in row {place.row})" for place in faults)
+        named = ", ".join(f"{place} (first in row {place.row})" for place in faults)
         parts += [f"{kinds[0]} in {named}"] if faults else []
-        mends += [f"{mend}.{place.column}" for place in faults if mend and place.kind == kinds[0]][:1]
+        mends += [f"{mend}.{place.key}" for place in faults if mend and place.kind == kinds[0]][:1]
+    if is_fixed:
+        return f"{where} has {' and '.join(parts)}."
     return (
         f"{where} has {' and '.join(parts)}. Write numbers as 1080.5, without separators, % or currency (for decimal "
         "commas: problem.decimal); or declare public rules in [problem.columns], such as "
@@ -379,6 +406,11 @@ def _map_unique(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
 
 def _is_gap(text: str) -> bool:
     return text.strip().lower() in GAPS
+
+
+def is_number_or_gap(text: str) -> bool:
+    """Whether a cell holds a finite number, a truth value or a gap."""
+    return not math.isinf(_number(text))
 
 
 def _number(text: str) -> float:

@@ -142,15 +142,15 @@ def nearest(name: str, options: Iterable[str]) -> str:
     return f"there are {', '.join(repr(name) for name in known[:12])}{', …' if len(known) > 12 else ''}"
 
 
-def near_name(name: str, header: Sequence[str]) -> str:
-    """Return "; the nearest is …" or "". Other names are not listed: without a header line, they are a record.
+def near_name(name: str, header: Sequence[str], noun: str = "column") -> str:
+    """Return "; column k has a similar name" or "". No name is printed: without a header line, it is a cell.
 
     Example:
-        >>> near_name("Age", ["age", "sex"]), near_name("outcome", ["red", "no"])
-        ("; the nearest is 'age'", '')
+        >>> near_name("Age", ["sex", "age"]), near_name("outcome", ["red", "no"])
+        ('; column 2 has a similar name', '')
     """
     near = [c for c in header if c.lower() == name.lower()] or get_close_matches(name, header, n=1, cutoff=0.75)
-    return f"; the nearest is {near[0]!r}" if near else ""
+    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
 
 
 def missing_cells(cells: NDArray[Any]) -> NDArray[np.bool_]:

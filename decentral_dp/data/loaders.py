@@ -84,7 +84,7 @@ def load(
         data: a key of DATASETS, the path of a .csv, .npz or .parquet file, or "openml:NAME".
         n_agents: how many agents there are; read for synthetic families and environments.
         seed: the public one; read for synthetic families and environments.
-        label: label column of a CSV or Parquet file; ignored elsewhere.
+        label: label column of a CSV or Parquet file, or of OpenML; None elsewhere.
         classes: declared labels, `[]` for a number to predict; None for bundled data and, unless certified, to discover
             them.
         agent, split: columns that name the owner and the split of each record; None means "agent" and "split" where the
@@ -115,6 +115,9 @@ def load(
     if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
         _refuse_classes(data, classes, _CLASSES[data])
     path = (root or Path()) / Path(data).expanduser()
+    if label is not None and (data in DATASETS or path.suffix.lower() == ".npz"):
+        own = "its own labels" if data in DATASETS else "its labels in the array y"
+        raise InputError(f"problem.label: {data!r} has {own}, and no label column. Fix: leave it out.")
     if rules is not None and (data in DATASETS or path.suffix.lower() == ".npz"):
         tables.refuse_rules(f"problem.data: {data!r}")
     if csv is not None and (data in DATASETS or path.suffix.lower() != ".csv"):

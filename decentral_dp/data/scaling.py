@@ -339,12 +339,16 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
         if name in known or any(other.startswith(f"{name}=") for other in known):
             raise InputError(f"{where}: by its rule in problem.columns {name!r} needs no range. Leave it out.")
         if name != "*" and name not in names:
-            raise InputError(f"{where}: the data have no feature {name!r}{near_name(name, names)}.")
+            raise InputError(f"{where}: the data have no feature {name!r}{near_name(name, names, 'feature')}.")
     limits = []
-    for name in names:
-        what = f"{where}: the range of {name!r}"
+    for k, name in enumerate(names):
+        what = f"{where}: the range of {name if name in table or name in known else '*'!r}"
         if name not in table and "*" not in table and name not in known:
-            raise InputError(f'{where}: no range for the feature {name!r}; add it, or "*" for all features not named.')
+            # Its name is not printed: without a header line, it is a cell of the first record.
+            raise InputError(
+                f"{where}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
+                '"*" for all features not named.'
+            )
         low, high, log = _limits(known.get(name, table.get(name, table.get("*"))), what)
         if name in logs and (log or low < 0):
             raise InputError(

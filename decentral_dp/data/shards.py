@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -217,6 +217,13 @@ def make_shards(
     )
 
 
+class Prepared(NamedTuple):
+    """Features (n, d) as a model reads them, and feature → share of its values outside the declared range."""
+
+    features: FloatArray
+    shares_cut: dict[str, float]
+
+
 def features_for_model(
     columns: Columns,
     names: Sequence[str],
@@ -229,7 +236,7 @@ def features_for_model(
     source: str = "the table",
     where: str = "",
     before: int = 0,
-) -> FloatArray:
+) -> Prepared:
     """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
 
     Args:
@@ -246,15 +253,16 @@ def features_for_model(
         before: as of `encode_features`.
 
     Returns:
-        (n, d), each record by itself.
+        The features, each record by itself, and the shares of values outside their declared ranges.
 
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = encode_features(columns, names, rules, where or source, before=before)
+    features = encode_features(columns, names, rules, where or source, before=before, is_fixed=True)
     features = features if bounds is None else np.clip(features, *bounds)
-    raw = Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds)
-    return bound_norms(scaling.scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
+    raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
+    scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features
+    return Prepared(scaled, scaling.shares_cut(raw, scale_spec, root=root))
 
 
 def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scaling.Normalised:

@@ -19,7 +19,16 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.data.columns import EMPTY, ColumnRules, Columns, Place, encode_features, with_rules
+from decentral_dp.data.columns import (
+    EMPTY,
+    GAPS,
+    ColumnRules,
+    Columns,
+    Place,
+    encode_features,
+    is_number_or_gap,
+    with_rules,
+)
 from decentral_dp.data.dataset import (
     Dataset,
     FloatArray,
@@ -48,40 +57,54 @@ class Table(NamedTuple):
 
 
 class CsvFormat(NamedTuple):
-    """The separator, decimal mark and encoding of a CSV file, as pandas takes them."""
+    """The separator, decimal mark and encoding of a CSV file, as pandas takes them.
+
+    prefix: of the keys or options that set them, in messages; empty where a trained model fixes them.
+    """
 
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8-sig"
+    prefix: str = "problem."
+
+    @property
+    def fixed(self) -> str:
+        """How to write a file for a trained model."""
+        name = "UTF-8" if self.encoding == "utf-8-sig" else self.encoding
+        return (
+            f"save it as the scenario of the run declares, with the separator {quoted(self.separator)}, the decimal "
+            f"mark {quoted(self.decimal)} and the encoding {name}"
+        )
 
 
 USUAL_CSV = CsvFormat()
 
 
-def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
+def csv_format(separator: str | None, decimal: str | None, encoding: str | None, prefix: str = "problem.") -> CsvFormat:
     """Return the format that the keys problem.separator, problem.decimal and problem.encoding declare.
 
     Args:
         separator: one character; None for a comma.
         decimal: one character; None for a full stop.
         encoding: a name that Python knows; None for UTF-8, with or without a byte order mark.
+        prefix: as of `CsvFormat`.
 
     Raises:
         InputError: a key has a value that no CSV file can have.
 
     Example:
         >>> csv_format(";", ",", "latin-1")
-        CsvFormat(separator=';', decimal=',', encoding='latin-1')
+        CsvFormat(separator=';', decimal=',', encoding='latin-1', prefix='problem.')
     """
     for key, mark in (("separator", separator), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
-            raise InputError(f'problem.{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
-    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
+            raise InputError(f'{prefix}{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
+    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig", prefix)
     try:
         io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
     except (LookupError, ValueError):
         raise InputError(
-            f'problem.encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
+            f'{prefix}encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
         ) from None
     return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
 
@@ -116,7 +139,14 @@ class Roles(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def make_table(columns: Columns, raw: Sequence[str], roles: Roles, declared: DeclaredColumns, where: str) -> Table:
+def make_table(
+    columns: Columns,
+    raw: Sequence[str],
+    roles: Roles,
+    declared: DeclaredColumns,
+    where: str,
+    header: Sequence[str] = (),
+) -> Table:
     """Make the features, labels, owners and splits of columns of cells. All tables pass through here.
 
     Args:
@@ -125,6 +155,7 @@ def make_table(columns: Columns, raw: Sequence[str], roles: Roles, declared: Dec
         roles: the other columns.
         declared: what the scenario declares about them.
         where: begins a refusal.
+        header: as of `encode_features`.
 
     Raises:
         InputError: with the row (records counted from 1) and the column. It quotes no cell.
@@ -134,7 +165,7 @@ def make_table(columns: Columns, raw: Sequence[str], roles: Roles, declared: Dec
     gaps = {c: missing_cells(columns[c]) for c in roles.column_names}
     known = [Place(EMPTY, c, int(np.argmax(gap)) + 1) for c, gap in gaps.items() if gap.any()]
     refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
-    features = encode_features(columns, names, rules, where, known)
+    features = encode_features(columns, names, rules, where, known, header=header)
     return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
@@ -180,12 +211,13 @@ def read_table(path: Path, declared: DeclaredColumns) -> Table:
         InputError: with the row (records counted from 1) and column; or a file that is too large or damaged.
     """
     where = f"problem.data: {str(path)!r}"
-    raw, roles = select_columns(str(path), column_names(path, where, declared.csv), declared)
+    header = column_names(path, where, declared.csv)
+    raw, roles = select_columns(str(path), header, declared)
     rules = declared.rules or ColumnRules()
     text = {*roles.column_names, *(c for c in raw if c in rules.text)}
     # Of cells that are no numbers there is a last refusal, after the one that names their places.
     for columns in read_columns(path, (*raw, *roles.column_names), text, None, where, declared.csv):
-        table = make_table(columns, raw, roles, declared, where)
+        table = make_table(columns, raw, roles, declared, where, header)
     return table
 
 
@@ -256,12 +288,16 @@ def refuse_values(names: Sequence[str], where: str) -> None:
         where: begins the refusal, which quotes no name.
 
     Raises:
-        InputError: a name is empty, is a number or a date, or is there twice.
+        InputError: a name is empty, is a number, a date or a gap, or is there twice.
     """
     problem = ""
     for k, name in enumerate(names):
-        if _VALUE.fullmatch(name) or (not name and k):
-            problem = f"column {k + 1} has {'a number' if name else 'nothing'} in place of a name"
+        # Sodium is a usual name.
+        is_gap = name.lower() in GAPS and name not in ("", "Na", "na")
+        if _VALUE.fullmatch(name) or is_gap or (not name and k):
+            problem = (
+                f"column {k + 1} has {'a gap' if is_gap else 'a number' if name else 'nothing'} in place of a name"
+            )
         elif name in names[:k]:
             problem = f"columns {names.index(name) + 1} and {k + 1} have one name"
         if problem:
@@ -295,12 +331,45 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
     names = [name.strip() for name in names]
     mark = next((mark for mark in _SEPARATORS if len(names) == 1 and mark in names[0]), None)
     if mark is not None:
+        fix = (
+            f"{form.prefix}separator{' ' if form.prefix == '--' else ' = '}{quoted(mark)}"
+            if form.prefix
+            else form.fixed
+        )
         raise InputError(
-            f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. "
-            f"Fix: problem.separator = {quoted(mark)}."
+            f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. Fix: {fix}."
         )
     refuse_values(names, where)
     return names
+
+
+def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFormat = USUAL_CSV) -> None:
+    """Refuse columns that hold no number in the first record. Their names may be cells of a file without a header.
+
+    Args:
+        path: of a CSV file.
+        names: columns that are to hold numbers, dates or gaps.
+        where: begins a refusal, which prints no name and no cell.
+        form: how the file is written.
+
+    Raises:
+        InputError: a column holds a word in the first record.
+    """
+    try:
+        header, *records = itertools.islice(_rows(path, form), 2)
+    except _NOT_TEXT as error:
+        raise _text_error(where, form, error) from None
+    wrong = [
+        str(k + 1)
+        for k, (name, cell) in enumerate(zip(header, *records, strict=False) if records else ())
+        if name.strip() in names
+        and not (_VALUE.fullmatch(cell.strip()) or is_number_or_gap(_with_point(cell.strip(), form.decimal)))
+    ]
+    if wrong:
+        raise InputError(
+            f"{where}: the first record holds no number in column{'s' * (len(wrong) > 1)} {', '.join(wrong)}. Fix: "
+            "--category or --drop for columns of words; or put a header line above the records."
+        )
 
 
 # What Python raises for bytes that are no text of the encoding, and for a line that is no row.
@@ -313,9 +382,8 @@ def _text_error(where: str, form: CsvFormat, error: Exception) -> InputError:
             f"{where} has a cell of more than {csv.field_size_limit()} characters. Fix: its quotation marks."
         )
     name = "UTF-8" if form.encoding == "utf-8-sig" else form.encoding
-    return InputError(
-        f'{where} is not text in {name}. Fix: problem.encoding, such as "latin-1" or "utf-16", or save it in UTF-8.'
-    )
+    fix = f'{form.prefix}encoding, such as "latin-1" or "utf-16", or save it in UTF-8' if form.prefix else form.fixed
+    return InputError(f"{where} is not text in {name}. Fix: {fix}.")
 
 
 def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
@@ -396,7 +464,8 @@ def _cells_as_text(
         row = re.search(r"inside string starting at row (\d+)", str(error))
         problem = f"row {row[1]} opens a quotation mark that nothing closes" if row else "pandas cannot parse it"
         raise InputError(
-            f"{where}: {problem}. Fix: the quotation marks, or problem.separator, decimal and encoding."
+            f"{where}: {problem}. Fix: the quotation marks, or "
+            f"{f'{form.prefix}separator, decimal and encoding' if form.prefix else form.fixed}."
         ) from None
     return {c: _text_cells(frame[c], form) for c in wanted}
 
@@ -408,7 +477,8 @@ def _require_lengths(path: Path, header: Sequence[str], where: str, form: CsvFor
             if len(row) != len(header):
                 raise InputError(
                     f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns. Fix: one "
-                    "cell per column, quotation marks in pairs, or problem.separator and problem.decimal."
+                    "cell per column, quotation marks in pairs, or "
+                    f"{f'{form.prefix}separator and {form.prefix}decimal' if form.prefix else form.fixed}."
                 )
     except _NOT_TEXT as error:
         raise _text_error(where, form, error) from None

@@ -140,7 +140,10 @@ def _refuse_columns(X: Any) -> None:
             )
         except (TypeError, ValueError):
             values = None
+        subject = repr(str(name))
         if values is None or getattr(column.dtype, "kind", "O") in "Mm":
+            # Without a header line, pandas names a column of words by a cell.
+            subject = str(k + 1)
             fix = "OneHotEncoder(categories=[[…]], sparse_output=False) with public categories, or drop it"
             problem = f"got {column.dtype}, expected numbers"
         elif len(values) < len(column):
@@ -148,7 +151,7 @@ def _refuse_columns(X: Any) -> None:
             problem = f"row {int(np.argmax(column.isna())) + 1} holds no value (NaN)"
         else:
             continue
-        raise InputError(f"X: column {str(name)!r}: {problem}. Fix: {fix}.")
+        raise InputError(f"X: column {subject}: {problem}. Fix: {fix}.")
 
 
 def _refuse_labels(y: Any, numbers: bool) -> None:

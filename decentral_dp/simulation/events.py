@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
@@ -140,12 +141,26 @@ class Callbacks:
 
 
 def join_callbacks(callbacks: Iterable[Callback]) -> Callbacks | None:
-    """Join callbacks to one; None where there is none. A single `Callbacks` stays as it is."""
+    """Join callbacks to one; None where there is none. A single `Callbacks` stays as it is.
+
+    Raises:
+        InputError: it is no list, or one of them is no function, or an asynchronous one.
+    """
     if callable(callbacks) or not isinstance(callbacks, Iterable):
         raise InputError(
             f"callbacks: got {type(callbacks).__name__}, expected a list of functions. Fix: callbacks=[function]."
         )
     listed = list(callbacks)
+    for callback in listed:
+        name = getattr(callback, "__qualname__", type(callback).__name__)
+        if not callable(callback):
+            raise InputError(f"callbacks: got {name}, expected functions of a Progress. Fix: callbacks=[function].")
+        # The coroutine that it returns would not be awaited.
+        called: tuple[Any, ...] = (callback, type(callback).__call__)
+        if any(inspect.iscoroutinefunction(function) for function in called):
+            raise InputError(
+                f"callbacks: {name} is asynchronous, expected a plain function. Fix: def instead of async def."
+            )
     if len(listed) == 1 and isinstance(listed[0], Callbacks):
         return listed[0]
     return Callbacks(listed) if listed else None

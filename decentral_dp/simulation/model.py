@@ -8,6 +8,7 @@ not be there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,7 @@ from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label, refuse_masked
-from decentral_dp.data.shards import features_for_model
+from decentral_dp.data.shards import Prepared, features_for_model
 from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
@@ -57,7 +58,7 @@ class Reading(NamedTuple):
 
     names: tuple[str, ...]
     rules: ColumnRules | None
-    prepare: Callable[..., Array]
+    prepare: Callable[..., Prepared]
     csv: CsvFormat = USUAL_CSV
 
     @property
@@ -65,8 +66,8 @@ class Reading(NamedTuple):
         """The columns of a raw table that features are made of."""
         return self.names if self.rules is None else self.rules.raw(self.names)
 
-    def features(self, columns: Columns, where: str, before: int = 0) -> Array:
-        """(n, d), by the function that prepares train records. before: records that come first. Raises InputError."""
+    def features(self, columns: Columns, where: str, before: int = 0) -> Prepared:
+        """By the function that prepares train records. before: records that come first. Raises InputError."""
         try:
             return self.prepare(columns, where=where, before=before)
         except InputError as error:
@@ -175,6 +176,9 @@ class Model:
         Raises:
             InputError: a column is missing, a cell holds no number and no declared rule makes one of it, or
                 there are no records.
+
+        Warns:
+            UserWarning: more than half of the values of a feature lie outside its declared range, and are clipped.
         """
         return self._labels(self._scores(table))
 
@@ -247,16 +251,24 @@ class Model:
         if isinstance(table, str | Path):
             yield from self._of_file(Path(table), CHUNK)
             return
-        yield self.reading.features(self._columns_of(table), "the table")
+        prepared = self.reading.features(self._columns_of(table), "the table")
+        _warn_of_cuts(prepared.shares_cut)
+        yield prepared.features
 
     def _of_file(self, path: Path, chunk: int) -> Iterator[Array]:
         rules = self.reading.rules
         where, text = f"predict: {str(path)!r}", set() if rules is None else rules.text
-        before = 0
+        before, cut = 0, dict[str, float]()
         for columns in read_columns(path, self.columns, text, chunk, where, self.reading.csv):
-            features = self.reading.features(columns, repr(str(path)), before)
-            before += len(features)
+            features, shares = self.reading.features(columns, repr(str(path)), before)
+            n = len(features)
+            cut = {
+                name: (cut.get(name, 0.0) * before + shares.get(name, 0.0) * n) / (before + n)
+                for name in {**cut, **shares}
+            }
+            before += n
             yield features
+        _warn_of_cuts(cut)
 
     def _columns_of(self, table: Any) -> Columns:
         """The columns of records in memory. Raises InputError."""
@@ -295,6 +307,24 @@ class Model:
         if not len(frame):
             raise InputError("predict: the table has no records; wanted at least one.")
         return cells_of(frame.set_axis(known, axis=1), self.columns)
+
+
+# A feature that is clipped in more of the records has another unit, as it seems.
+_MOST_CUT = 0.5
+
+
+def _warn_of_cuts(shares: Mapping[str, float]) -> None:
+    """Warn where most values of a feature of new records are clipped. shares: feature → share."""
+    most = sorted((name for name, share in shares.items() if share > _MOST_CUT), key=lambda name: -shares[name])
+    if most:
+        listed = ", ".join(f"{name} {shares[name]:.0%}" for name in most[:5])
+        more = f" and {len(most) - 5} other features" if len(most) > 5 else ""
+        warnings.warn(
+            f"predict: values outside the declared range are clipped: {listed}{more}. Fix: give the records in the "
+            "units of problem.scale.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> Model:
@@ -354,7 +384,9 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )
-    reading = Reading(names, scenario.problem.columns, prepare, csv_of(scenario.problem) or USUAL_CSV)
+    reading = Reading(
+        names, scenario.problem.columns, prepare, (csv_of(scenario.problem) or USUAL_CSV)._replace(prefix="")
+    )
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()

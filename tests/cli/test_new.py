@@ -162,7 +162,8 @@ def test_more_than_two_labels_and_numbers_have_a_problem_that_fits(tmp_path: Pat
         Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm="ldp_dsbo"), tmp_path
     )
     assert three["problem"]["kind"] == "softmax_hyperparameter"
-    numbers, notes = scenario_content(Options(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
+    options = Options(csv=RECORDS, label="pulse", problem="ridge_hyperparameter", columns={"drop": ["outcome"]})
+    numbers, notes = scenario_content(options, tmp_path)
     assert numbers["problem"]["classes"] == []
     assert "problem.classes" not in notes
     assert (numbers["problem"]["label_range"], numbers["problem"]["intercept"]) == ([0, 1], True)
@@ -202,7 +203,9 @@ def test_a_label_with_a_range_is_a_number_to_predict(kind: str, algorithm: str, 
 @pytest.mark.parametrize("problem", ["logistic_hyperparameter", "softmax_hyperparameter", "ridge_hyperparameter"])
 def test_the_step_is_a_tenth_of_the_inverse_smoothness(problem: str, tmp_path: Path) -> None:
     """With an intercept a record has length at most √2; losses have curvature 1/4, 1/2 and 1 along it."""
-    label, ranges = ("pulse", {"label_range": (40, 120)}) if "ridge" in problem else ("outcome", {})
+    label, ranges = ("outcome", {})
+    if "ridge" in problem:
+        label, ranges = "pulse", {"label_range": (40, 120), "columns": {"binary": ["outcome"]}}
     content, _ = scenario_content(Options(csv=RECORDS, label=label, problem=problem, **ranges), tmp_path)
     curvature = {"logistic": 0.25, "softmax": 0.5, "ridge": 1.0}[problem.partition("_")[0]]
     assert content["algorithm"]["y"]["scale"] == pytest.approx(0.1 / (2.0 * curvature), rel=0.02)
@@ -298,7 +301,8 @@ def test_problem_and_steps_follow_from_the_algorithm_and_the_labels(
         ({"classes": [0, 1, 2]}, three, 0.5),
         ({"label_range": (0, 200)}, number, 1.0),
     ):
-        content, _ = scenario_content(Options(csv=RECORDS, label="pulse", algorithm=algorithm, **labels), tmp_path)
+        options = Options(csv=RECORDS, label="pulse", algorithm=algorithm, columns={"drop": ["outcome"]}, **labels)
+        content, _ = scenario_content(options, tmp_path)
         made_of, moved = content["problem"], content["algorithm"]
         pulled = kind in ("biased_regularisation", "quadratic")
         assert made_of["kind"] == kind
@@ -309,24 +313,25 @@ def test_problem_and_steps_follow_from_the_algorithm_and_the_labels(
         assert (content["run"]["average"], content["privacy"]["share"]) == (moved["rounds"] // 2, {"y": 8.0, "z": 1.0})
 
 
-@pytest.mark.parametrize(("algorithm", "least"), [("ma_dsbo", 0.6), ("dsbo_jhip", 0.65), ("gbdsbo", 0.5)])
-def test_three_wines_are_told_apart(algorithm: str, least: float, tmp_path: Path) -> None:
-    """The commonest class has 0.40 of the records; with x in exp(x) a matrix's noise let runs at ε = 1 diverge.
+@pytest.mark.parametrize("algorithm", ["ma_dsbo", "dsbo_jhip", "gbdsbo"])
+def test_three_wines_are_told_apart(algorithm: str, tmp_path: Path) -> None:
+    """They beat the majority class; with x in exp(x) a matrix's noise let runs at ε = 1 diverge.
 
-    Over 30 seeds gbdsbo has a mean of 0.68, sd 0.12: the mean of five is above 0.5 by three standard errors.
+    Over 30 seeds gbdsbo, the worst of them, gains 0.28 over the majority class on the same test records, sd 0.14: the
+    mean of five seeds is above 0 by 4.6 standard errors.
     """
     frame = load_wine(as_frame=True).frame
     frame.to_csv(tmp_path / "mine.csv", index=False)
     ranges = {c: (0.9 * float(frame[c].min()), 1.1 * float(frame[c].max())) for c in frame.columns[:-1]}
     options = Options(csv=tmp_path / "mine.csv", label="target", classes=[0, 1, 2], ranges=ranges, algorithm=algorithm)
     carry_out(tmp_path / "new.toml", options)
-    accuracy = []
+    gains = []
     for seed in range(1, 6):
         run = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=4"]))
-        accuracy.append(run.result.metrics["test_accuracy"])
+        gains.append(run.result.metrics["test_accuracy"] - run.result.baselines["test_accuracy"])
         little = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=1"]))
         assert (run.result.status, little.result.status) == ("ok", "ok")
-    assert np.mean(accuracy) > least
+    assert np.mean(gains) > 0.0
 
 
 @pytest.mark.parametrize("algorithm", ["dp_sgda", "privatediff", "privatediff_xy"])
@@ -470,7 +475,7 @@ MINIMAX = ["--algorithm", "dp_sgda"]
         (["taken.toml", *COMMON], '"taken.toml" exists already, and nothing is written over'),
         (["--csv", str(RECORDS)], '--label: missing. Fix: name the label column of "'),
         (["--csv", "nowhere.csv", "--label", "x"], "cannot be read: No such file"),
-        (["--csv", str(RECORDS), "--label", "outcom"], "the nearest is 'outcome'"),
+        (["--csv", str(RECORDS), "--label", "outcom"], "column 7 has a similar name"),
         ([*COMMON, "--range", "agee=1:2"], 'no feature column; did you mean "age"'),
         ([*COMMON, "--range", "outcome=1:2"], "no feature column"),
         ([*COMMON, "--range", "age=5:2"], "of which the first is smaller"),
@@ -667,17 +672,20 @@ def test_a_table_with_words_gaps_and_dates_is_written_planned_and_run(
 def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Path) -> None:
     hospital(tmp_path)
     options = Options(csv=tmp_path / "hospital.csv", label="died", columns={"categories": {"ward": ["icu"]}})
+    with pytest.raises(InputError, match="the first record holds no number in columns 2, 4"):
+        scenario_content(options, tmp_path)
+    words = {"ward": ["icu"], "sex": ["f"], "hospital": ["north"]}
+    options = replace(options, columns={"categories": words})
     content, notes = scenario_content(options, tmp_path)
     assert content["problem"]["columns"]["drop"] == ["patient_id"]
     assert content["problem"]["columns"]["date"] == {"admitted": "0001-01-01:9999-12-31"}
     assert "proposed by the names" in notes["problem.columns.drop"]
     assert "Put public dates into problem.columns.date" in " ".join(placeholders(notes))
-    assert set(content["problem"]["scale"]) == {"hospital", "sex", "age", "bmi", "income", "smoker"}
+    assert set(content["problem"]["scale"]) == {"age", "bmi", "income", "smoker"}
     # What is said of a column goes before what its name suggests.
     ranged = replace(options, ranges={"admitted": (0, 9), "patient_id": (0, 5)})
     assert set(scenario_content(ranged, tmp_path)[0]["problem"]["columns"]) == {"categories"}
     content["problem"] |= {"partition": "iid", "scale": {"*": [0, 1]}}
-    content["problem"]["columns"] |= {"categories": {"ward": ["icu"], "sex": ["f"], "hospital": ["north"]}}
     content["problem"]["columns"]["fill"] = {"bmi": 27}
     notes_of_plan = decentral_dp.plan(load(content, folder=tmp_path)).privacy.notes
     assert any("The dates of admitted in problem.columns are still" in note for note in notes_of_plan)
@@ -686,7 +694,10 @@ def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (["--drop", "patient"], "problem.columns.drop: 'hospital.csv' has no column \"patient\"; the nearest is"),
+        (
+            ["--drop", "patient"],
+            "problem.columns.drop: 'hospital.csv' has no column \"patient\"; column 1 has a similar",
+        ),
         (["--drop", "ward"], '"ward" is listed in categories and drop. Keep one of them'),
         (["--fill", "bmi"], '--fill: got "bmi", wanted COLUMN=…, for example "x=27"'),
         (["--fill", "bmi=28"], '--fill: "bmi" is named twice'),
@@ -694,7 +705,10 @@ def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Pat
         (["--date", "age=2025-01-01:2015-01-01"], "two dates of which the first is earlier"),
         (["--range", "smoker=0:1"], '--range: "smoker" needs none, by what is said of the column'),
         (["--range", "age=0:1"], '--range: "age" is named twice'),
-        (["--agents", "hospitl=a,b"], "problem.partition: 'hospital.csv' has no column 'hospitl'; the nearest is"),
+        (
+            ["--agents", "hospitl=a,b"],
+            "problem.partition: 'hospital.csv' has no column 'hospitl'; column 2 has a similar",
+        ),
         (["--agents", "many"], '--agents: got "many", wanted a number, or COLUMN=NAME,NAME'),
         (["--agents", "hospital=a,,b"], "in which a label is empty"),
         (["--agents", "hospital=a,a"], 'agents lists "a" twice'),

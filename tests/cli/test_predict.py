@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.commands import app
+from decentral_dp.errors import InputError
 
 BREAST = {"algorithm.rounds": 5}
 
@@ -70,3 +71,54 @@ def test_nothing_is_written_over_and_nothing_in_part(run: Path, tmp_path: Path) 
     with pytest.raises(decentral_dp.InputError, match=r"--out: there is no folder .*none. Make it"):
         _command("predict", run, new, "--out", tmp_path / "none" / "other.csv")
     assert {path.name for path in tmp_path.iterdir()} == {"said.csv", "wrong.csv"}
+
+
+def test_values_outside_the_declared_ranges_are_one_warning(run: Path, tmp_path: Path) -> None:
+    frame, model = pd.read_csv(run.parent / "new.csv"), decentral_dp.load_model(run)
+    other = frame.assign(**{"mean radius": 1e6, "mean texture": np.where(np.arange(40) < 30, -5.0, 20.0)})
+    other.to_csv(tmp_path / "other.csv", index=False)
+    said = _command("predict", run, tmp_path / "other.csv", "--out", tmp_path / "said.csv")
+    assert said.count("Warning") == 1
+    assert "mean radius 100%, mean texture 75%" in said
+    with pytest.warns(UserWarning, match="mean radius 100%, mean texture 75%") as warned:
+        model.predict(other)
+    assert len(warned) == 1
+    # By parts of a file as well.
+    with pytest.warns(UserWarning, match="mean radius 100%, mean texture 75%"):
+        list(model.predictions(tmp_path / "other.csv", 16))
+    assert "Warning" not in _command("predict", run, run.parent / "new.csv", "--out", tmp_path / "again.csv")
+
+
+@pytest.mark.parametrize("text", ["A;B\n1;2\n", "größe,B\n1,2\n", 'A,B\n1,"2\n', "A,B\n1,2,3\n", "A,B\nx,2\n"])
+def test_refusals_of_new_records_name_no_key_that_predict_does_not_take(text: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"A": [1.0, 2.0] * 10, "B": [2.0, 3.0] * 10, "y": [0, 1] * 10})
+    problem = {"kind": "classification", "data": "x.csv", "label": "y", "classes": [0, 1], "scale": {"*": [0, 4]}}
+    content = {"seed": 1, "problem": problem, "topology": {"kind": "ring", "agents": 3}, "algorithm": {"rounds": 2}}
+    content["privacy"] = {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5}
+    model = decentral_dp.run(content, data=frame).model
+    path = tmp_path / "new.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError) as refused:
+        model.predict(path)
+    said = str(refused.value)
+    assert said.startswith("predict: ")
+    assert "problem." not in said
+    assert "--" not in said
+
+
+def test_new_records_are_read_as_the_scenario_declares(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"A": [1.5, 2.5] * 10, "B": [2.5, 3.5] * 10, "y": [0, 1] * 10})
+    frame.to_csv(tmp_path / "x.csv", index=False, sep=";", decimal=",")
+    problem = {
+        "kind": "classification",
+        "data": str(tmp_path / "x.csv"),
+        "separator": ";",
+        "decimal": ",",
+        "label": "y",
+    }
+    problem |= {"classes": [0, 1], "scale": {"*": [0, 4]}}
+    content = {"seed": 1, "problem": problem, "topology": {"kind": "ring", "agents": 3}, "algorithm": {"rounds": 2}}
+    content["privacy"] = {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5}
+    run = decentral_dp.run(content, out=tmp_path / "run")
+    _command("predict", run.folder, tmp_path / "x.csv", "--out", tmp_path / "said.csv")
+    assert pd.read_csv(tmp_path / "said.csv")["prediction"].tolist() == run.model.predict(frame).tolist()

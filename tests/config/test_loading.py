@@ -519,3 +519,10 @@ def test_a_name_close_to_a_file_of_the_folder_is_told_which(
     with pytest.raises(InputError) as refused:
         load(str(tmp_path / "nowhere" / name))
     assert "did you mean" not in str(refused.value)
+
+
+def test_numbers_of_numpy_are_numbers_in_tuples_too() -> None:
+    ranges = {"x0": (np.int64(45), np.float32(130)), "x1": np.array([0, 1])}
+    scenario = load("own_csv", [], unset=()).model_dump(exclude_unset=True)
+    scenario["problem"]["scale"] = ranges
+    assert load(scenario).problem.scale == {"x0": [45, 130], "x1": [0, 1]}

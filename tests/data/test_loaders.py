@@ -35,7 +35,7 @@ GOOD = "a,b,y\n1,2,0\n3,-4.5,1\n"
     ("name", "shape", "classes"), [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("digits", (1797, 64), 10)]
 )
 def test_bundled_data_come_with_their_published_classes(name: str, shape: tuple[int, int], classes: int) -> None:
-    data = load(name, n_agents=3, seed=0, label="target")
+    data = load(name, n_agents=3, seed=0)
     assert data.features.shape == shape
     assert data.features.dtype == np.float64
     assert len(data.classes) == classes
@@ -138,16 +138,16 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         (
             "a,b,c,y\n1,u,,0\n,v,3,\n2,,4,1\n",
             {},
-            r"has no numbers in 'b' \(first in row 1\) and gaps in 'c' \(first in row 1\), 'a' \(first in row 2\), "
-            r"'y' \(first in row 2\), 'b' \(first in row 3\)\. Write numbers .* public rules",
+            r"has no numbers in column 2 \(first in row 1\) and gaps in 'c' \(first in row 1\), 'a' \(first in "
+            r"row 2\), 'y' \(first in row 2\), column 2 \(first in row 3\)\. Write numbers .* public rules",
         ),
         ("a,b,y\n1,2,1\n3,4,1\n", {"certified": False}, r"every record has the same label"),
         ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' does not hold a value; declare .*fill\.b"),
-        ("a,b,y\n1,nan,0\n", {}, r"row 1, column 'b' does not hold a value; declare .*fill\.b"),
+        ("a,b,y\n1,nan,0\n", {}, r"row 1, column 2 does not hold a value; declare .*fill\.NAME"),
         ("a,b,y\n1,2,0\n-inf,2,0\n", {}, r"row 2, column 'a' does not hold a finite number"),
-        ("a,b,y\n1,1e999,0\n", {}, r"row 1, column 'b' does not hold a finite number"),
-        ("a,b,y\n1,NA,0\n", {}, r"row 1, column 'b' does not hold a value; declare .*fill\.b"),
-        ("a,b,y\n1,1_0,0\n", {}, r"row 1, column 'b' does not hold a finite number"),
+        ("a,b,y\n1,1e999,0\n", {}, r"row 1, column 2 does not hold a finite number"),
+        ("a,b,y\n1,NA,0\n", {}, r"row 1, column 2 does not hold a value; declare .*fill\.NAME"),
+        ("a,b,y\n1,1_0,0\n", {}, r"row 1, column 2 does not hold a finite number"),
         ("a,b,y\n1,2,0\n\n1,2\n", {}, r"row 2 has 2 cells, but the header has 3 columns"),
         ("a,b,y\n1,2,0\n1,2,0,9\n", {}, r"row 2 has 4 cells, but the header has 3 columns"),
         ("a,b,y\n1,2,0,7\n1,2,0,9\n", {}, r"row 1 has 4 cells, but the header has 3 columns"),
@@ -159,7 +159,7 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         (
             "a,b,target\n1,2,0\n",
             {"label": "traget"},
-            r"problem\.label: .* has no column 'traget'; the nearest is 'target'",
+            r"problem\.label: .* has no column 'traget'; column 3 has a similar name",
         ),
         (
             "a,b,target\n1,2,0\n",
@@ -303,6 +303,13 @@ def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:
         np.save(file, np.ones(3))
     with pytest.raises(InputError, match=r"holds a single array"):
         load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
+
+
+@pytest.mark.parametrize("data", ["d.npz", "breast_cancer", "synthetic_normal"])
+def test_data_without_a_label_column_take_no_label(data: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", X=np.ones((2, 2)), y=np.array([0, 1]))
+    with pytest.raises(InputError, match=r"problem\.label: .* no label column"):
+        load(data, n_agents=2, seed=0, label="y", root=tmp_path)
 
 
 def test_a_dataset_built_by_hand_is_checked() -> None:

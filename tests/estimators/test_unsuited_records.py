@@ -36,10 +36,10 @@ WORDS = np.where(Y, "icu777", "b777")
 UNSUITED: dict[str, tuple[Any, str]] = {
     "category": (
         frame(pd.Categorical(WORDS)),
-        r"X: column 'ward': got category, expected numbers\. Fix: OneHotEncoder",
+        r"X: column \d: got category, expected numbers\. Fix: OneHotEncoder",
     ),
-    "text": (frame(WORDS), r"X: column 'ward': got \w+, expected numbers"),
-    "dates": (frame(pd.Timestamp("1777-07-07")), r"X: column 'ward': got datetime64\[\w+\], expected numbers"),
+    "text": (frame(WORDS), r"X: column \d: got \w+, expected numbers"),
+    "dates": (frame(pd.Timestamp("1777-07-07")), r"X: column \d: got datetime64\[\w+\], expected numbers"),
     "Int64 with a gap": (frame(pd.array([7, None] * (N // 2), dtype="Int64")), r"column 'ward': row 2 holds no value"),
     "floats with a gap": (frame(np.where(X[:, 1] > 0, np.nan, 777.5)), r"'ward': row \d+ holds no value .* public"),
     "text in an array": (np.column_stack([WORDS, WORDS]), "X holds text, expected numbers"),

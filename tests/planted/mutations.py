@@ -2049,18 +2049,48 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record taken for the names of columns",
         "data/tables.py",
-        "if _VALUE.fullmatch(name) or (not name and k):",
+        "if _VALUE.fullmatch(name) or is_gap or (not name and k):",
         "if not name and k:",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
         "a refusal that lists the names of columns",
         "data/dataset.py",
-        """    return f"; the nearest is {near[0]!r}" if near else ""
+        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
 """,
         """    return f"; there are {', '.join(map(repr, header))}"
 """,
         ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
+    ),
+    Mutation(
+        "a refusal that prints a name like the one that is missing",
+        "data/dataset.py",
+        """    return f"; {noun} {header.index(near[0]) + 1} has a similar name" if near else ""
+""",
+        """    return f"; the nearest is {near[0]!r}" if near else ""
+""",
+        ("tests/data/test_csv_files.py::test_a_file_without_a_header_has_its_first_record_in_no_message",),
+    ),
+    Mutation(
+        "a refusal that prints the name of a column of words",
+        "data/columns.py",
+        "            faults = [fault._replace(number=header.index(column) + 1) for fault in faults]",
+        "            pass",
+        ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
+    ),
+    Mutation(
+        "a refusal that prints the name of a feature without a range",
+        "data/scaling.py",
+        "no range for feature {k + 1} of {len(names)}",
+        "no range for {name}, of {len(names)}",
+        ("tests/data/test_csv_files.py::test_ranges_of_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
+    ),
+    Mutation(
+        "a first record of words written into a scenario",
+        "data/tables.py",
+        '    if wrong:\n        raise InputError(\n            f"{where}: the first record',
+        '    if False:\n        raise InputError(\n            f"{where}: the first record',
+        ("tests/data/test_csv_files.py::test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name",),
     ),
     Mutation(
         "an error of scikit-learn with rows of X",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress, join_callbacks
 
 STUDY = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2, -3]}}
@@ -82,3 +84,21 @@ def test_words_beside_the_numbers() -> None:
     assert Progress(1, 2, "rounds", 0.25, 1.0).description == "loss 0.2500, ε spent 1.00"
     assert Progress(1, 2, "cells", failed=2).description == "2 failed"
     assert Progress(1, 2, "runs").description == ""
+
+
+async def _late(progress: Progress) -> None:
+    raise AssertionError
+
+
+class _Late:
+    async def __call__(self, progress: Progress) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("callback", "said"),
+    [(_late, "asynchronous"), (_Late(), "asynchronous"), (partial(_late), "asynchronous"), (3, "got int")],
+)
+def test_callbacks_that_would_not_be_awaited_or_called_are_refused(callback: Any, said: str) -> None:
+    with pytest.raises(InputError, match=f"callbacks: .*{said}"):
+        join_callbacks([callback])

@@ -356,8 +356,8 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     if there:
         keys, whats = zip(*there, strict=True)
         raise InputError(
-            f"{', '.join(keys)}: what an observer inside learns of {', of '.join(whats)} is not derived. Leave "
-            f"{'it' if len(there) == 1 else 'them'} out."
+            f"{', '.join(keys)}: what an observer inside learns of {', of '.join(whats)} is not derived. Fix: leave "
+            f"{'it' if len(there) == 1 else 'them'} out, or set 0 or false."
         )
     problem: Any = job.problem
     trained = isinstance(problem, Training)

@@ -311,6 +311,9 @@ def _notes(job: GossipJob, finite: float | None) -> list[str]:
             "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
             "every round err no more in fresh noise."
         )
+    average, rounds = job.scenario.run.average, job.scenario.algorithm.rounds
+    if isinstance(average, float) and job.scenario.tail_length == 1:
+        out.append(f"run.average = {average:g} of {rounds} rounds is one released value, and nothing is averaged.")
     if job.mechanism != NO_NOISE:
         out.append(_limit(job, finite))
     return out

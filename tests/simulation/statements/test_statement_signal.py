@@ -88,3 +88,9 @@ def test_it_is_written_and_read_back() -> None:
     assert privacy.to_dict()["signal"]["y"].keys() == {"one_release", "all_releases"}
     # Folders of earlier versions have none.
     assert PrivacyStatement.from_dict({"guarantee": "certified"}).signal == {}
+
+
+@pytest.mark.parametrize(("average", "is_single"), [(0.01, True), (0.5, False), (1, False)])
+def test_an_average_of_a_single_value_is_said(average: float, is_single: bool) -> None:
+    plan = decentral_dp.plan("ring_breast_cancer", set={"algorithm.rounds": 20, "run.average": average})
+    assert any("one released value" in note for note in plan.privacy.notes) == is_single
