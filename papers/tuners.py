@@ -180,7 +180,7 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
     ranges = {"ppift": (0.003, 1.0), "penalty": (0.003, 1.0), "em": (0.03, 1.0)}
     for method in ("ppift",) if quick else tuple(ranges):
         weights = np.geomspace(*ranges[method], 65)
-        losses = pool.scores_along(np.log(weights[::-1])[:, None])[::-1]
+        losses = pool.scores(np.log(weights[::-1])[:, None])[::-1]
         for repeat in range(3 if quick else 10):
             found = tune(
                 train=train, validation=validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method],

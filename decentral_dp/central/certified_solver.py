@@ -297,21 +297,19 @@ def feasible(f: Facts) -> bool:
     return max(far, near) <= 1.0
 
 
-def minimise(objective: Objective, f: Facts, start: Array | None = None, slope: Array | None = None) -> Array:
-    """Compute y in the ball with ‖y − y_h‖ ≤ f.accuracy: a fixed function of x, the records and the start.
+def minimise(objective: Objective, f: Facts) -> Array:
+    """Compute y in the ball with ‖y − y_h‖ ≤ f.accuracy: a fixed function of x and the records.
 
     Args:
         objective: h.
         f: its public facts.
-        start: (q,), put into the ball, where the bound on steps holds from every point; by default its centre.
-        slope: (q,), what `objective.gradient` gave at a start in the ball; by default it is computed.
 
     Returns:
         (q,).
     """
-    y = f.centre.copy() if start is None else project_to_ball(start, f.centre, f.radius)
+    y = f.centre.copy()
     with np.errstate(all="ignore"):
-        gradient = objective.gradient(y) if slope is None else slope
+        gradient = objective.gradient(y)
         best = math.inf
         for _ in range(f.steps):
             size = float(np.linalg.norm(gradient))

@@ -3,21 +3,9 @@
 What leaves as `Bounded` carries its sensitivity. What leaves as a plain array (`scores`, `gradient`, …) is for a
 mechanism that draws x itself, such as an exponential one, and must not be released otherwise; its prices are those of
 `bounds`. Every value is a fixed function of the records and of public arguments: solves start at the public centre of
-the ball of minimisers, or along a public path, never where the records led before.
+the ball of minimisers, never where the records led before.
 
 `PooledBounds` states these prices: public numbers, from constants and counts alone.
-
-`solutions_along` solves along a public path of upper variables, with few passes over the records for each:
-
-    start     the polynomial through the last solutions, taken further along the path
-    steps     the chord method: Newton's corrections with the records' Hessian of an earlier point of the path
-    certify   `certified_solver.minimise`, which ends at once where ‖∇h‖ is at its goal already
-
-A solution that leaves has the certificate of `minimise`: where it started and which steps led there do not enter.
-Solutions are smooth in the logarithm of a strength, so that a start is often certified as it is.
-
-Chord steps end: each of them divides ‖∇h‖ by 10 or more, or is the last one. They stay in the ball that holds every
-minimiser, so that `minimise` ends after them as it does from any start there.
 """
 
 from __future__ import annotations
@@ -30,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
+from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.central import certified_solver as certified
 from decentral_dp.central.sensitivities import (
     Clips,
@@ -45,9 +33,7 @@ from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
-from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.lower_level import mean_losses, mean_term
-from decentral_dp.problems.protocol import MATRICES
 from decentral_dp.problems.records import concatenate, regulariser_matrices
 
 # What an implicit gradient at the minimiser reads; at a public y, all but the first.
@@ -242,10 +228,6 @@ class PooledBounds:
         return self.family.centre(np.maximum(np.abs(low), np.abs(high)))
 
 
-# So many points of a path share a pass of the losses over the validation records.
-_POINTS_PER_PASS = 64
-
-
 @dataclass(frozen=True, eq=False)
 class Pooled:
     """train, validation: all agents' records in the order of the agents, within the family's bounds."""
@@ -306,28 +288,21 @@ class Pooled:
         """
         return _as_bounded(self.gradient(x), self.bounds.hypergradient(x))
 
-    def implicit(self, x: Array, y: Array, clip: Clip | None = None, pointwise: bool = False) -> Bounded:
+    def implicit(self, x: Array, y: Array, pointwise: bool = False) -> Bounded:
         """Compute the formula of `hypergradient` at a public y.
 
         Args:
             x: (p,), public.
             y: (q,), public; put into the ball first.
-            clip: of each record's ∇_y f and ∇²_yy g (z), and ∇_x f and ∇²_xy g (x), in l2; without it the family's
-                constants bound them.
             pointwise: whether to take constants at y itself, which is public, and not on the whole ball; default False.
 
         Returns:
             (1, p).
-
-        Raises:
-            InputError: clips with more than DENSE_LIMIT lower variables, where no matrix is formed.
         """
         bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
         y = certified.project_to_ball(y, f.centre, f.radius)
         if pointwise:
             c, f = bounds.at_point(c, f, y)
-        if clip is not None:
-            return self._clipped_gradient(x, y, clip)
         solve = bounds.solve(c, f)
         positive = c.label == "analytic"
         norm, through = self._jacobian_bounds(x, y, c.b_gxy)
@@ -347,18 +322,6 @@ class Pooled:
         """Φ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.inexactness`."""
         # One by one: a matrix product's rounding depends on how many rows it has.
         return np.array([self._score(x, self._solution(x)) for x in np.asarray(xs, dtype=np.float64)])
-
-    def scores_along(self, path: Array) -> Array:
-        """`scores` at the rows of one public path (n, p), each solve starting from those before it: quicker.
-
-        A fixed function of path and records; not for points that are tried as the records have it.
-        """
-        path = np.asarray(path, dtype=np.float64)
-        ys = solutions_along(path, lambda x: (self._objective(x), self.bounds.facts(x)))
-        if self._moments is not None:
-            return np.array([self._moments[1].level(y) for y in ys])
-        together = (slice(first, first + _POINTS_PER_PASS) for first in range(0, len(path), _POINTS_PER_PASS))
-        return np.concatenate([mean_losses(self.family.problem, path[k], ys[k], self.validation) for k in together])
 
     def gradient(self, x: Array) -> Array:
         """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
@@ -430,41 +393,6 @@ class Pooled:
         root = float(np.linalg.norm(exact.jacobian[0] @ (vectors / np.sqrt(np.maximum(values, least))), 2))
         return norm, root / math.sqrt(least) * (1.0 + 1e-9)
 
-    def _clipped_gradient(self, x: Array, y: Array, clip: Clip) -> Bounded:
-        """From clipped means at (x, y)."""
-        problem = self.family.problem
-        if problem.q > certified.DENSE_LIMIT:
-            raise InputError(
-                f"privacy.clip: the lower level has {problem.q} variables, and Hessians are clipped where there are at "
-                f"most {certified.DENSE_LIMIT}; leave the clips out, and the family's constants bound every record."
-            )
-        at, reads_records = (x[None], y[None]), problem.reads_records
-        exact, none = regulariser_matrices(problem, *at, None), np.zeros_like(y)
-        records: dict[Split, Any] = {"train": self.train, "validation": self.validation}
-
-        def mean(term: str, public: Array, bound: float) -> Array | Bounded:
-            reader = MATRICES.get(term, term)
-            if reader not in reads_records:
-                return public
-            split = reads_records[reader]
-            if term in MATRICES:
-                private = problem.matrices(x, y, None, records[split], clip, (term,))[term]
-            else:
-                few = records[split]
-                private = getattr(problem.terms(x, y, none, few, few, clip, (term,)), term)
-            n = self.counts[split]
-            sensitivity = float(2.0 * bound / n * summation_slack(n, private.size))
-            return _as_bounded(private.reshape(-1), {split: sensitivity}) + public
-
-        return certified.implicit_mean(
-            mean("upper_grad_x", np.zeros((1, problem.p)), clip.x),
-            mean("upper_grad_y", np.zeros((1, problem.q)), clip.z),
-            mean("lower_jacobian", exact.jacobian.reshape(1, -1), clip.x),
-            mean("lower_hessian", exact.hessian.reshape(1, -1), clip.z),
-            clip,
-            positive=self.bounds.constants_at(x).label == "analytic",
-        )
-
 
 def _as_bounded(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
     sensitivities = {split: Sensitivity(np.array([s]), np.ones(1), None) for split, s in sensitivity.items()}
@@ -504,121 +432,3 @@ def bound_records(records: Any, radius: float, label_bound: float) -> Any:
     rows = rows * np.where(norms > radius, radius / np.where(norms > 0.0, norms, 1.0), 1.0)[:, None]
     l1, l2 = feature_norms(rows)
     return records._replace(**{name: rows, "l1": l1, "l2": l2})
-
-
-# So many solutions a start is extrapolated from, at most: weights grow as 2 to this power, and with them rounding.
-MOST_POINTS = 12
-# What is left of a gradient after a chord step that is worth another one; else the Hessian is formed anew.
-CONTRACTION = 0.1
-
-
-def solutions_along(path: Array, at: Callable[[Array], tuple[certified.Objective, certified.Facts]]) -> Array:
-    """Solve one objective after the other.
-
-    Args:
-        path: (n, p) public points.
-        at: point → its objective, of fixed dimension q, and what is public of it.
-
-    Returns:
-        (n, q), each within `Facts.accuracy` of the minimiser: a fixed function of the path and the records.
-    """
-    lengths = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
-    solutions: list[Array] = []
-    # Solutions with a last correction, which the certificate is not about: a better ground to extrapolate from.
-    sharp: list[Array] = []
-    records: Array | None = None
-    points = 1
-    for k, x in enumerate(path):
-        objective, f = at(x)
-        if len(f.centre) > certified.DENSE_LIMIT:
-            solutions.append(certified.minimise(objective, f, solutions[-1] if solutions else None))
-            continue
-        before = slice(max(0, k - MOST_POINTS), k)
-        guesses = extrapolate(lengths[before], sharp[before], float(lengths[k]))
-        start = guesses[min(points, len(guesses)) - 1] if guesses else f.centre
-        y, records, last = _solution(objective, f, start, records)
-        solutions.append(y)
-        sharp.append(certified.project_to_ball(last, f.centre, f.radius))
-        points = _best(guesses, sharp[-1])
-    return np.array(solutions)
-
-
-def extrapolate(lengths: Array, values: list[Array], at: float) -> list[Array]:
-    """Extrapolate by the polynomials through the last 1, 2, … of some values: Neville's scheme.
-
-    Args:
-        lengths: (n,) where the values are.
-        values: n arrays of one shape.
-        at: where they are wanted.
-
-    Returns:
-        n arrays; not finite where two places coincide.
-
-    Example:
-        >>> extrapolate(np.array([0.0, 1.0, 2.0]), [np.array([t**2]) for t in (0.0, 1.0, 2.0)], 3.0)
-        [array([4.]), array([7.]), array([9.])]
-    """
-    if not values:
-        return []
-    row = np.array(values)
-    away = (at - lengths).reshape(-1, *[1] * (row.ndim - 1))
-    points = [row[-1]]
-    with np.errstate(all="ignore"):
-        for degree in range(1, len(values)):
-            first, last = away[:-degree], away[degree:]
-            row = (first * row[1:] - last * row[:-1]) / (first - last)
-            points.append(row[-1])
-    return points
-
-
-def _best(guesses: list[Array], truth: Array) -> int:
-    """How many solutions the next start is to be extrapolated from: as many as would have been best for this one."""
-    if not guesses:
-        return 1
-    with np.errstate(all="ignore"):
-        errors = np.linalg.norm(np.array(guesses) - truth, axis=1)
-    best = int(np.argmin(np.where(np.isfinite(errors), errors, np.inf))) + 1
-    # More of them than there were are worth a try where the most were best.
-    return best + (best == len(guesses))
-
-
-def _solution(
-    objective: certified.Objective, f: certified.Facts, start: Array, records: Array | None
-) -> tuple[Array, Array, Array]:
-    """The certified solution, the records' Hessian that led to it, and the solution after one more correction."""
-    y = certified.project_to_ball(start, f.centre, f.radius)
-    with np.errstate(all="ignore"):
-        gradient = objective.gradient(y)
-        if records is not None:
-            correction = certified.cholesky_solver(records + _penalty_hessian(objective, y))
-            y, gradient = _chord_steps(objective, f, y, gradient, correction)
-        if records is None or float(np.linalg.norm(gradient)) > f.goal:
-            hessian = objective.hessian(y)
-            records, correction = hessian - _penalty_hessian(objective, y), certified.cholesky_solver(hessian)
-            y, gradient = _chord_steps(objective, f, y, gradient, correction)
-        solution = certified.minimise(objective, f, y, gradient)
-        return solution, records, solution - correction(gradient) if solution is y else solution
-
-
-def _chord_steps(
-    objective: certified.Objective, f: certified.Facts, y: Array, gradient: Array, correction: certified.Product
-) -> tuple[Array, Array]:
-    """The last point of the ball that a chord step led to and was worth it, and ∇h there."""
-    size = float(np.linalg.norm(gradient))
-    while size > f.goal:
-        there = y - correction(gradient)
-        if not float(np.linalg.norm(there - f.centre)) <= f.radius:
-            break
-        new = objective.gradient(there)
-        smaller = float(np.linalg.norm(new))
-        if smaller < size:
-            y, gradient = there, new
-        if not smaller <= CONTRACTION * size:
-            break
-        size = smaller
-    return y, gradient
-
-
-def _penalty_hessian(objective: certified.Objective, y: Array) -> Array:
-    """∇²R at y, (q, q)."""
-    return np.asarray(regulariser_matrices(objective.problem, objective.x[None], y[None], None).hessian[0])

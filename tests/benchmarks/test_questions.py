@@ -80,10 +80,8 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
 
     with threadpool_limits(1, user_api="blas"):
         # Moments are kept: they are part of the price of the first look, and a pool is looked at once here.
-        solved, passes = fastest(
-            [lambda: Pooled.from_agents(family, [(records, records)]).scores_along(points), bare], 3
-        )
-        scores = pool.scores_along(points)
+        solved, passes = fastest([lambda: Pooled.from_agents(family, [(records, records)]).scores(points), bare], 3)
+        scores = pool.scores(points)
 
     def draw():
         return FiniteExponential(facts, points, lambda _: scores).draw(streams.generator(0, 1, 1), scale)

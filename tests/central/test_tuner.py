@@ -194,7 +194,7 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
     scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
 
     def log_law(data: dict[Split, np.ndarray]) -> np.ndarray:
-        s = -pooled("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores_along(points) / scale
+        s = -pooled("logistic", *((data[k][:, None], np.ones(n)) for k in SPLITS)).scores(points) / scale
         return np.asarray(s - logsumexp(s))
 
     worst = dict.fromkeys(SPLITS, 0.0)
@@ -213,7 +213,7 @@ def test_the_drawn_weight_follows_its_law() -> None:
     """Two thousand draws against the softmax of the scores."""
     pool, low, high = roles("squared", 3000, 2), at(0.5), at(50.0)
     points = np.linspace(high, low, 65)
-    score = pool.scores_along(points)
+    score = pool.scores(points)
     choice = FiniteExponential(Score.of_value(pool.bounds, low, high), points, lambda _: score)
     plan, drawn, scale = planned("em", 2, epsilon=8.0), [], 0.0
     for seed in range(2000):

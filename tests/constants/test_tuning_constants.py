@@ -217,7 +217,7 @@ def test_no_neighbour_varies_the_score_further(loss: str) -> None:
     worst = 0.0
     for _ in range(60):
         data, other, role, n = neighbours(rng, loss, 2, 1.0, 1.0)
-        gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores_along(grid[::-1]) for z in (data, other)))
+        gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores(grid[::-1]) for z in (data, other)))
         allowed = Score.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
         worst = max(worst, float(gap.max() - gap.min()) / allowed[role])  # type: ignore[index] # one of the roles
     assert 0.2 < worst <= 1.0

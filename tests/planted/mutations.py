@@ -1610,14 +1610,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "matrix.check_format(full_check=False)",
         ("tests/topology/test_graph_files.py::test_sparse_matrices_that_mislead_are_refused",),
     ),
-    # Solves ---------------------------------------------------------------------------------------------------------
-    Mutation(
-        "solutions of a path that nothing certifies",
-        "central/pooled.py",
-        "solution = certified.minimise(objective, f, y, gradient)",
-        "solution = y",
-        ("tests/central/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
-    ),
     # Guards, one at a time ------------------------------------------------------------------------------------------
     Mutation(
         "published from what agents keep",

@@ -6,12 +6,12 @@ import scipy
 from scipy.optimize import root
 
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import lower_level as solve
+from decentral_dp.problems import lower_level
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.lower_level import join_alike, solve_lower
+from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, join_alike, mean_losses, mean_term, solve_lower
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
@@ -167,8 +167,8 @@ def test_a_hessian_in_closed_form_and_its_products_give_the_same(problem, monkey
     agents = prepared(problem, raw_agents(labels, 21))
     x = np.random.default_rng(22).normal(size=problem.p)
     formed = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
-    monkeypatch.setattr(solve.LowerLevel, "hessian", pytest.fail)
-    monkeypatch.setattr(solve, "MOST_FORMED", 0)
+    monkeypatch.setattr(lower_level.LowerLevel, "hessian", pytest.fail)
+    monkeypatch.setattr(lower_level, "MOST_FORMED", 0)
     by_products = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
     for one, other in zip(formed, by_products, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
@@ -182,7 +182,9 @@ def test_a_hessian_that_is_singular_is_left_to_its_products():
     agents = [tuple(problem.prepare(flat, np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0]), "l1") for _ in range(2))]
     x = np.array([0.0, -800.0, -800.0, -800.0])
     with pytest.raises(np.linalg.LinAlgError):
-        scipy.linalg.cho_factor(solve.LowerLevel.from_point(problem, x, solve.join_alike(agents)).hessian(np.zeros(D)))
+        scipy.linalg.cho_factor(
+            lower_level.LowerLevel.from_point(problem, x, lower_level.join_alike(agents)).hessian(np.zeros(D))
+        )
     y = solve_lower(problem, x, agents)
     assert y[0] != 0.0
     np.testing.assert_array_equal(y[1:], 0.0)
@@ -205,3 +207,33 @@ def test_joining_keeps_every_record_and_the_agents_weights():
     assert sum(s.weight for s in shares) == pytest.approx(1.0)
     assert sum(len(s.train.target) for s in shares) == sum(n for n, _ in COUNTS)
     assert sum(len(s.validation.target) for s in shares) == sum(n for _, n in COUNTS)
+
+
+@pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK, 2 * CHUNK + 7])
+def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(n)
+    problem = LogisticHyperparameter(4)
+    records = problem.prepare(rng.normal(size=(n, 4)), rng.choice([-1.0, 1.0], size=n), "l2")
+    x, y, z = rng.normal(size=(3, 4))
+    terms = ("lower_grad_y", "lower_hvp", "upper_grad_y")
+    stacks = [mean_term(problem, x, y, z, records, term) for term in terms]
+    monkeypatch.setattr(lower_level, "in_closed_form", lambda _: None)
+    singles = [mean_term(problem, x, y, z, records, term) for term in terms]
+    assert np.array_equal(stacks, singles)
+    whole = problem.terms(x, y, z, records, records, UNCLIPPED, terms)
+    for term, found in zip(terms, stacks, strict=True):
+        assert np.allclose(found, getattr(whole, term), rtol=0, atol=1e-14)
+
+
+def test_losses_of_a_logistic_regression_are_those_of_extended_precision() -> None:
+    """Also where every record is far on one side, and beyond float64's exponents."""
+    problem = LogisticHyperparameter(1)
+    margins = np.array([0.0, 1e-300, -1e-17, 1.0, -1.0, 36.0, -36.0, 700.0, -700.0, 1e5, -1e5, 1e300, -1e300])
+    records = problem.prepare(np.ones((1, 1)), np.ones(1), "l2")
+    found = mean_losses(problem, np.zeros((len(margins), 1)), margins[:, None], records)
+    exact = np.logaddexp(np.longdouble(0), -margins.astype(np.longdouble))
+    assert np.allclose(found, exact.astype(float), rtol=4e-16, atol=0)
+    alone = [mean_losses(problem, np.zeros((1, 1)), t[None, None], records)[0] for t in margins]
+    assert np.array_equal(found, alone)
+    strange = mean_losses(problem, np.zeros((3, 1)), np.array([[np.inf], [-np.inf], [np.nan]]), records)
+    assert np.array_equal(strange, [0.0, np.inf, np.nan], equal_nan=True)

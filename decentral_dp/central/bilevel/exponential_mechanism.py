@@ -37,9 +37,7 @@ class ExponentialMechanism(ScoredDraw):
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool = yield dp.Pool()
-        # The candidates are a public path; where cells lead is not.
-        score = pool.scores_along if self.method == "grid" else pool.scores
-        return (yield from release_draw(self.law(context, score)))
+        return (yield from release_draw(self.law(context, pool.scores)))
 
 
 ENTRY = pure_draw_entry(

@@ -153,7 +153,7 @@ class RegularisationTuner(dp.Coordinated):
         low, high = context.domain.corners(1)
         # From strong to weak regularisation: each solution is near the next.
         points = np.linspace(high, low, self.candidates or _CANDIDATES)
-        return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
+        return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores)
 
     def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.last_x, "y": s.y}

@@ -80,7 +80,7 @@ class WarmStart(dp.Coordinated):
         if t > 0:
             return (yield from self._descent.step(t - 1, context, s))
         pool = yield dp.Pool()
-        released = yield dp.Release(x0=self.law(context, pool.scores_along))
+        released = yield dp.Release(x0=self.law(context, pool.scores))
         start: dp.Array = released.released.x0[0]
         return State(start, start, np.inf)
 
