@@ -266,8 +266,7 @@ class MinimaxContext:
     clip: of ∇_x f and ∇_y f as the scenario gives it. parameters: public, which `problem` was given, and which the
     agents' problems are given with every question. rounds: how many are to come. budget: μ of the Gaussian pair that
     the target (ε, δ) is, inf where there is none. noisy: whether noise is added; without noise nothing is clipped
-    either. uses_counts: whether a number counted from the records is in every contribution, which one record then
-    moves.
+    either.
     """
 
     problem: Minimax
@@ -278,7 +277,6 @@ class MinimaxContext:
     budget: float = math.inf
     noisy: bool = True
     parameters: Array | None = None
-    uses_counts: bool = False
 
     # No constants of curvature are known, and none are needed.
     family: None = None
@@ -405,8 +403,6 @@ class MinimaxContext:
 
     def sensitivity_of(self, query: ClippedQuery) -> float:
         """How far one replaced record moves the mean that answers a question; inf where nothing bounds it."""
-        if self.uses_counts:
-            return math.inf
         width, diameter = self.problem.width(query.term), 2.0 * query.bound
         if query.rate == 1.0 and query.earlier_point is None and self.noisy:
             ball = self.ball(query.term, query.x, query.y)

@@ -40,7 +40,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.protocol import TERMS, Problem
-from decentral_dp.problems.saddle import Minimax, check_share
+from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN
 
@@ -63,7 +63,10 @@ def check_coordinated(c: Components) -> Coordinated:
     s, entry = c.scenario, c.algorithm
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
     problem_options(c)
-    check_share(s.problem.positive_share, privacy.guarantee)
+    if s.problem.positive_share == "released" and privacy.guarantee == "as_printed":
+        raise InputError(
+            'problem.positive_share: no paper prints a noise for it. Fix: give a public number with "as_printed".'
+        )
     if s.problem.stream != "all":
         samples = "rate" in entry.optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."
@@ -107,7 +110,7 @@ def require_answers(s: Scenario, algorithm: Coordinated) -> None:
         algorithm: with its defaults resolved.
 
     Raises:
-        InputError: it holds all records, or what is asked for counts or scores them.
+        InputError: it holds all records, or agents are asked for scores.
     """
     kind = s.algorithm.kind
     if algorithm.needs_records:
@@ -115,11 +118,6 @@ def require_answers(s: Scenario, algorithm: Coordinated) -> None:
             f"problem.manifest: as it is set, {kind} computes on the records of all agents in one place, and these are "
             "with their agents. Leave it out and give problem.data whole, or take an algorithm whose agents answer "
             "with sums, such as dp_bilevel, privatediff or dp_sgda."
-        )
-    if s.problem.positive_share == "empirical":
-        raise InputError(
-            'problem.positive_share: "empirical" is counted over the records of all, which are with their agents. Give '
-            'a public share, or "released".'
         )
     if s.run.agent_scores:
         raise InputError(
@@ -211,10 +209,7 @@ def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: 
             f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
             f"Take at least {least_text(1.0 / counts['train'])}."
         )
-    counted = s.problem.positive_share == "empirical"
-    return MinimaxContext(
-        problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy, uses_counts=counted
-    )
+    return MinimaxContext(problem, counts, shards.n_agents, clip, s.algorithm.rounds, _budget(s), noisy)
 
 
 def _budget(s: Scenario) -> float:

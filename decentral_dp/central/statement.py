@@ -226,11 +226,6 @@ def notes(job: CoordinatorJob) -> list[str]:
     out += [_sampling_note(c) for c in sampled if 0.0 < _multiplier(c) < 1.0]
     unproven = {c.reason for c in job.ledger.charged_channels if not c.mechanism.proven and c.reason}
     out += sorted(unproven)
-    if job.mechanism != NO_NOISE and getattr(job.context, "uses_counts", False):
-        out.append(
-            "The share of positive records was counted from the records themselves and is in every gradient, so that "
-            "nothing bounds what one record moves."
-        )
     if job.mechanism != NO_NOISE and job.rounds > 1:
         out.append(
             "Prices are planned for these rounds together: more rounds are another plan, with more noise in each."

@@ -41,7 +41,7 @@ from decentral_dp.privacy.schedules import points_of
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
-from decentral_dp.problems.saddle import Minimax, Saddle, check_share
+from decentral_dp.problems.saddle import Minimax, Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
@@ -370,7 +370,8 @@ def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
     if "losses" in options:
         options["losses"] = str(s.resolve(options["losses"]))
     if isinstance(options.get("positive_share"), str):
-        options["positive_share"] = _positive_share(options["positive_share"], shards)
+        # A stand-in for what is released before it is used.
+        options["positive_share"] = 0.5
     return entry.build(options, _facts(c, shards))
 
 
@@ -433,7 +434,6 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     if c.algorithm.solves == "bilevel":
         return problem_of(c, shards)
     s = c.scenario
-    check_share(s.problem.positive_share, s.privacy.guarantee)
     if s.run.agent_scores:
         raise InputError(
             f"run.agent_scores: what {c.problem.name} is judged by is no sum that agents could send. Leave it out."
@@ -477,13 +477,6 @@ def make_problem(c: Components, shards: Shards) -> Any:
     from decentral_dp.problems.bilevel.recordwise import recordwise
 
     return recordwise(author, facts.n_features, facts.n_classes, name)
-
-
-def _positive_share(policy: str, shards: Shards) -> float:
-    """A stand-in for what is released before it is used; or the counted share, which nothing certifies."""
-    if policy == "released":
-        return 0.5
-    return float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
 
 
 def _check_present(kind: str, shards: Shards) -> None:

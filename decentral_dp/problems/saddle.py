@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm, Split
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms, TwoVariables
@@ -222,17 +221,3 @@ class Saddle(Problem):
     def _centre(self, term: str, x: Array, y: Array) -> Array | None:
         known = self.minimax.public_ball(term, x, y)
         return None if known is None else known.centre
-
-
-def check_share(positive_share: float | str | None, guarantee: str) -> None:
-    """Refuse to certify what moves every gradient with one record, and a release no paper has. Raises InputError."""
-    if positive_share == "released" and guarantee == "as_printed":
-        raise InputError(
-            'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
-            "which counts it."
-        )
-    if positive_share == "empirical" and guarantee == "certified":
-        raise InputError(
-            "problem.positive_share: a counted share is part of every record's gradient, so that one record moves all "
-            'of them, by up to 7.4 times what a clip certifies. Give a public number, or "released".'
-        )

@@ -222,13 +222,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),
     ),
     Mutation(
-        "a share of positive records that every agent counts",
-        "config/scenario_components.py",
-        "    check_share(s.problem.positive_share, s.privacy.guarantee)\n",
-        "",
-        (f"{_GOSSIP_SGDA}::test_refusals",),
-    ),
-    Mutation(
         "a state that goes on before it is released",
         "algorithms/gossip/gossip_sgda.py",
         "x, y = dataset.project(own_weight * own.x + near.x, own_weight * own.y + near.y)",

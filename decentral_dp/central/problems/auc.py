@@ -123,11 +123,8 @@ class AucObjective(Objective):
 def auc_maximisation(
     facts: Facts,
     positive_share: Annotated[
-        Share | Literal["released", "empirical"],
-        Key(
-            'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
-            "which nothing certifies."
-        ),
+        Share | Literal["released"],
+        Key('Public share of positive records; "released": a noisy one, at a price.'),
     ],
     model: ModelChoice | None = None,
 ) -> Composite:

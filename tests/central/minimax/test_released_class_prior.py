@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Bounded
-from decentral_dp.central import plan as coordinator_plan
+from decentral_dp.central import plan
 from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite, Labelled
@@ -31,7 +30,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "privatediff": {"kind": "privatediff", "period": 3, "inner": 2, "smoothness": 0.3, **STEPS},
     "xy": {"kind": "privatediff_xy", "period": 2, "smoothness": 0.3, **STEPS},
 }
-RELEASED, COUNTED = {"positive_share": "released"}, {"positive_share": "empirical"}
+RELEASED = {"positive_share": "released"}
 
 
 # Released ------------------------------------------------------------------------------------------------------------
@@ -124,12 +123,12 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
 
 def test_without_noise_it_is_the_share_itself() -> None:
     none = {"guarantee": "none", "clip": {}}
-    runs = [
-        decentral_dp.run(content(PROGRAMS["privatediff"] | {"rate": 1.0}, problem=p, privacy=none))
-        for p in (RELEASED, COUNTED)
-    ]
-    labels = runs[0].simulation().shards.labels[np.concatenate(runs[0].simulation().shards.train)]
-    assert float(runs[0].released["share"][0, 0]) == pytest.approx(float(np.mean(labels == 1)))
+    program = PROGRAMS["privatediff"] | {"rate": 1.0}
+    first = decentral_dp.run(content(program, problem=RELEASED, privacy=none))
+    shards = first.simulation().shards
+    share = float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
+    assert float(first.released["share"][0, 0]) == pytest.approx(share)
+    runs = [first, decentral_dp.run(content(program, problem={"positive_share": share}, privacy=none))]
     for channel in ("x", "y"):
         np.testing.assert_allclose(runs[0].released[channel], runs[1].released[channel], atol=1e-10)
 
@@ -142,27 +141,10 @@ def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
     assert not isinstance(program(positive_share=0.4).algorithm, ClassShare)
 
 
-# Counted -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
-    with pytest.raises(InputError, match=r"^problem\.positive_share: a counted share") as caught:
-        build.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["sgda", "privatediff"])
-def test_a_counted_share_as_printed_runs_at_an_infinite_price(name: str) -> None:
-    printed = {"guarantee": "as_printed", "clip": {"x": 0.2, "y": 1.0}}
-    run = decentral_dp.run(content(PROGRAMS[name], problem=COUNTED, privacy=printed))
-    assert run.result["status"] == "ok"
-    assert math.isinf(run.result["privacy"]["epsilon_max"])
-    assert all(np.isinf(c.sensitivity["train"]).all() for c in run.records.charged_channels)
-    assert any("counted from the records" in note for note in run.result["privacy"]["notes"])
-    # The same with a public number has a price, where the protocol has one.
-    public = decentral_dp.run(content(PROGRAMS[name], privacy=printed))
-    assert math.isfinite(public.result["privacy"]["epsilon_max"]) == (name == "sgda")
+    monkeypatch.setattr(plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    with pytest.raises(InputError, match=r"^problem\.positive_share: got 'empirical'"):
+        build.build(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
 
 def test_no_noise_is_printed_for_the_share() -> None:
