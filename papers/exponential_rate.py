@@ -19,7 +19,7 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.central import exponential_samplers
 from decentral_dp.central.exponential_samplers import score_unit
-from decentral_dp.central.printed.bounds import printed_score
+from decentral_dp.central.printed.bilevel import printed_score
 from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound

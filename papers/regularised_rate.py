@@ -18,7 +18,7 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.log_concave_sampler import Regularised, quadratic
-from decentral_dp.central.printed.bounds import printed_lipschitz
+from decentral_dp.central.printed.bilevel import printed_lipschitz
 from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.problem_constants import ProblemConstants

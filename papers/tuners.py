@@ -19,8 +19,7 @@ from scipy.special import expit
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.central.bilevel.regularisation_tuner import penalty_slope
-from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.sensitivities import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.central.tuner import tune

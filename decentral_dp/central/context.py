@@ -11,7 +11,6 @@ import numpy as np
 
 from decentral_dp.bounded import CHANNELS, Array, Bounded, Sensitivity, Split, mean_sensitivity_bound, summation_slack
 from decentral_dp.central.certified_solver import implicit_mean, project_to_ball
-from decentral_dp.central.domain import Domain
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.constants.families import Declared, Family
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
@@ -25,6 +24,30 @@ from decentral_dp.problems.saddle import Minimax, PublicBall
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 # The clip that bounds a term.
 _FAMILY_OF_TERM = {**CLIP_OF_TERM, CHANGE: "x"}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The box low ≤ x_s ≤ high of every coordinate; all of R^p by default."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def compact(self) -> bool:
+        return math.isfinite(self.high - self.low)
+
+    def project(self, x: Array) -> Array:
+        """The nearest point, (p,): argmin_u ⟨g, u⟩ + ‖u − x‖²/(2η) is the projection of x − ηg."""
+        return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
+
+    def corners(self, p: int) -> tuple[Array, Array]:
+        """(low, high), (p,) each."""
+        return np.full(p, self.low), np.full(p, self.high)
+
+    def diameter(self, p: int) -> float:
+        """sup ‖x − x'‖₂."""
+        return (self.high - self.low) * math.sqrt(p)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import numpy as np
 
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Split
-from decentral_dp.central.context import CoordinatorContext, MinimaxContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import released_share
 from decentral_dp.central.printed.calibration import PrintedCoordinated

@@ -45,7 +45,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import exponential_samplers
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import Domain
 from decentral_dp.central.exponential_samplers import GRID_BITS, Box, Target, law_at, score_unit
 from decentral_dp.central.log_concave_sampler import Regularised, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds

@@ -18,8 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTuner
-from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.plan import planned_line, target_plan
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.config.loading import expected_text

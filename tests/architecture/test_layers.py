@@ -47,11 +47,12 @@ _USERS_OF_ANNEXES = ("central", "adversaries")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "domain sensitivities trajectories exponential_samplers",
+        "sensitivities trajectories exponential_samplers",
         "problems log_concave_sampler certified_solver",
         "clients",
         "pooled",
-        "selection context",
+        "context",
+        "selection",
         "declared",
         "vocabulary",
         "bilevel minimax",

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import FiniteExponential, Score
 from decentral_dp.constants.families import family_of

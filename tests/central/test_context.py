@@ -11,8 +11,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
-from decentral_dp.central.context import CoordinatorContext, MinimaxContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.engines import ENGINES

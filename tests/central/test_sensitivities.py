@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from decentral_dp.central.printed.bounds import printed_k, printed_lipschitz, printed_score
+from decentral_dp.central.printed.bilevel import printed_k, printed_lipschitz, printed_score
 from decentral_dp.central.sensitivities import (
     Clips,
     default_penalty,

@@ -15,8 +15,7 @@ from scipy.special import expit, logsumexp
 from decentral_dp.bounded import SPLITS, Bounded, Sensitivity, Split
 from decentral_dp.central.bilevel import regularisation_tuner
 from decentral_dp.central.bilevel.regularisation_tuner import penalty_slope
-from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
 from decentral_dp.central.selection import FiniteExponential, Score
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune

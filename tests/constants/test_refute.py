@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.central.printed.bounds import printed_lipschitz
+from decentral_dp.central.printed.bilevel import printed_lipschitz
 from decentral_dp.central.sensitivities import minimiser_sensitivity
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.problem_constants import ProblemConstants

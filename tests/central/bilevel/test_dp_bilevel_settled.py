@@ -13,8 +13,7 @@ from scipy.special import gammaln
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.bilevel.dp_bilevel import DpBilevel, check_penalty
-from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.central.domain import Domain
+from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.printed.bilevel import PrintedDpBilevel
 from decentral_dp.central.printed.calibration import budget_per_release, gaussian_scale
 from decentral_dp.central.sensitivities import penalty_smoothness
