@@ -120,7 +120,9 @@ class MeanLoss(NamedTuple):
 
     @property
     def _has_lower_hessian(self) -> bool:
-        return self.level == "lower" or share_hessian(self.problem)
+        # Of these, the upper loss of a validation record has the Hessian in y that the lower loss has of it.
+        shared = LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning
+        return self.level == "lower" or isinstance(self.problem, shared)
 
 
 class Objective(NamedTuple):
@@ -179,11 +181,6 @@ def moments(problem: Problem, records: Any) -> Moments:
 def are_squared(problem: Problem) -> bool:
     """Whether both losses are the squared loss."""
     return isinstance(problem, Quadratic)
-
-
-def share_hessian(problem: Problem) -> bool:
-    """Whether the upper loss of a validation record has the Hessian in y that the lower loss has of it."""
-    return isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning)
 
 
 # Up to so many lower variables matrices are formed and factored; above, only products with vectors are.
@@ -528,7 +525,9 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         root = np.linalg.solve(np.linalg.cholesky(0.5 * (ridge + ridge.T)), mixed.T)
         through = min(through, round_up(float(np.linalg.norm(root, 2))) / floor**0.5)
     if not positive:
-        matrix = _project_spectrum(matrix, float(eigenvalues[0]), top)
+        # The nearest symmetric matrix in the Frobenius norm whose eigenvalues lie between these two.
+        values, vectors = np.linalg.eigh(matrix)
+        matrix = np.asarray((vectors * np.clip(values, float(eigenvalues[0]), top)) @ vectors.T)
     certificate = dense_certificate(q, size, floor, top)
     sensitivities: dict[Split, Sensitivity] = {}
     for split in [k for k in SPLITS if any(k in part.sensitivities for part in parts)]:
@@ -590,9 +589,3 @@ def _excess(sensitivity: float, clip: float, rate: float, q: int) -> float:
     """
     n = 2.0 * clip / (sensitivity * rate) if sensitivity > 0.0 else 0.0
     return 4.4 * n * (n + q * q + 8.0) * 2.0**-53
-
-
-def _project_spectrum(matrix: Array, floor: float, top: float) -> Array:
-    """The nearest symmetric matrix in the Frobenius norm whose eigenvalues lie in [floor, top]."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.clip(values, floor, top)) @ vectors.T)

@@ -92,16 +92,11 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
             query = {name: q for name, q in questions.items() if q.rate == rate}
             yield from zip(query, self._sums(row, number, rate, query), strict=True)
 
-    def _with_parameters(self, query: Mapping[str, ClippedQuery]) -> Minimax:
-        """The problem, with the public parameters that come with the questions."""
-        parameters = next(iter(query.values())).parameters
-        if parameters is None or not isinstance(self.problem, Parametrised):
-            return self.problem
-        return self.problem.with_parameters(parameters)
-
     def _sums(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""
-        problem, records, queries = self._with_parameters(query), self.records[row], list(query.values())
+        problem, records, queries = self.problem, self.records[row], list(query.values())
+        if queries[0].parameters is not None and isinstance(problem, Parametrised):
+            problem = problem.with_parameters(queries[0].parameters)
         if rate == 1.0:
             return problem.sums(records, queries)
         n = len(records[0])

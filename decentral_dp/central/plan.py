@@ -16,7 +16,7 @@ from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Split
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
-from decentral_dp.central.minimax.released_class_prior import released_share
+from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.printed.calibration import PrintedCoordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -77,7 +77,9 @@ def check_coordinated(c: Components) -> Coordinated:
             raise InputError(f"privacy.{key}: {why.format(kind=kind)} Leave it out.")
     if s.topology.pooled:
         raise InputError(f"topology.pooled: the agents of {kind} trust its coordinator already. Leave it out.")
-    program = released_share(cast(Coordinated, algorithm_of(c)), s.problem.positive_share)
+    program = cast(Coordinated, algorithm_of(c))
+    if s.problem.positive_share == "released":
+        program = ClassShare(program, start=program.start)
     if privacy.epsilon is None and privacy.guarantee != "none":
         raise InputError(
             f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
@@ -97,7 +99,12 @@ def check_coordinated(c: Components) -> Coordinated:
     bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
     if program.needs_constants and not bounded:
         raise unbounded_error(kind)
-    _check_start(c)
+    domain, x = c.keys.get("domain"), table.init.get("x")
+    if domain is not None and x is not None and not domain.low <= x <= domain.high:
+        raise InputError(
+            f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
+            "inside, or leave it out."
+        )
     return program
 
 
@@ -122,16 +129,6 @@ def require_answers(s: Scenario, algorithm: Coordinated) -> None:
         raise InputError(
             "run.agent_scores: the agents of a trusted coordinator answer its questions, and send no scores. Leave it "
             "out."
-        )
-
-
-def _check_start(c: Components) -> None:
-    """Refuse a stated start outside the domain, which would silently be another."""
-    domain, x = c.keys.get("domain"), c.scenario.algorithm.init.get("x")
-    if domain is not None and x is not None and not domain.low <= x <= domain.high:
-        raise InputError(
-            f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
-            "inside, or leave it out."
         )
 
 

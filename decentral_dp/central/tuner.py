@@ -366,7 +366,9 @@ def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> byt
 def statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
     """The guarantee of one call in words."""
     low, high = arguments.weight_range
-    whole = f"epsilon = {_round_up_text(float(budget.epsilon[0]))}, delta = {budget.delta:g}"
+    spent = float(budget.epsilon[0])
+    up = f"{math.ceil(spent * 1e4) / 1e4:.4f}" if math.isfinite(spent) else "inf"
+    whole = f"epsilon = {up}, delta = {budget.delta:g}"
     parts = [
         f"Weight, model and path are ({whole})-differentially private for replacing one of {counts['train']} train or "
         f"one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
@@ -383,7 +385,3 @@ def statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int])
             "The seed makes the noise reproducible, so this is a simulation: whoever knows it can take the noise off."
         )
     return " ".join(parts)
-
-
-def _round_up_text(value: float) -> str:
-    return f"{math.ceil(value * 1e4) / 1e4:.4f}" if math.isfinite(value) else "inf"

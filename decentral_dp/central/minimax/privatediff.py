@@ -96,21 +96,17 @@ class PrivateDiff(steps.Estimating):
         return State(x, y, np.zeros_like(x), x)
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        y = yield from (self._solve(context, s) if self.solver == "closed_form" else self._ascend(t, context, s))
+        if self.solver == "closed_form":
+            released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
+            y = steps.best(context, released.released)
+        else:
+            y = s.y
+            for i in range(self.steps):
+                gradient = yield from dp.release_gradients(t, context, ("grad_y",), s.x, y, self.rate)
+                y = context.problem.project_y(y + steps.step_of(self.y, i) * gradient.y)
         v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
-
-    def _solve(self, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
-        released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
-        return steps.best(context, released.released)
-
-    def _ascend(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
-        y = s.y
-        for i in range(self.steps):
-            gradient = yield from dp.release_gradients(t, context, ("grad_y",), s.x, y, self.rate)
-            y = context.problem.project_y(y + steps.step_of(self.y, i) * gradient.y)
-        return y
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}

@@ -92,14 +92,6 @@ class ClassShare(Wrapper, dp.Coordinated):
         squares = sum(float(((c.rate.get("train", 1.0) * c.weight["train"]) ** 2).sum()) for c in inner.values())
         first_release = np.full(1, np.sqrt(BUDGET / (1.0 - BUDGET) * squares))
         first = dp.Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": first_release})
-        return {CHANNEL: first} | {name: self._delay_charge(charge) for name, charge in inner.items()}
-
-    def _delay_charge(self, charge: dp.Charge) -> dp.Charge:
-        """Release e of round t, with one more exchange before it in every round."""
-        t = (charge.indices - 1) // self.program.releases_per_round
-        return charge._replace(indices=charge.indices + t + 1)
-
-
-def released_share(program: dp.Coordinated, positive_share: float | str | None) -> dp.Coordinated:
-    """The program, with the share of positive records released first where the scenario says so."""
-    return ClassShare(program, start=program.start) if positive_share == "released" else program
+        # Release e of round t has one more exchange before it in every round.
+        delay = {name: (c.indices - 1) // self.program.releases_per_round + 1 for name, c in inner.items()}
+        return {CHANNEL: first} | {name: c._replace(indices=c.indices + delay[name]) for name, c in inner.items()}

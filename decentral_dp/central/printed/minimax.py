@@ -243,11 +243,10 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
     ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean, or what it has changed by, clipped when it has been taken."""
         term, here, before = query.term, (query.x, query.y), query.earlier_point
-        unit = (
-            steps.reach(context.ball(term, *here))
-            if before is None
-            else 2.0 * (self.smoothness or 0.0) * _largest_move(s)
-        )
+        with np.errstate(all="ignore"):
+            moved = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
+        moved = moved if math.isfinite(moved) else 0.0
+        unit = steps.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * moved
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
         clipped = in_units(context.clip_mean(mean, unit), unit)
@@ -266,13 +265,6 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         charges = self.planned_releases(context, rounds)
         sizes = {c: (noise[c], context.cut_sensitivity(charge.width)) for c, charge in charges.items()}
         return constant_noise(charges, sizes)
-
-
-def _largest_move(s: steps.SpiderState) -> float:
-    """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
-    with np.errstate(all="ignore"):
-        distance = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
-    return distance if math.isfinite(distance) else 0.0
 
 
 # Noise of a deviation of 0 is drawn with this one, in units of a.

@@ -75,10 +75,6 @@ def _chi2(_: float) -> Divergence:
     )
 
 
-def _kl(_: float) -> Divergence:
-    return Divergence(_expm1, _exp, math.log)
-
-
 def _kl_cvar(level: float) -> Divergence:
     most = 1.0 / level
     last = math.log(most)
@@ -140,7 +136,7 @@ _EXAMPLES = {"order": "3.0", "level": "0.1"}
 
 DIVERGENCES: Mapping[str, _Kind] = {
     "chi2": _Kind(_chi2),
-    "kl": _Kind(_kl),
+    "kl": _Kind(lambda _: Divergence(_expm1, _exp, math.log)),
     "kl_cvar": _Kind(_kl_cvar, "level"),
     "cvar": _Kind(_cvar, "level", strength=False),
     "cressie_read": _Kind(_cressie_read, "order"),

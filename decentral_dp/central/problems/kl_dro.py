@@ -164,7 +164,7 @@ class KlDro(Composite):
 
     def value(self, losses: Array, strength: float) -> float:
         """Ψ of these losses (n,) at λ."""
-        return strength * (_log_mean(losses / strength) + self.radius)
+        return strength * (float(scipy.special.logsumexp(losses / strength)) - math.log(len(losses)) + self.radius)
 
     def best(self, losses: Array) -> float:
         """The λ that minimises Ψ: where KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}, or λ₀ where it is less already.
@@ -204,11 +204,6 @@ def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlD
     """The problem of a model, ℓ with its cap B, λ₀ and ρ; no larger λ than max(λ₀, B/√(8ρ)) can be best."""
     highest = max(strength, loss.cap / math.sqrt(8.0 * radius))
     return KlDro(model, Inner(loss, strength, highest, loss.cap), radius)
-
-
-def _log_mean(exponents: Array) -> float:
-    """log mean_i e^{a_i}."""
-    return float(scipy.special.logsumexp(exponents)) - math.log(len(exponents))
 
 
 def _tilt(losses: Array, strength: float) -> Array:

@@ -70,16 +70,6 @@ def classification(scores: Array, labels: Array) -> dict[str, float]:
     }
 
 
-def worst_class(scores: Array, labels: Array) -> dict[str, float]:
-    """ "worst_class_accuracy": the least share of the records of one class that are classified rightly.
-
-    scores: (n,) the classes that it tells; labels: (n,).
-    """
-    return {
-        "worst_class_accuracy": min((float(np.mean(scores[labels == k] == k)) for k in np.unique(labels)), default=0)
-    }
-
-
 # Outputs (n, e) and labels (n,) → losses (n,) and their derivatives by the outputs (n, e).
 Slopes = Callable[[Array, Array], tuple[Array, Array]]
 
@@ -131,7 +121,10 @@ class Capped:
         """
         out = {"loss": float(np.mean(self.values(outputs, labels)))}
         predicted = self.loss.predicted_classes(outputs)
-        return out if predicted is None else out | classification(predicted, labels) | worst_class(predicted, labels)
+        if predicted is None:
+            return out
+        shares = [float(np.mean(predicted[labels == k] == k)) for k in np.unique(labels)]
+        return out | classification(predicted, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
 
     def confidences(self, outputs: Array) -> Array | None:
         """(n,) probability of the class that is predicted."""

@@ -38,7 +38,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,8 +184,6 @@ USUAL_RIDGE = 0.01
 # Float64 numbers of one part of a sum, 16 MiB; and weights up to which G is formed.
 _CELLS = 1 << 21
 _MOST_DENSE = 2000
-# Of conjugate gradients.
-_ITERATIONS, _TOLERANCE = 200, 1e-8
 
 
 class Trajectories(NamedTuple):
@@ -333,11 +331,11 @@ class Mspbe(Minimax):
             return np.asarray(self.sums(records, [ClippedQuery("grad_y", x, y, np.inf)])[0] / n)
 
         # Trajectories that overflow count as zero in a sum, and would leave the error of the others.
-        if not np.isfinite(self._return_error(x, records)):
+        if self.p > _MOST_DENSE or not np.isfinite(self._return_error(x, records)):
             return None
         b = slope(np.zeros(self.p))
         try:
-            best = self._solve_directly(x, records, b) if self.p <= _MOST_DENSE else self._solve_iteratively(slope, b)
+            best = self._solve_directly(x, records, b)
         except np.linalg.LinAlgError:
             return None
         # F along the best ray; at the exact solution ½ bᵀω.
@@ -354,12 +352,6 @@ class Mspbe(Minimax):
             rows = self.function.features(x, states) * np.sqrt(shares[k : k + size, None])
             matrix += rows.T @ rows
         return np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
-
-    def _solve_iteratively(self, slope: Any, b: Array) -> Array:
-        from scipy.sparse.linalg import LinearOperator, cg
-
-        operator = LinearOperator((self.p, self.p), matvec=lambda v: b - slope(v) + self.ridge * v, dtype=np.float64)
-        return np.asarray(cg(operator, b, rtol=_TOLERANCE, maxiter=_ITERATIONS)[0])
 
     def _return_error(self, x: Array, records: Trajectories) -> float:
         zero = np.zeros(self.p)

@@ -239,14 +239,9 @@ def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("hidden", [(), (3,)])
-@pytest.mark.parametrize("formed", [True, False])
-def test_primal_is_the_largest_of_the_objective_over_the_dual(
-    hidden: tuple[int, ...], formed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_primal_is_the_largest_of_the_objective_over_the_dual(hidden: tuple[int, ...]) -> None:
     m, r = problem(*hidden, ridge=0.05), records()
     theta, omega = point(m)
-    if not formed:
-        monkeypatch.setattr(mspbe, "_MOST_DENSE", 0)
     b, g = moments(m, theta, r)
     wanted = 0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b)
     scores = m.scores(theta, omega, r, records(5))
