@@ -187,8 +187,7 @@ class _Beside:
 def _execute(module: ModuleType, file: Path) -> None:
     """Run a file as a module: compiled here, and not by a loader, which would leave a cache and read a stale one."""
     content = file.read_bytes()
-    if trust.is_in_run_folder(file) or trust.is_trusting():
-        # Code that somebody else's folder named is not the user's own because it ran once.
+    if trust.is_in_run_folder(file):
         trust.require_trust(file, content)
     else:
         trust.remember(content)

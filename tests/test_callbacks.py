@@ -18,6 +18,7 @@ from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.folder import journal
 
 Make = Callable[..., dict[str, Any]]
 RUN = ["run", "quadratic", "--set", "algorithm.rounds=6", "--set", "run.evaluate_every=2"]
@@ -105,6 +106,40 @@ def test_the_command_writes_to_either(
     assert _command(monkeypatch, *RUN, "--out", tmp_path / "run", "--log", log, "--quiet") == 0
     assert {step for _, step, _ in watched.board + watched.flow} == {0, 2, 4, 6}
     assert watched.places == ([str(tmp_path / "run" / "tensorboard")] if log == "tensorboard" else [])
+
+
+def test_a_folder_with_scalars_resumes_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: SimpleNamespace
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.done == 4:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    given = decentral_dp.load("quadratic", set={"algorithm.rounds": 6, "run.evaluate_every": 2})
+    with pytest.raises(Stopped):
+        decentral_dp.run(given, out=folder, callbacks=[TensorBoard(folder / "tensorboard"), stop])
+    (folder / "tensorboard").mkdir()
+    (folder / "tensorboard" / "events.out.tfevents.1").touch()
+    assert _command(monkeypatch, "resume", folder, "--log", "tensorboard", "--quiet") == 0
+    assert _command(monkeypatch, "report", folder) == 0
+    assert {step for _, step, _ in watched.board} == {0, 2, 4, 6}
+    assert (folder / "tensorboard" / "events.out.tfevents.1").exists()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_run_that_starts_again_removes_its_scalars_and_no_other_file(tmp_path: Path, linked: bool) -> None:
+    folder, board = tmp_path / "run", tmp_path / "run" / "tensorboard"
+    (folder / "in_progress").mkdir(parents=True)
+    place = tmp_path / "mine" if linked else board
+    place.mkdir()
+    for name in ("events.out.tfevents.1", "notes.txt"):
+        (place / name).touch()
+    if linked:
+        board.symlink_to(place)
+    journal._remove(folder)
+    assert not (folder / "in_progress").exists()
+    assert {path.name for path in place.iterdir()} == {"notes.txt", *(["events.out.tfevents.1"] if linked else [])}
 
 
 def test_a_tracker_that_fails_is_one_warning_and_the_run_is_complete(

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import ONE_LEVEL, Coordinated
+from decentral_dp.algorithms.declared import Wrapper
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Coordinated, StepSize
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
@@ -98,7 +99,19 @@ class _Coordinated(Job, Protocol):
         cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
         client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
         make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
-        node = CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
+        program: Any = self.algorithm
+        while isinstance(program, Wrapper):
+            program = program.program
+        sizes = [value for value in vars(program).values() if isinstance(value, StepSize)]
+        node = CoordinatorNode(
+            self.algorithm,
+            self.context,
+            make,
+            client_blocks,
+            self.n_agents,
+            most_records=max(int(counts.sum()) for counts in self.counts.values()),
+            largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in sizes), default=1.0),
+        )
         if isinstance(self.records, RecordsElsewhere):
             return reading_coordinator(node, self.records, self.scenario.problem.label_bound)
         return node

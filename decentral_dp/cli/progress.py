@@ -18,6 +18,7 @@ from rich.progress import Progress as Columns
 
 from decentral_dp.callbacks import MLflow, TensorBoard
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
+from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import duration_text
 from decentral_dp.simulation.events import Callback, Progress
@@ -132,7 +133,7 @@ def open_log(log: str | None) -> Iterator[list[RunLog]]:
     """The log that is asked for, or none, for the length of a run.
 
     Args:
-        log: "jsonl", or a file that ends in .jsonl, to which lines are added.
+        log: "jsonl", or a file that ends in .jsonl, to which lines are added; a new one is for its owner only.
 
     Raises:
         InputError: it is neither.
@@ -150,7 +151,10 @@ def open_log(log: str | None) -> Iterator[list[RunLog]]:
             written = RunLog(sys.stderr)
         else:
             try:
-                file = regular(Path(log), "--log").open("a", encoding="utf-8")
+                # It has losses, which a run with secret noise keeps for its owner.
+                path = regular(Path(log), "--log")
+                path.touch(OWNERS)
+                file = path.open("a", encoding="utf-8")
             except OSError as error:
                 raise InputError(
                     f"--log: {quoted_path(log)} cannot be written ({error.strerror}). Give another file."

@@ -30,6 +30,7 @@ from decentral_dp.exchange import (
     Neighbours,
     Pool,
     Release,
+    Released,
     Reply,
     senders_of,
 )
@@ -539,6 +540,9 @@ class _Coordinator:
         self._questions = 0
         self._pool: Any = None
         self._divergence: protocol.Divergence | None = None
+        # Public: of the start, and of all that was released so far.
+        start = coordinator_node.program.published(self._state).values()
+        self._scale = 1.0 + max((float(np.linalg.norm(v)) for v in start), default=0.0)
         self._keeps_releases = keeps_releases
         self._undrained: list[protocol.ReleasedValues] = []
 
@@ -562,7 +566,8 @@ class _Coordinator:
                         wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
                     index += 1
                     reply = self.releaser.release(index, request.values)
-                    self._check_finite(t + 1, reply.released)
+                    self._add_to_scale(request.values, reply)
+                    self._check_length(t + 1, reply.released)
                     if self._keeps_releases:
                         self._undrained.append(protocol.ReleasedValues(index, dict(reply.released)))
                 elif isinstance(request, Ask):
@@ -571,8 +576,8 @@ class _Coordinator:
                     reply = self._pool_records()
                 else:
                     raise RuntimeError("a coordinator's program makes Ask, Pool and Publish, and nothing else")
-        # What follows from releases may overflow where they do not.
-        self._check_finite(t + 1, program.published(self._state))
+        # Values that follow from releases may diverge when these do not.
+        self._check_length(t + 1, program.published(self._state))
         if index != end:
             made = index - t * program.releases_per_round
             wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
@@ -592,10 +597,26 @@ class _Coordinator:
             self._pool = self._coordinator_node.context.pool(handed)
         return self._pool
 
-    def _check_finite(self, t: int, values: Any) -> None:
+    def _add_to_scale(self, values: Mapping[str, Any], reply: Released) -> None:
+        node = self._coordinator_node
+        for channel, value in values.items():
+            if isinstance(value, Bounded):
+                moves, width = [float(s.sensitivity[0]) for s in value.sensitivities.values()], value.value.shape[1]
+                added = protocol.release_scale(reply.scale[channel], moves, width, node.most_records)
+                self._scale += max(1.0, node.largest_step) * added
+            elif not isinstance(value, np.ndarray):
+                # A draw from a public set is as long as the set is wide.
+                self._scale += float(np.linalg.norm(reply.released[channel]))
+
+    def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
+        """Note a released value, or one that follows from releases, that is not finite or too long for its scale."""
         if self._divergence is None:
-            bad = next((c for c, v in values.items() if not np.isfinite(v).all()), None)
-            self._divergence = None if bad is None else protocol.Divergence(t, bad)
+            limit = protocol.MOST_OF_SCALE * self._scale
+            for channel, value in values.items():
+                finite = bool(np.isfinite(value).all())
+                if not (finite and float(np.linalg.norm(value)) <= limit):
+                    self._divergence = protocol.Divergence(t, channel, finite)
+                    return
 
     def snapshot(self, t: int) -> protocol.Snapshot:
         """What is public, and what the simulator sees: the same."""
@@ -617,11 +638,12 @@ class _Coordinator:
             "state": self._state,
             "asked": self._questions,
             "divergence": self._divergence,
+            "scale": self._scale,
             "recorded": self.releaser.recorder.lines(),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from what was saved."""
         self._state, self._questions = saved["state"], saved["asked"]
-        self._divergence = saved["divergence"]
+        self._divergence, self._scale = saved["divergence"], saved["scale"]
         self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])

@@ -151,6 +151,8 @@ class CoordinatorNode(NamedTuple):
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
         n_agents: their number.
         reads: whether the blocks read their records where they live, once `ready` asks them; default False.
+        most_records: the largest number of records that a release reads; default 1.
+        largest_step: the largest step size of the program; default 1.
     """
 
     program: Coordination
@@ -159,10 +161,36 @@ class CoordinatorNode(NamedTuple):
     client_blocks: tuple[Any, ...]
     n_agents: int
     reads: bool = False
+    most_records: int = 1
+    largest_step: float = 1.0
 
 
-# Lengths of what is released, in its public scale, above which a run has diverged.
+# Lengths of released values in their public scale. Above it a run has diverged.
 MOST_OF_SCALE = 1e6
+
+
+def release_scale(
+    noise: float | Array, sensitivities: Iterable[float | Array], dimension: int, records: float, growth: float = 1.0
+) -> float:
+    """Compute the length of released values from their noise and their clips, which are public.
+
+    It is Σ_t (σ_t √d g + Σ_k N Δ_k,t). A release that has no clip counts 1.
+
+    Args:
+        noise: σ, shape (R,) or one number.
+        sensitivities: Δ of each split, in the shape of the noise.
+        dimension: d.
+        records: N, the largest number of records that a release reads.
+        growth: g, of noise that is shared or correlated over rounds; default 1.
+
+    Returns:
+        A threshold for divergence with the margin `MOST_OF_SCALE`. It is no bound on the length.
+    """
+    with np.errstate(over="ignore"):
+        moves = sum((np.asarray(s, dtype=np.float64) * records for s in sensitivities), np.zeros(np.shape(noise)))
+        return float(np.sum(noise)) * math.sqrt(dimension) * growth + float(
+            np.where(np.isfinite(moves), moves, 1.0).sum()
+        )
 
 
 class Divergence(NamedTuple):

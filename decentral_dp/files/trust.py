@@ -58,11 +58,6 @@ def is_in_run_folder(path: Path) -> bool:
     return any(needs_trust(parent) for place in (path.absolute(), path.resolve()) for parent in place.parents)
 
 
-def is_trusting() -> bool:
-    """Whether this is inside `trusting`."""
-    return _TRUSTED.get()
-
-
 def require_trust(path: Path, content: bytes) -> None:
     """Refuse code of a run folder that this machine has not run before, unless it is trusted.
 
@@ -84,6 +79,9 @@ def require_trust(path: Path, content: bytes) -> None:
 
 def remember(content: bytes) -> None:
     """Keep the digest of code that is the user's own, for the copies of it that run folders hold."""
+    if _TRUSTED.get():
+        # A run folder may have named it, and consent is given once.
+        return
     line = sha256(content).hexdigest()
     # A home that cannot be written costs a --trust later, and no run now.
     with contextlib.suppress(OSError):

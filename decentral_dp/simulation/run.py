@@ -61,7 +61,7 @@ from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import FILES, IN_PROGRESS, RESULT, RunResult, digest_of_file, seal
+from decentral_dp.simulation.result import FILES, IN_PROGRESS, RESULT, RunResult, digest_of_file, result_adapter, seal
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
@@ -495,7 +495,7 @@ def _load_libraries(job: Job) -> None:
 
     if job.scenario.seed is None:
         load_cipher()
-    RunResult.from_content({})
+    result_adapter()
 
 
 def _run(

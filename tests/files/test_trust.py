@@ -135,6 +135,19 @@ def test_code_outside_that_a_run_folder_names_needs_consent_as_well(complete: Pa
     assert not mark.exists()
 
 
+def test_consent_to_code_outside_a_run_folder_is_given_once(complete: Path, tmp_path: Path, state: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_text((complete / "code" / "heavy_ball.py").read_text())
+    scenario = complete / "scenario.toml"
+    scenario.write_text(scenario.read_text().replace("code/heavy_ball.py", str(elsewhere)))
+    state.unlink(missing_ok=True)
+    with decentral_dp.trusting():
+        assert decentral_dp.plan(scenario).rounds == 3
+    assert not state.exists()
+    with pytest.raises(InputError, match="code of a run folder"):
+        decentral_dp.plan(scenario)
+
+
 def test_code_that_lies_beside_ones_own_scenario_runs_and_is_known(tmp_path: Path, state: Path) -> None:
     decentral_dp.plan(_scenario(tmp_path / "mine"))
     assert len(state.read_text().split()) == 1

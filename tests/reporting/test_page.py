@@ -26,7 +26,17 @@ from decentral_dp.reporting.words import MEASURES, choose_words, power_text, sco
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import number
-from tests.support.run_folders import ALL_FIGURES, DOT, Page, page_of, privacy_of, read_page, rewrite_result, write_run
+from tests.support.run_folders import (
+    ALL_FIGURES,
+    DOT,
+    STATEMENT,
+    Page,
+    page_of,
+    privacy_of,
+    read_page,
+    rewrite_result,
+    write_run,
+)
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +462,7 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bare_result_still_makes_a_page(tmp_path: Path) -> None:
-    rewrite_result(tmp_path, {"status": "diverged"})
+    rewrite_result(tmp_path, {"status": "diverged", "privacy": STATEMENT})
     page = read_page(write_report(tmp_path))
     assert "This run diverged" in page.text
     assert "img" not in page.tags
@@ -460,7 +470,7 @@ def test_a_bare_result_still_makes_a_page(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_laplace_noise_is_called_pure(tmp_path: Path) -> None:
-    known = privacy_of(tmp_path / "known", mechanism="laplace")
+    known = privacy_of(tmp_path / "known", mechanisms=["laplace"])
     text = page_of(tmp_path / "run", changes={"privacy": known}).text
     assert "ε → 2.14, if new records kept arriving for ever: a pure ε (δ = 0), in exact arithmetic." in text
     known["at_infinity"] = {"finite_data": "inf", "endless_stream": "inf"}

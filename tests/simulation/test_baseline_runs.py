@@ -15,6 +15,7 @@ from decentral_dp.reporting import page
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.result import RunResult
+from tests.support.run_folders import STATEMENT
 
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
 
@@ -212,6 +213,7 @@ def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
             "diagnostics": {"baselines": {"test_accuracy": 0.75}},
             "problem": {"records": {"test": tests}},
             "privacy": {
+                **STATEMENT,
                 "guarantee": "certified" if np.isfinite(epsilon) else "none",
                 "delta": 1e-5,
                 "epsilon_max": epsilon,

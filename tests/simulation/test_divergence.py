@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import toml_value
-from decentral_dp.engines.protocol import MOST_OF_SCALE
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import MOST_OF_SCALE, RunControl, SavedState, Snapshot, release_scale
 from decentral_dp.studies.tables import study_table
 
 # Scales of their own, so that fewer rounds have the noise of more.
@@ -102,6 +103,72 @@ def test_a_release_above_a_million_public_scales_stops_a_run_wherever_its_agents
     recorded = first.records
     assert recorded.same_releases(first.simulation().ledger.truncate(recorded.rounds))
     assert recorded.rounds < 400
+
+
+# Temporal differences on few short trajectories.
+COORDINATOR = {
+    "problem.synthetic.records": 20,
+    "problem.synthetic.test_records": 5,
+    "problem.synthetic.steps": 10,
+    "algorithm.rounds": 20,
+    "run.evaluate_every": 5,
+}
+
+
+@pytest.mark.parametrize("guarantee", ["certified", "none"])
+def test_a_release_above_a_million_public_scales_stops_a_coordinator(guarantee: str, tmp_path: Path) -> None:
+    steps = {"algorithm.x.scale": 1e6, "algorithm.y.scale": 1e6}
+    changes = {**COORDINATOR, **steps, "privacy.guarantee": guarantee}
+    if guarantee == "none":
+        changes["privacy.epsilon"] = None
+    done = [decentral_dp.run("dptd", set={**changes, "run.blocks": blocks}) for blocks in (1, 2)]
+    first = done[0]
+    assert first.result.status == "diverged"
+    assert "public scale" in str(first.result.reason)
+    assert first.result.rounds < 20
+    assert done[1].result.rounds == first.result.rounds
+    recorded = first.records
+    assert recorded.rounds < 20
+    assert recorded.costs_within(first.simulation().ledger.truncate(recorded.rounds))
+
+
+def test_a_coordinator_that_diverges_exits_with_1_and_reads_no_record(tmp_path: Path) -> None:
+    options = [f"--set={key}={value}" for key, value in COORDINATOR.items()]
+    options += ["--set=algorithm.x.scale=1e6", "--set=algorithm.y.scale=1e6", "--out", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, ["run", "dptd", *options]).exit_code == 1
+    changes = {**COORDINATOR, "algorithm.y.scale": 3.0}
+    jobs = [decentral_dp.build("dptd", set={**changes, "seed": seed}).simulation() for seed in (1, 2)]
+    nodes = [job.coordinator_node() for job in jobs]
+    assert nodes[0].most_records == nodes[1].most_records == 5 * 20
+    assert nodes[0].largest_step == nodes[1].largest_step == 3.0
+
+
+def test_a_coordinator_resumes_with_its_public_scale() -> None:
+    job = decentral_dp.build("dptd", set=COORDINATOR).simulation()
+    saved: dict[int, dict[str, Any]] = {}
+
+    def control(state: SavedState | None = None) -> RunControl:
+        def observe(snapshot: Snapshot) -> bool:
+            saved[snapshot.round] = dict(snapshot.save().parts[0])
+            return False
+
+        return RunControl({5, 10}, observe, saved_state=state)
+
+    job.start(LocalEngine(), control())
+    first = saved[10]["scale"]
+    job.start(LocalEngine(), control(SavedState(5, (saved[5],))))
+    assert saved[10]["scale"] == first > saved[5]["scale"] > 1.0
+
+
+@pytest.mark.parametrize("name", ["dp_sgda", "dp_bilevel", "pp_ift", "double_spider", "exponential_mechanism"])
+def test_a_coordinator_that_learns_has_not_diverged(name: str) -> None:
+    assert decentral_dp.run(name).result.status == "ok"
+
+
+def test_the_scale_of_releases_by_hand() -> None:
+    noise, sensitivity = np.array([1.0, 2.0]), np.array([0.5, math.inf])
+    # Two rounds of noise on four coordinates, a clip of ten records, and one release without a clip.
+    assert release_scale(noise, [sensitivity], 4, 10.0, 3.0) == pytest.approx(3.0 * 2.0 * 3.0 + 5.0 + 1.0)
 
 
 def test_the_public_scale_reads_no_record() -> None:

@@ -12,11 +12,13 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import RunResult, read_result, text_of
 from decentral_dp.simulation.statements import statement as written
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement, number
+from tests.support.run_folders import STATEMENT, write_run
 
 SETTINGS = {
     "gossip": ("ring_breast_cancer", ["algorithm.rounds=2"]),
@@ -33,10 +35,26 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
     written = statement.to_dict()
     assert PrivacyStatement.from_dict(written) == statement
     assert PrivacyStatement.from_dict(json.loads(text_of(written))) == statement
-    # Older folders tell some facts in sentences alone.
-    facts = ("setting", "mechanisms", "pools_records", "authors_word", "seen_briefly", "cautions")
-    older = PrivacyStatement.from_dict({k: v for k, v in written.items() if k not in facts}, job.solves)
-    assert older == replace(statement, seen_briefly="", cautions=())
+
+
+@pytest.mark.parametrize("field", STATEMENT)
+def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> None:
+    """What ε is of is never filled in."""
+    content = {key: value for key, value in STATEMENT.items() if key != field}
+    with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
+        PrivacyStatement.from_dict(content)
+    folder = write_run(tmp_path / "run", changes={"privacy": content})
+    with pytest.raises(InputError, match="run the scenario again"):
+        read_result(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("setting", "other"), ("guarantee", None), ("protected", None), ("neighbours", ""), ("neighbours", "add")],
+)
+def test_a_statement_with_another_meaning_is_refused(field: str, value: str | None) -> None:
+    with pytest.raises(ValueError, match=rf"^privacy\.{field}: [^\n]*$"):
+        PrivacyStatement.from_dict({**STATEMENT, field: value})
 
 
 def test_infinite_prices_are_written_as_they_are() -> None:
@@ -52,9 +70,6 @@ def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
     written = statement.to_dict()
     assert statement.is_on_authors_word
     assert PrivacyStatement.from_dict(written) == statement
-    older = PrivacyStatement.from_dict({k: v for k, v in written.items() if k not in ("setting", "authors_word")})
-    assert (older.authors_word, older.grouped_notes) == (statement.authors_word, statement.grouped_notes)
-    assert older.authors_notes == statement.authors_notes
     assert len(statement.authors_notes) == len(statement.authors_word) == 2
     # What other notes say of authors is no such fact.
     said = {**written, "authors_word": [], "notes": ["Here the author's word is law."]}
@@ -73,13 +88,11 @@ def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
     assert read.privacy.to_dict() == result.privacy.to_dict()
 
 
-def test_what_an_old_result_lacks_has_a_default() -> None:
-    bare = RunResult.from_json('{"status": "diverged"}')
+def test_a_result_without_a_statement_is_refused() -> None:
+    bare = RunResult.from_content({"status": "diverged", "privacy": STATEMENT})
     assert (bare.has_diverged, bare.rounds, bare.metrics, bare.privacy.agents) == (True, 0, {}, ())
-    old = {"claimed": {"epsilon_max": "inf", "agents": [{"epsilon": 2.0}, {"epsilon": "inf"}]}}
-    claim = RunResult.from_content({"privacy": old}).privacy.claimed
-    assert claim is not None
-    assert claim.agents == (2.0, float("inf"))
+    with pytest.raises(ValueError, match="missing"):
+        RunResult.from_json('{"status": "diverged"}')
     with pytest.raises(ValueError, match="wanted an object"):
         RunResult.from_json("[]")
 
@@ -100,11 +113,6 @@ def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(m
         assert AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])[:] == tuple(
             replace(cost, agent=k) for k, cost in enumerate(costs)
         )
-
-
-def test_an_older_folder_calls_the_weight_of_neighbours_otherwise() -> None:
-    older = RunResult.from_json('{"topology": {"agents": 2, "self_weight": [0.5, 0.5]}}')
-    assert older.topology["neighbour_weight"] == [0.5, 0.5]
 
 
 def test_a_plan_prints_what_the_command_prints() -> None:

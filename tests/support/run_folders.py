@@ -63,6 +63,37 @@ def inf_to_text(value: Any) -> Any:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
+# A statement of privacy in which every field has its plainest value.
+STATEMENT: dict[str, Any] = {
+    "setting": "gossip",
+    "guarantee": "certified",
+    "mechanisms": ["gaussian"],
+    "protocol": "",
+    "seen": [],
+    "seen_briefly": "",
+    "pools_records": False,
+    "exchanges": 0,
+    "clip": None,
+    "delta": None,
+    "epsilon_max": None,
+    "epsilon_pure_max": None,
+    "target": None,
+    "cap": None,
+    "agents": [],
+    "at_infinity": None,
+    "claimed": None,
+    "free_channels": {},
+    "noise": "",
+    "numerical_slack": None,
+    "protected": "one record of one agent",
+    "neighbours": "replace",
+    "signal": {},
+    "authors_word": [],
+    "notes": [],
+    "cautions": [],
+}
+
+
 def write_run(
     folder: Path,
     agents: int = 10,
@@ -112,10 +143,8 @@ def write_run(
         "metrics": {name: value for name, value in final.items() if name != "epsilon_spent"} if metrics else {},
         "evaluated_on": "average of the last 10 released values",
         "privacy": {
+            **STATEMENT,
             "guarantee": guarantee,
-            "protected": "one record of one agent",
-            "neighbours": "replace",
-            "mechanism": "gaussian",
             "delta": 1e-5,
             "protocol": "released state (P1)",
             "epsilon_max": float(epsilon.max()),

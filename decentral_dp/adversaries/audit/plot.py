@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ _TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Ce
 
 
 def write_curve(result: AuditResult, path: Path) -> Path:
-    """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows."""
+    """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows.
+
+    The file is for its owner only: the audit may be of a run with secret noise.
+    """
     alpha = np.linspace(0.0, 1.0, 401)
     with package_style():
         figure = new_figure(4.6, 4.4)
@@ -45,7 +50,9 @@ def write_curve(result: AuditResult, path: Path) -> Path:
         axes.set_xlim(-0.01, 1.01)
         axes.set_ylim(-0.01, 1.01)
         axes.legend(loc="upper right")
-        figure.savefig(path, dpi=150)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=150)
+    write_whole(path, content.getvalue(), OWNERS)
     return path
 
 

@@ -42,7 +42,7 @@ from typing import IO, Any, Literal, TypeGuard
 
 from decentral_dp.engines.arithmetic import machine
 from decentral_dp.engines.protocol import SavedState, Snapshot
-from decentral_dp.errors import InputError, option_error
+from decentral_dp.errors import InputError, option_error, quoted_path
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.locks import lock_file, require_locks
 from decentral_dp.files.package import versions
@@ -58,7 +58,7 @@ from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, seal, text_of
+from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, is_sealed, seal, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
 JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
@@ -250,7 +250,13 @@ def _require_known(place: Path, folder: Path, entries: Sequence[dict[str, Any]],
     # A state is written before its line.
     if max(states, default=0) > max(numbers, default=0) + 1:
         raise ValueError(f"{JOURNAL} lacks lines of states that are there")
-    kept = json.loads(own(folder / RESULT, folder, "resume").read_bytes()) if (folder / RESULT).is_file() else {}
+    path = folder / RESULT
+    text = own(path, folder, "resume").read_bytes().decode(errors="replace") if path.is_file() else ""
+    if text and not is_sealed(text):
+        raise InputError(
+            f"resume: {quoted_path(path)} is not the file that the run wrote. Fix: remove it, and resume again."
+        )
+    kept = json.loads(text) if text else {}
     # A result from elsewhere may be of another run, which is complete.
     if kept.get("status") in ("interrupted", "failed") and int(kept.get("rounds") or 0) > leased:
         raise ValueError(f"{JOURNAL} lacks lines of rounds that {RESULT} has")
@@ -631,10 +637,19 @@ def _write_running(folder: Path, job: Job) -> None:
     write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
+def _remove_events(board: Path) -> None:
+    """Remove what TensorBoard wrote, and nothing else that is there."""
+    if not board.is_symlink():
+        for path in board.glob("events.out.tfevents.*"):
+            path.unlink()
+        with contextlib.suppress(OSError):
+            board.rmdir()
+
+
 def _remove(folder: Path) -> None:
     """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
     shutil.rmtree(folder / IN_PROGRESS)
-    shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
+    _remove_events(folder / TENSORBOARD)
     remove_inputs(folder)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in (SCENARIO, RESULT):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.engines.protocol import ReleasedValues
+from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS, digest, intact, write_synced
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.job import Job
@@ -58,10 +58,13 @@ class KeptReleases:
         self._next = job.first_release(after)
         self.digests: dict[tuple[int, int], str] = {}
         for first, end, path in _part_files(place):
+            if path.is_symlink() or not path.is_file():
+                raise InputError(
+                    f"resume: {quoted_path(path)} is not a file that the run wrote. Fix: move it elsewhere, and resume "
+                    "again."
+                )
             if end <= self._next and (first, end) in digests:
                 self.digests[first, end] = digests[first, end]
-            elif path.is_dir():
-                shutil.rmtree(path)
             else:
                 path.unlink()
         rows = self._per_round * (1 if job.plans_ahead else job.n_agents)

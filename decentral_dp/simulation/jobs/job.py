@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +23,7 @@ from decentral_dp.engines.protocol import (
     RunControl,
     block_sizes,
     blocks,
+    release_scale,
     server_blocks,
 )
 from decentral_dp.errors import InputError
@@ -307,13 +307,10 @@ class GossipJob(Job):
         growth *= max(1.0, 1.0 if self.factor is None else self.factor.growth)
         most = float(max(counts.max(initial=1) for counts in self.counts.values()))
         scale = 0.0
-        with np.errstate(over="ignore"):
-            for c in self.ledger.channels:
-                if not c.sensitivity:
-                    continue
-                scale += float(c.scale.max(axis=1, initial=0.0).sum()) * math.sqrt(c.dimension) * growth
-                moves = sum(s.max(axis=1, initial=0.0) * most for s in c.sensitivity.values())
-                scale += float(np.where(np.isfinite(moves), moves, 1.0).sum())
+        for c in self.ledger.channels:
+            if c.sensitivity:
+                moves = [s.max(axis=1, initial=0.0) for s in c.sensitivity.values()]
+                scale += release_scale(c.scale.max(axis=1, initial=0.0), moves, c.dimension, most, growth)
         return 1.0 + scale / (1.0 - float(getattr(self.algorithm, "heavy_ball", 0.0)))
 
     def nodes(

@@ -1,7 +1,6 @@
 """The statement of privacy of a job: its guarantee, what it costs each agent, and what to know about both.
 
-`to_dict` gives what `result.json` holds under "privacy"; `from_dict` reads it again, of older folders too, where parts
-may be missing.
+`to_dict` returns the table "privacy" of `result.json`, and `from_dict` reads it.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias, get_args, overload
+from typing import Annotated, Any, Literal, TypeAlias, overload
 
 import numpy as np
-from pydantic import BeforeValidator, PlainValidator, TypeAdapter
+from pydantic import BeforeValidator, PlainValidator, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import IntArray
@@ -62,6 +61,9 @@ Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tupl
 IN_TABLE, IN_TABLE_OR_NONE = BeforeValidator(_table), BeforeValidator(_table_or_none)
 # What is written only where it is there.
 _WRITTEN_IF_SET = {"omitted": True}
+_WRITTEN_IF_TRUE, _OF_COORDINATORS = ("privacy_unit", "colluders", "shared"), ("constants", "prices")
+# Fields that a statement may lack.
+_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)
 
 
 @dataclass(frozen=True)
@@ -196,11 +198,6 @@ def _budgets_adapter() -> TypeAdapter[tuple[AgentBudget, ...]]:
     return TypeAdapter(tuple[AgentBudget, ...])
 
 
-def _claims(value: object) -> list[Any]:
-    """The claims of agents; older folders have a table for each."""
-    return [entry.get("epsilon") if isinstance(entry, Mapping) else entry for entry in _as_sequence(value)]
-
-
 @dataclass(frozen=True)
 class Claim:
     """A budget that a paper claims: for comparison, never a certificate.
@@ -215,7 +212,7 @@ class Claim:
 
     epsilon_max: Number = None
     epsilon_max_at_infinity: Number = None
-    agents: Annotated[tuple[Number, ...], BeforeValidator(_claims)] = ()
+    agents: Annotated[tuple[Number, ...], BeforeValidator(_as_sequence)] = ()
     source: Annotated[str, BeforeValidator(lambda value: str(value or "the paper"))] = "the paper"
     delta: Number = field(default=None, metadata=_WRITTEN_IF_SET)
 
@@ -301,8 +298,8 @@ class PrivacyStatement:
             swamps the steps.
     """
 
-    setting: Annotated[Setting, BeforeValidator(lambda value: value if value in get_args(Setting) else "gossip")]
-    guarantee: Annotated[str, BeforeValidator(str)]
+    setting: Setting
+    guarantee: Literal["certified", "as_printed", "none"]
     mechanisms: Texts
     protocol: Text
     seen: Texts = ()
@@ -326,8 +323,8 @@ class PrivacyStatement:
     noise: Text
     numerical_slack: Annotated[Mapping[str, Known] | None, BeforeValidator(lambda v: None if v is None else _table(v))]
     privacy_unit: Text = ""
-    protected: Text = "one record of one agent"
-    neighbours: Text = "replace"
+    protected: str
+    neighbours: Literal["replace", "zero_out"]
     colluders: Whole = 0
     shared: Annotated[SharedNoise | None, IN_TABLE_OR_NONE] = None
     signal: Annotated[Mapping[str, Annotated[Signal, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
@@ -364,8 +361,8 @@ class PrivacyStatement:
 
     @property
     def authors_notes(self) -> tuple[str, ...]:
-        """The notes on the author's word; of older folders some of them begin otherwise."""
-        words = {*self.authors_word, *(f"{AUTHORS_WORD}{word}" for word in self.authors_word)}
+        """The notes on the author's word."""
+        words = {f"{AUTHORS_WORD}{word}" for word in self.authors_word}
         return tuple(note for note in self.notes if note in words)
 
     @property
@@ -396,9 +393,7 @@ class PrivacyStatement:
     @property
     def certainty(self) -> str:
         """How far ε is proved: "certified", or what it rests on."""
-        word = {"certified": "certified", "as_printed": "provable for the algorithm as published"}.get(
-            self.guarantee, f"unknown guarantee {self.guarantee!r}"
-        )
+        word = "certified" if self.guarantee == "certified" else "provable for the algorithm as published"
         if self.is_declared:
             word += " if the declared constants are true"
         return f"{word}, with unverified components (see the notes)" if self.is_on_authors_word else word
@@ -444,37 +439,34 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
-        unsaid = () if self.is_trusted else ("constants", "prices")
+        unsaid = () if self.is_trusted else _OF_COORDINATORS
         stated = {name: value for name, value in _as_json(self).items() if name not in unsaid}
-        for name in ("privacy_unit", "colluders", "shared"):
+        for name in _WRITTEN_IF_TRUE:
             if not stated[name]:
                 del stated[name]
         return {**stated, "mechanism": self.mechanism}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any], solves: str = "bilevel") -> PrivacyStatement:
-        """The statement that was written as such a table. solves: what `result.json` says of the problem."""
-        known = content if "setting" in content else {**content, **_read_sentences(content, solves)}
-        read: PrivacyStatement = _adapter().validate_python({f.name: known.get(f.name) for f in fields(cls)})
-        return read
+    def from_dict(cls, content: Mapping[str, Any]) -> PrivacyStatement:
+        """Read the table "privacy" of result.json.
+
+        Raises:
+            ValueError: a field is missing, or has a value of another kind.
+        """
+        names = [f.name for f in fields(cls)]
+        missing = [name for name in names if name not in content and name not in _LEFT_OUT]
+        if missing:
+            raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
+        try:
+            return _adapter().validate_python({name: content[name] for name in names if name in content})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 @cache
 def _adapter() -> TypeAdapter[PrivacyStatement]:
     return TypeAdapter(PrivacyStatement)
-
-
-def _read_sentences(content: Mapping[str, Any], solves: str) -> dict[str, Any]:
-    """The facts that older folders tell in sentences alone."""
-    notes, observed = (tuple(map(str, _as_sequence(content.get(key)))) for key in ("notes", "seen"))
-    coordinator = "coordinator_minimax" if solves == "minimax" else "coordinator_bilevel"
-    mechanism = str(content.get("mechanism") or "none")
-    return {
-        "setting": coordinator if observed else "gossip",
-        "mechanisms": [] if mechanism == "none" else mechanism.split(" and "),
-        "pools_records": HANDS_RECORDS in observed,
-        "authors_word": [note.removeprefix(AUTHORS_WORD) for note in notes if "author's word" in note],
-    }
 
 
 @cache

@@ -17,6 +17,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan, console, print_plan
 from decentral_dp.simulation.statements.statement import PrivacyStatement
+from tests.support.run_folders import STATEMENT
 
 Make = Callable[..., dict[str, Any]]
 SAID = "is for one group of 5 records, as the mechanism states."
@@ -62,7 +63,8 @@ def test_what_is_no_short_text_is_refused(scenario: Make, unit: Any) -> None:
 
 def test_words_of_authors_are_under_one_head() -> None:
     one, two = "On the author's word: a is so.", "On the author's word: b is so."
-    content = {"guarantee": "certified", "notes": ["first", one, "between", two, "last"]}
+    words = ["a is so.", "b is so."]
+    content = {**STATEMENT, "authors_word": words, "notes": ["first", one, "between", two, "last"]}
     head = ("On the author's word:", ("a is so.", "b is so."))
     assert PrivacyStatement.from_dict(content).grouped_notes == [("first", ()), head, ("between", ()), ("last", ())]
     alone = PrivacyStatement.from_dict({**content, "notes": ["first", one]}).grouped_notes

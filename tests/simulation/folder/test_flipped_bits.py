@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import decentral_dp
+from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files.durable import digest, intact
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.result import read_result, require_run_folder
+from decentral_dp.simulation.result import (
+    is_sealed,
+    read_any_result,
+    read_result,
+    require_own_files,
+    require_run_folder,
+)
 
 SETTINGS = ["topology.agents=2", "algorithm.rounds=6", "run.evaluate_every=2", "run.keep_releases=true"]
 COMPLETE = ("result.json", "metrics.parquet", "ledger.parquet", "state.npz", "scenario.toml", "releases.parquet")
@@ -79,18 +92,19 @@ def _complete_reader(folder: Path) -> Check:
     return read
 
 
-def _flips(path: Path, bits: Sequence[int], read: Check, folder: Path) -> int:
-    """Turn bits one at a time. Returns how many were refused."""
+def _flips(path: Path, bits: Iterable[int], check: Check) -> int:
+    """Turn bits one at a time. Returns how many of them `check` refused."""
     content, refused = path.read_bytes(), 0
-    for bit in bits:
-        changed = bytearray(content)
-        changed[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(changed)
-        try:
-            read(folder)
-        except InputError as error:
-            refused += "\n" not in str(error)
-    path.write_bytes(content)
+    with path.open("r+b", buffering=0) as file:
+        for bit in bits:
+            byte = bit // 8
+            os.pwrite(file.fileno(), bytes([content[byte] ^ 1 << bit % 8]), byte)
+            try:
+                check(path)
+            except InputError as error:
+                refused += "\n" not in str(error)
+            os.pwrite(file.fileno(), content[byte : byte + 1], byte)
+    assert path.read_bytes() == content
     return refused
 
 
@@ -98,46 +112,99 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
 
-def _bits(path: Path, some: bool, draw: random.Random) -> list[int]:
-    """A few bits of a file; or every bit of what is text, and of other files, which one digest covers, a sample."""
+def _sample(path: Path, draw: random.Random) -> list[int]:
+    return draw.sample(range(8 * path.stat().st_size), 12)
+
+
+def _every_bit(path: Path, draw: random.Random) -> Iterable[int]:
+    """All bits of a file, or one of each byte of a saved state, which one digest covers."""
     size = path.stat().st_size
-    if some:
-        return draw.sample(range(8 * size), 12)
-    if path.suffix in (".jsonl", ".toml") or path.name == "noise_root.json":
-        return list(range(8 * size))
-    return [8 * byte + draw.randrange(8) for byte in range(0, size, 4 if size < 4096 else 64)]
+    return [8 * byte + draw.randrange(8) for byte in range(size)] if path.name.startswith("saved-") else range(8 * size)
 
 
-@pytest.mark.parametrize(
-    ("secret", "some"),
-    [
-        pytest.param(False, True, id="seeded"),
-        pytest.param(True, True, id="secret"),
-        pytest.param(True, False, id="all"),
-    ],
-)
-def test_a_run_under_way_is_read_as_it_is_or_refused(tmp_path: Path, secret: bool, some: bool) -> None:
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_run_under_way_is_read_as_it_is_or_refused(tmp_path: Path, secret: bool) -> None:
     folder = tmp_path / "run"
     _cut_off(folder, secret)
     read, draw = _reader(folder), random.Random(7)
     read(folder)
     for path in _files(folder):
-        bits = _bits(path, some, draw)
-        bound = path.name in ("journal.jsonl", "noise_root.json", "scenario.toml")
-        assert _flips(path, bits, read, folder) == (len(bits) if bound else 0), path.name
+        bound = path.name in ("journal.jsonl", "noise_root.json", "scenario.toml", "result.json")
+        assert _flips(path, _sample(path, draw), lambda _: read(folder)) == (12 if bound else 0), path.name
     read(folder)
 
 
-@pytest.mark.parametrize("some", [pytest.param(True, id="some"), pytest.param(False, id="all")])
-def test_a_complete_run_is_read_as_it_is_or_refused(tmp_path: Path, some: bool) -> None:
+def test_every_bit_of_a_run_under_way_is_covered(tmp_path: Path) -> None:
+    """By the function that reads the file: chained lines, digests in them, and the digest of a result in itself."""
+    folder, draw = tmp_path / "run", random.Random(7)
+    _cut_off(folder, True)
+
+    def check_journal(path: Path) -> None:
+        with contextlib.suppress(ValueError):
+            journal.read_lines(path)
+            raise AssertionError(f"{path.name} was read")
+
+    def check_result(path: Path) -> None:
+        assert not is_sealed(path.read_bytes().decode(errors="replace"))
+
+    def check_part(path: Path, expected: str) -> None:
+        assert intact(path, expected) is None
+
+    for path in _files(folder):
+        whole = digest(path.read_bytes())
+        if path.name == "journal.jsonl":
+            check: Check = check_journal
+        elif path.name in ("noise_root.json", "scenario.toml"):
+            check = partial(journal._require_bound, folder=folder, expected=whole)
+        elif path.name == "result.json":
+            check = check_result
+        else:
+            assert intact(path, whole) is not None
+            check = partial(check_part, expected=whole)
+        bits = _every_bit(path, draw)
+        bound = path.name in ("noise_root.json", "scenario.toml")
+        assert _flips(path, bits, check) == (len(bits) if bound else 0), path.name
+
+
+def test_a_complete_run_is_read_as_it_is_or_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     decentral_dp.run(_given(False), out=folder)
     read, draw = _complete_reader(folder), random.Random(7)
     read(folder)
     for name in COMPLETE:
-        bits = _bits(folder / name, some, draw)
-        assert _flips(folder / name, bits, read, folder) == len(bits), name
+        assert _flips(folder / name, _sample(folder / name, draw), lambda _: read(folder)) == 12, name
     read(folder)
+
+
+def test_every_bit_of_a_complete_run_is_covered(tmp_path: Path) -> None:
+    """By the digest in result.json, and of result.json by its own."""
+    folder = tmp_path / "run"
+    decentral_dp.run(_given(False), out=folder)
+    digests = read_result(folder).table("files")
+
+    def check_file(path: Path) -> None:
+        only: Any = SimpleNamespace(table=lambda _: {path.name: digests[path.name]})
+        require_own_files(folder, only, "report")
+
+    for name in COMPLETE:
+        check = check_file if name in digests else lambda path: read_any_result(path.parent)
+        check(folder / name)
+        bits = range(8 * (folder / name).stat().st_size)
+        assert _flips(folder / name, bits, check) == len(bits), name
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_file_that_was_removed_from_a_complete_folder_is_named(tmp_path: Path, name: str) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    decentral_dp.run(_given(False), out=folder)
+    shutil.copytree(folder, other)
+    (folder / name).unlink()
+    for command in (["report", str(folder)], ["compare", str(folder), str(other)], ["audit", str(folder)]):
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, InputError), command
+        assert name in str(done.exception)
+    with pytest.raises(InputError, match=name):
+        decentral_dp.load_model(folder)
 
 
 @pytest.mark.parametrize("secret", [False, True])

@@ -517,4 +517,7 @@ def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Pa
     path = folder / "result.json"
     path.write_text(path.read_text().replace('"interrupted"', '"interruqted"'))
     assert not is_complete(folder)
+    with pytest.raises(InputError, match=r"result\.json.* Fix: remove it"):
+        decentral_dp.resume(folder)
+    path.unlink()
     _assert_same(decentral_dp.resume(folder), _uninterrupted(small))

@@ -20,6 +20,7 @@ from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.journal_lines import next_line, read_lines
+from decentral_dp.simulation.result import seal, text_of
 from tests.support.processor import narrow_environment, wide_features
 
 ROUNDS = 6
@@ -81,7 +82,7 @@ def test_where_a_run_was_resumed_counts_from_then_on(
     for state in (folder / "in_progress").glob("saved-*.npz"):
         state.unlink()
     running = json.loads((folder / "result.json").read_text()) | {"status": "running", "rounds": 0}
-    (folder / "result.json").write_text(json.dumps(running))
+    (folder / "result.json").write_text(text_of(seal(running)))
     here = journal.machine()
     monkeypatch.setattr(journal, "machine", lambda device="cpu": {**here, "processor": "another"})
 

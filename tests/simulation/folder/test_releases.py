@@ -17,7 +17,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.engines.protocol import MOST_OF_SCALE
-from decentral_dp.errors import Stopped
+from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.files import durable
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
@@ -105,6 +105,28 @@ def test_values_that_are_lost_are_made_again(scenario: Make, tmp_path: Path, dam
     else:
         first.write_bytes(first.read_bytes()[:-20])
     decentral_dp.resume(tmp_path / "run")
+    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kind", ["link to a folder", "link to a file", "folder"])
+def test_a_part_that_the_run_did_not_write_is_refused_and_stays(scenario: Make, tmp_path: Path, kind: str) -> None:
+    given = _given(scenario)
+    _cut_off(given, tmp_path / "run", 10)
+    part, other = max((tmp_path / "run" / "in_progress").glob("releases-*.parquet")), tmp_path / "other"
+    part.rename(tmp_path / "part")
+    if kind == "link to a file":
+        other.write_bytes((tmp_path / "part").read_bytes())
+    else:
+        (part if kind == "folder" else other).mkdir()
+    if kind != "folder":
+        part.symlink_to(other)
+    with pytest.raises(InputError, match=part.name) as refused:
+        decentral_dp.resume(tmp_path / "run")
+    assert "Fix: " in str(refused.value)
+    assert part.exists()
+    part.rename(tmp_path / "elsewhere")
+    decentral_dp.resume(tmp_path / "run")
+    decentral_dp.run(given, out=tmp_path / "whole")
     assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
 
 

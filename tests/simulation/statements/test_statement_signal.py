@@ -86,8 +86,6 @@ def test_it_is_written_and_read_back() -> None:
     again = PrivacyStatement.from_dict(privacy.to_dict())
     assert again.signal == privacy.signal
     assert privacy.to_dict()["signal"]["y"].keys() == {"one_release", "all_releases"}
-    # Folders of earlier versions have none.
-    assert PrivacyStatement.from_dict({"guarantee": "certified"}).signal == {}
 
 
 @pytest.mark.parametrize(("average", "is_single"), [(0.01, True), (0.5, False), (1, False)])
