@@ -177,7 +177,7 @@ def test_no_record_leaves_with_an_estimator(kind: Any, monkeypatch: pytest.Monke
         drawn.append(os.urandom(32))
         return SecretRoot(drawn[-1])
 
-    for module in ("simulation.jobs.build", "tuner"):
+    for module in ("simulation.jobs.build", "central.tuner"):
         monkeypatch.setattr(f"decentral_dp.{module}.secret_root", secret)
     features, labels = records()
     model = kind(classes=(0, 1)).fit(features, labels)
