@@ -1,12 +1,7 @@
 """The public names, each with the file that defines it: the package reads them here, and so do type checkers."""
 
-from decentral_dp.adversaries.attack.attack import Inference as Inference
 from decentral_dp.adversaries.attack.attack import attack as attack
-from decentral_dp.adversaries.audit.result import AuditResult as AuditResult
-from decentral_dp.adversaries.check.check import CheckResult as CheckResult
-from decentral_dp.adversaries.network.attacks import NetworkAudit as NetworkAudit
 from decentral_dp.adversaries.network.attacks import audit_network as audit_network
-from decentral_dp.adversaries.network.view import NetworkView as NetworkView
 from decentral_dp.api import (
     Job as Job,
 )
@@ -34,22 +29,12 @@ from decentral_dp.api import (
 from decentral_dp.api import (
     study as study,
 )
-from decentral_dp.api import (
-    write_shards as write_shards,
-)
-from decentral_dp.central.tuner import Tuned as Tuned
 from decentral_dp.central.tuner import tune as tune
 from decentral_dp.config.schema import Scenario as Scenario
 from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting
 from decentral_dp.problems.bilevel.losses import from_losses as from_losses
-from decentral_dp.reporting.comparison import Comparison as Comparison
 from decentral_dp.reporting.comparison import compare as compare
 from decentral_dp.resumption.resume import resume as resume
-from decentral_dp.simulation.events import Progress as Progress
-from decentral_dp.simulation.model import Model as Model
 from decentral_dp.simulation.model import load_model as load_model
-from decentral_dp.simulation.plan import Plan as Plan
-from decentral_dp.simulation.result import RunResult as RunResult
 from decentral_dp.simulation.run import Run as Run
-from decentral_dp.studies.page import Findings as Findings

@@ -60,7 +60,6 @@ class Changes(Objects, total=False):
     """Keyword arguments of `build`: keys to set and to take out, and objects in place of what a scenario names."""
 
     set: Mapping[str, Any] | None
-    unset: Sequence[str]
 
 
 class AuditOptions(TypedDict, total=False):
@@ -224,8 +223,8 @@ class Job:
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
-    Keys are changed by `set`, a dict "table.key" → value in which None takes a key out; `unset` lists keys and tables
-    that are taken out first. An object takes the place of what the scenario names:
+    Keys are changed by `set`, a dict "table.key" → value in which None removes a key or a table. An object takes the
+    place of what the scenario names:
 
     - problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it;
     - algorithm: a dataclass with its fields filled in;
@@ -252,7 +251,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    named = components_of(scenario, text, options.get("unset", ()), **objects)
+    named = components_of(scenario, text, **objects)
     return Job(building.build(named), named)
 
 
@@ -279,7 +278,7 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
         _require_nothing("plan", options)
         return scenario.plan()
     text, objects = _split(options)
-    return plans.plan(scenario, text, unset=options.get("unset", ()), **objects)
+    return plans.plan(scenario, text, **objects)
 
 
 def run(
@@ -494,32 +493,6 @@ def study(
             return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
 
 
-def write_shards(scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None) -> list[Path]:
-    """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
-
-    Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records are here.
-        out: new or empty folder.
-        set: "table.key" → value.
-
-    Returns:
-        What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
-        readable by their owner only.
-
-    Raises:
-        InputError: records that are elsewhere, or a folder that is not empty.
-
-    Example:
-        >>> import decentral_dp, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [path.name for path in decentral_dp.write_shards("quadratic", folder, set={"topology.agents": 2})]
-        ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
-    """
-    from decentral_dp.simulation.folder.shards import write_shards as written
-
-    return written(scenario, out, changes(set))
-
-
 def changes(set: Mapping[str, Any] | None) -> list[str]:
     """Write changed keys as the command line has them.
 
@@ -594,7 +567,7 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
 
 def _progress_shown(callbacks: Sequence[Callback], unit: str) -> AbstractContextManager[Callback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
-    from decentral_dp.reporting.notebook_progress import show_progress
+    from decentral_dp.reporting.progress import show_progress
 
     return show_progress(callbacks, unit)
 
@@ -603,7 +576,6 @@ def load(
     scenario: Source,
     *,
     set: Mapping[str, Any] | None = None,
-    unset: Sequence[str] = (),
     folder: Path | None = None,
 ) -> Scenario:
     """Read and validate a scenario.
@@ -611,7 +583,6 @@ def load(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         set: "table.key" → value of keys that are changed; None takes a key out.
-        unset: "table.key" of keys and tables that are taken out first.
         folder: where the relative paths in a dict start, by default here.
 
     Returns:
@@ -626,4 +597,4 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    return loading.load(scenario, changes(set), folder, unset)
+    return loading.load(scenario, changes(set), folder)

@@ -204,7 +204,7 @@ def name_of(name: str) -> str:
     from decentral_dp.errors import InputError, quoted
 
     every = ", ".join(f"{entry.alias} or {known}" for known, entry in EXPERIMENTS.items())
-    raise InputError(f"experiment: there is no {quoted(name)}; wanted is one of {every}.")
+    raise InputError(f"papers: there is no {quoted(name)}; wanted is one of {every}.")
 
 
 def entry_of(name: str) -> Entry:

@@ -64,7 +64,12 @@ def test_values_are_written_as_a_scenario_has_them() -> None:
     plan = decentral_dp.build("quadratic", set=changed).scenario
     assert (plan.title, plan.seed, plan.algorithm.rounds) == (changed["title"], 3, 2)
     assert (plan.privacy.epsilon, plan.topology.agents, plan.run.measures) == (0.5, 4, ["lower_loss"])
-    assert decentral_dp.build("quadratic", set={"run.average": None, "algorithm.rounds": 2}).scenario.run.average == 1
+    assert (
+        decentral_dp.build(
+            "quadratic", set={"run.evaluate_every": None, "algorithm.rounds": 2}
+        ).scenario.run.evaluate_every
+        == 10
+    )
 
 
 @pytest.mark.parametrize(

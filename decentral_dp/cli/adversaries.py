@@ -22,13 +22,13 @@ from decentral_dp.adversaries.check.check import CheckResult, CheckRow, check, r
 from decentral_dp.adversaries.network.attacks import NetworkAudit, audit_network
 from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
-from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.loading import assign, load, parse_change
 from decentral_dp.config.outside import keep_label
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
+from decentral_dp.reporting.progress import ProgressBar
 from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import console, graph_line, title_of, topology_summary

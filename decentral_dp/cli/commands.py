@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -24,15 +23,13 @@ File = Path | None
 Number = int | None
 
 Name = Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
-Set = Annotated[Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")]
-Unset = Annotated[
-    Repeated,
-    Option("--unset", metavar="KEY", help="Take a key or a table out before others are set, e.g. algorithm.z."),
+Set = Annotated[
+    Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key: algorithm.rounds=500; null removes it.")
 ]
 
 
 class PictureFormat(StrEnum):
-    """What pictures can be written as."""
+    """File formats of figures."""
 
     png = "png"
     svg = "svg"
@@ -68,18 +65,10 @@ Trust = Annotated[
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
-# What `list` can list.
-Listing = StrEnum(
-    "Listing", "algorithms problems topologies scenarios studies experiments data weights mechanisms partitions"
-)
-
 # The study that audits every algorithm under every guarantee.
 AUDITS = "audits"
 # The audit of what a curious neighbour learns, which needs no scenario.
 NEIGHBOURS = "network"
-# The study of what published ε is worth, whose cells are no runs either.
-PRINTED = "printed_epsilon"
-
 # Commands in the order of the help, which is plain text: to draw boxes takes longer than all else that it does.
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -88,20 +77,19 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def run(
     scenario: Name,
     out: Annotated[
-        File, Option(metavar="DIR", help="Folder for the results; runs/NAME by default, with what --set changes.")
+        File, Option(metavar="DIR", help="Folder for the results; runs/NAME and the changed keys by default.")
     ] = None,
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
-    unset: Unset = None,
     quiet: Quiet = False,
     forget_secret: Annotated[
-        bool, Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
+        bool, Option("--forget-secret", help="Do not store the noise key: no resume after a crash.")
     ] = False,
     baselines: Annotated[
-        bool, Option("--baselines", help="Also run agents alone, a trusted server, and without noise.")
+        bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
     or_resume: Annotated[
-        bool, Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry.")
+        bool, Option("--or-resume", help="Resume the run in --out if one was interrupted there; for jobs that retry.")
     ] = False,
     upload: Upload = None,
     log: Log = None,
@@ -109,25 +97,24 @@ def run(
 ) -> None:
     """Run a scenario and write its run folder.
 
-    It has metrics, ledger, result, plots and report. What may have been released is on record before it is. A run
-    that is cut off goes on with "decentral-dp resume".
+    The folder has metrics, ledger, result, plots and report. Every release is logged before it is sent.
+    "decentral-dp resume" resumes an interrupted run.
     """
     import json
 
     from decentral_dp import api
-    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.cli.log import run_with_progress
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
     from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
-    loaded = load(scenario, overrides, unset=unset or ())
-    changed = [*(f"{key}=null" for key in unset or ()), *overrides]
+    loaded = load(scenario, overrides)
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
-    name = run_name(Path(scenario).stem, changed)
+    name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
             lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
@@ -164,7 +151,7 @@ def _require_scenario(folder: Path, asked: Scenario) -> None:
 
 def _resume_in(asked: Scenario, folder: Path | None, log: str | None, quiet: bool, store: Any) -> bool:
     """Whether there was a run of this scenario in the folder, which is complete now."""
-    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.cli.log import run_with_progress
     from decentral_dp.reporting import page
     from decentral_dp.simulation.folder.journal import progress_in
     from decentral_dp.simulation.run import Run
@@ -205,19 +192,18 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
 def resume(
     folder: Annotated[
         Path,
-        Argument(metavar="FOLDER", help="Of a run or study that was cut off, or the file of an audit or attack."),
+        Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit or attack."),
     ],
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
-    """Go on with a run, study, audit or attack that was cut off.
+    """Resume an interrupted run, study, audit or attack.
 
-    It was interrupted, killed, or stopped by a full disk. A run goes on from its last state on disk; finished cells
-    of a study, and runs of an audit or attack, are kept. What a run released after that state is released again
-    with the same draws: the same values, and no second release. After --forget-secret there is nothing to draw them
-    from, and the run does not go on.
+    A run resumes from its last state on disk; finished cells of a study, and runs of an audit or attack, are kept.
+    Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
+    --forget-secret no noise key is left, and the run cannot be resumed.
     """
     from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.run import Run
@@ -226,7 +212,7 @@ def resume(
     if task.kind is not Kind.RUN:
         given = {"--upload": upload, "--log": log}
         refuse_for_others(task.kind, task.place, [name for name, value in given.items() if value is not None])
-        from decentral_dp.cli.progress import ProgressBar
+        from decentral_dp.reporting.progress import ProgressBar
 
         with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
             result: Any = resume_other(task, bar)
@@ -244,7 +230,7 @@ def resume(
             raise typer.Exit(1)
         return
 
-    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.cli.log import run_with_progress
 
     store = _open_store(upload)
     finished = run_with_progress(lambda callbacks: Run.resume(task.place, callbacks=callbacks), log, quiet, task.place)
@@ -256,30 +242,21 @@ def resume(
 def plan(
     scenario: Name,
     override: Set = None,
-    unset: Unset = None,
     every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
-    sent: Annotated[
-        File, Option(metavar="SENT.csv", help="Write what each agent sends to each other in every round; or .parquet.")
-    ] = None,
     trust: Trust = False,
 ) -> None:
-    """Print what a scenario would cost each agent.
+    """Print the privacy cost of a scenario for each agent.
 
-    Nothing is run. The cost is at T rounds and for T → ∞.
+    Nothing is run. The cost is printed after T rounds and for T → ∞.
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
-    if sent is not None:
-        from decentral_dp.cli.run import write_sent
-        from decentral_dp.config.loading import load
-
-        write_sent(load(scenario, override or [], unset=unset or ()), sent)
+    plans.print_plan(plans.plan(scenario, override or []), conditions=every)
 
 
 @app.command()
 def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None) -> None:
-    """Draw the plots and the page of a run folder again."""
+    """Redraw the plots and the page of a run folder."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.result import refuse_damaged, require_run_folder
@@ -299,17 +276,17 @@ def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")
 def predict(
     run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
-    out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
+    out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; it must not exist.")],
     agent: Annotated[
-        Text, Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
+        Text, Option(metavar="K", help="The agent whose weights predict; the mean over all agents by default.")
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Predict the labels of new records from a run.
+    """Predict the labels of new records with a run's model.
 
-    They are predicted by what it published, and written, with probabilities of classes. Columns of the file are
-    read by their names, by the rules and ranges that the scenario declares; other columns are left unread. No
-    record of the run is needed, and no further ε is spent.
+    The output has predictions and class probabilities. Columns of the file are read by their names, with the rules
+    and ranges of the scenario; other columns are ignored. This is post-processing: no record of the run is read, and
+    no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
 
@@ -322,10 +299,10 @@ def compare(
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
-    """Set runs side by side.
+    """Compare runs.
 
-    What differs in their settings, budgets, last metrics, and curves are on one page. A run that is not complete is
-    shown as far as it goes.
+    One page shows differing settings, budgets, last metrics and curves. An incomplete run is shown up to its last
+    round.
     """
     from decentral_dp.cli.run import print_and_write_comparison
 
@@ -380,7 +357,7 @@ def attack(
     """
     from decentral_dp.adversaries.attack.attack import infer, write
     from decentral_dp.cli.adversaries import print_outcome
-    from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.reporting.progress import ProgressBar
 
     with ProgressBar("runs", estimate=True) as progress:
         result = infer(folders, runs, progress, out)
@@ -489,9 +466,7 @@ def check(
 
 @app.command()
 def study(
-    study: Annotated[
-        str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, audits, or printed_epsilon.")
-    ],
+    study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")],
     out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
     address: Address = None,
@@ -502,21 +477,18 @@ def study(
 ) -> None:
     """Run a grid of scenarios × seeds in parallel.
 
-    It gives tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: started again, or
-    with "decentral-dp resume", a study goes on. A changed one, started again, computes only what is new. Where
-    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew. Exit code 1 where no
-    cell ended ok. A cell that diverged beside others is a result. "python -m pydoc decentral_dp.studies" describes the
-    file.
+    The output has tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: a second start
+    resumes the study, and computes only new cells. If decentral_dp or a file that the scenarios name has changed
+    since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell beside others is a result.
+    "python -m pydoc decentral_dp.studies" describes the file.
     """
-    from decentral_dp.cli.progress import ProgressBar
     from decentral_dp.cli.study import print_ended
+    from decentral_dp.reporting.progress import ProgressBar
     from decentral_dp.studies.schema import load_study
     from decentral_dp.studies.study import conduct
 
     if study == AUDITS:
         return _study_audits(out, jobs, address, override)
-    if study == PRINTED:
-        return _study_printed(out, override)
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
@@ -537,201 +509,72 @@ def _study_audits(out: Path | None, jobs: int | None, address: str | None, overr
         raise typer.Exit(1)
 
 
-def _study_printed(out: Path | None, override: list[str] | None) -> None:
-    """The study of what published ε is worth."""
-    from importlib import import_module
-
-    from decentral_dp.cli.describe import require_papers
-
-    if override:
-        raise InputError(f'--set: the study "{PRINTED}" takes none.')
-    inside = import_module(f"{require_papers().__name__}.printed_report")
-    inside.conduct(out if out is not None else Path("runs") / f"study-{PRINTED}")
-
-
-@app.command()
-def experiment(
-    names: Annotated[
-        Repeated, Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Of made-up data and of noise.")] = 0,
-    quick: Annotated[bool, Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")] = False,
-    out: Annotated[File, Option(help="Folder for a table and a plot of each.")] = None,
-) -> None:
-    """Measure what papers prove or claim, with verdicts.
-
-    They are the papers on central-DP bilevel optimisation; each claim has its verdict.
-    """
-    from importlib import import_module
-
-    from decentral_dp.cli.describe import require_papers
-
-    inside = import_module(f"{require_papers().__name__}.command")
-    chosen = inside.chosen(names or [])
-    if out is not None:
-        inside.require_free(chosen, out)
-    findings = list(inside.carry_out(chosen, seed, quick, out))
-    if len(findings) > 1:
-        inside.print_summary(findings)
-
-
 @app.command("list")
-def list_(what: Annotated[Listing | None, Argument(help="Leave out to list everything.")] = None) -> None:
-    """List what a scenario can name."""
-    from decentral_dp.cli.describe import print_list
-
-    print_list([what.value] if what else [w.value for w in Listing])
-
-
-@app.command()
-def show(
+def list_(
     name: Annotated[
-        str,
+        Text,
         Argument(
-            metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
+            metavar="NAME_OR_FILE",
+            help="A registry, such as algorithms; a name in one, a file.py:Name, a key such as privacy.share. Leave "
+            "out to list everything.",
         ),
-    ],
+    ] = None,
+    schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of scenario files, for editors.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Print a scenario, or what a component or a key is.
+    """List components, scenarios, studies and measures, or describe one.
 
-    Components are algorithms, problems, topologies, weight rules and data sets. `show measures` lists what a study
-    can measure.
+    The text of a scenario or a study is printed as it is, so that it can be kept as a file.
     """
-    from decentral_dp.cli.describe import print_entry
+    if schema:
+        import json
 
-    print_entry(name)
+        from decentral_dp.config.schema import Scenario
+
+        return typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+    from decentral_dp.cli.describe import print_entry, print_list, registries
+
+    if name is None or name in registries(titles=False):
+        print_list(name)
+    else:
+        print_entry(name)
 
 
 @app.command()
 def new(
     out: Annotated[
-        File, Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
+        File, Argument(metavar="FILE", help="The scenario to write; named for the records' file by default.")
     ] = None,
-    csv: Annotated[File, Option(help="Your records: a CSV file with one header line, or a Parquet file.")] = None,
-    separator: Annotated[Text, Option(metavar="CHARACTER", help="Between the cells of the CSV file, e.g. ;")] = None,
-    decimal: Annotated[Text, Option(metavar="CHARACTER", help="Decimal mark of the CSV file, e.g. a comma.")] = None,
-    encoding: Annotated[Text, Option(help="Encoding of the CSV file, e.g. latin-1; UTF-8 by default.")] = None,
-    label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
-    classes: Annotated[str, Option(help="All labels that there may be, e.g. no,yes.")] = "",
+    data: Annotated[
+        Text,
+        Option(metavar="FILE_OR_NAME", help="Your records, a CSV or Parquet file; or the name of bundled records."),
+    ] = None,
+    label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the file.")] = None,
+    classes: Annotated[str, Option(help="All possible labels, e.g. no,yes.")] = "",
     ranges: Annotated[
         Repeated, Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable.")
     ] = None,
-    ranges_file: Annotated[
-        File, Option("--ranges", metavar="CSV", help="Public ranges: a table of feature, low, high.")
-    ] = None,
-    drop: Annotated[
-        Repeated, Option(metavar="COLUMN", help="A column that is no feature. All of these are repeatable.")
-    ] = None,
-    category: Annotated[
-        Repeated, Option(metavar="COLUMN=WORD,WORD", help="A column of words, and the words that count.")
-    ] = None,
-    fill: Annotated[Repeated, Option(metavar="COLUMN=VALUE", help="The public constant that stands for a gap.")] = None,
-    log: Annotated[Repeated, Option(metavar="COLUMN", help="A column taken as log(1 + v).")] = None,
-    date: Annotated[
-        Repeated,
-        Option(
-            metavar="COLUMN=FIRST:LAST",
-            help='A column of dates, and their public range; "FIRST:LAST %d/%m/%Y" where cells are not as 2020-06-30.',
-        ),
-    ] = None,
-    binary: Annotated[Repeated, Option(metavar="COLUMN", help="A column of 0 and 1.")] = None,
-    label_range: Annotated[
-        Text, Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
-    ] = None,
-    data: Annotated[Text, Option(help="Bundled records instead of a CSV file.")] = None,
-    problem: Annotated[Text, Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
-    model: Annotated[
-        Text, Option(metavar="KIND", help="linear by default; mlp, cnn, or net.py:Net for a torch module of your own.")
-    ] = None,
-    algorithm: Annotated[
-        Text, Option(metavar="KIND", help="dp_dsgd by default, which trains; ldp_dsbo for two levels.")
-    ] = None,
-    topology: Annotated[Text, Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
-    agents: Annotated[
-        Text, Option(metavar="NUMBER|COLUMN=NAME,NAME", help="Number of agents, or the column with their names.")
-    ] = None,
-    rounds: Annotated[Number, Option(help="Number of rounds.")] = None,
+    algorithm: Annotated[str, Option(metavar="KIND", help="Its shipped scenario is the template.")] = "dp_dsgd",
+    agents: Annotated[Number, Option(help="Number of agents.")] = None,
     epsilon: Annotated[float | None, Option(help="Target ε of every agent, for the whole run.")] = None,
-    delta: Annotated[float | None, Option(help="δ of that.")] = None,
-    colluders: Annotated[
-        Number, Option(help="How many agents may tell what they know: neighbours share noise. By default all may.")
-    ] = None,
-    out_option: Annotated[
-        File, Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
-    ] = None,
+    override: Set = None,
 ) -> None:
-    """Write a commented scenario that plan and run accept.
+    """Write a commented scenario to edit.
 
-    On a terminal what is not given is asked for. Of a CSV file only the names of its columns are read. Labels,
-    ranges, words and dates are public facts that you declare: taken from the records they would tell of them. What
-    you do not give is a placeholder, and said.
+    It reads the names of the file's columns, and whether the first record holds numbers below them. Labels, ranges,
+    words and dates are public facts that you declare: inferring them from the records would leak information.
+    Undeclared ones are placeholders.
     """
-    from decentral_dp.cli import new as inside
-    from decentral_dp.cli.new import parse_agents, parse_classes, parse_columns, parse_ends, parse_ranges
+    from decentral_dp.cli.new import write_template
 
-    out = inside.one_file(out, out_option)
-    number, owner = parse_agents(agents)
-    of_columns = parse_columns(drop or [], category or [], fill or [], log or [], date or [], binary or [])
-    options = inside.Options(
-        csv=csv,
+    write_template(
+        out,
         data=data,
         label=label,
-        classes=parse_classes(classes),
-        ranges=parse_ranges(ranges or [], ranges_file),
-        label_range=None if label_range is None else parse_ends(label_range, "--label-range"),
-        separator=None if separator is None else separator.replace("\\t", "\t"),
-        decimal=decimal,
-        encoding=encoding,
-        columns={key: rule for key, rule in of_columns.items() if rule},
-        owner=owner,
-        agents=number,
-        topology=topology,
-        problem=problem,
-        model=model,
+        classes=classes,
+        ranges=ranges or (),
         algorithm=algorithm,
-        rounds=rounds,
+        agents=agents,
         epsilon=epsilon,
-        delta=delta,
-        colluders=colluders,
+        changes=override or (),
     )
-    if out is not None:
-        inside.require_new(out)
-    if sys.stdin.isatty():
-        from decentral_dp.cli.new import complete
-
-        options = complete(options)
-    inside.carry_out(out, options)
-
-
-@app.command()
-def shards(
-    scenario: Name,
-    out: Annotated[Path, Option(help="A new folder, for a file of each agent and a public manifest.")],
-    override: Set = None,
-    trust: Trust = False,
-) -> None:
-    """Write the records of a scenario as its agents have them.
-
-    Each has a file, and there is a public manifest. A run of the scenario beside them reads every file where its
-    agent runs, and the driver reads the manifest alone.
-    """
-    from decentral_dp.simulation.folder.shards import MANIFEST, SCENARIO, write_shards
-
-    paths = write_shards(scenario, out, override or [])
-    typer.echo(printable(f"{len(paths) - 2} files of agents, {MANIFEST} and {SCENARIO} are in {out}."))
-    typer.echo(printable(f"To run on them: decentral-dp run {out / SCENARIO}"))
-    typer.echo(
-        "On a cluster put every file where its agent runs, give its place there as problem.data, and pin agents with "
-        "run.place. The driver needs the scenario and the manifest alone."
-    )
-
-
-@app.command()
-def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
-    import json
-
-    from decentral_dp.config.schema import Scenario
-
-    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))

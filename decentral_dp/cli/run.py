@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shlex
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -18,10 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.api import build
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import ABSENT, parse_change
-from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, readable
 from decentral_dp.files.spreadsheets import escape_formulas
 from decentral_dp.reporting.baselines import compare_with_baselines
@@ -39,59 +34,25 @@ if TYPE_CHECKING:
 
 # A name in a folder has at most 255 bytes on the usual file systems; a number may follow, and temporary endings.
 _MOST_BYTES = 160
-_DIGEST_LETTERS = 8
+# Marks of TOML that a name does without.
+_MARKS = r"[{}\[\]'\" ]"
 
 
 def run_name(stem: str, overrides: Sequence[str]) -> str:
-    """Name a run by its scenario and what is changed in it, as a folder can be called.
+    """Name a run by its scenario and the changed keys, as a folder can be called.
 
     Args:
         stem: of the scenario's file.
         overrides: "table.key=value"; of a key that is set twice the last counts.
 
-    Returns:
-        STEM-key=value-…, with as much of each key as tells it from the others. What is too long is cut, and ends with
-        a digest of everything.
-
     Example:
         >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
         'ring_breast_cancer-epsilon=2.0-kind=complete'
-        >>> run_name("quadratic", ["topology.kind=star", "algorithm.kind=ma_dsbo", "topology.weights={kind='lazy'}"])
-        'quadratic-topology.kind=star-algorithm.kind=ma_dsbo-weights=lazy'
     """
-    changed = {tuple(keys): value for keys, value in map(parse_change, overrides)}
-    parts = [f"{_key_in_name(keys, list(changed))}={_value_in_name(value)}" for keys, value in changed.items()]
-    if not parts:
-        return stem
+    changed = dict(override.partition("=")[::2] for override in overrides)
+    parts = [f"{key.rpartition('.')[2]}={re.sub(_MARKS, '', value)}" for key, value in changed.items()]
     name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
-    # A file's name may be bytes that are no text.
-    content = os.fsencode(name)
-    if len(content) <= _MOST_BYTES:
-        return name
-    digest = blake2b("\0".join([stem, *overrides]).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_LETTERS // 2)
-    start = content[: _MOST_BYTES - _DIGEST_LETTERS - 1].decode("utf-8", "ignore")
-    return f"{start}-{digest.hexdigest()}"
-
-
-def _key_in_name(keys: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> str:
-    """The end of a key that no other one has."""
-    for depth in range(1, len(keys) + 1):
-        if sum(other[-depth:] == keys[-depth:] for other in others) == 1:
-            return ".".join(keys[-depth:])
-    return ".".join(keys)
-
-
-def _value_in_name(value: Any) -> str:
-    """A value in a few letters: tables by their kind or file, else by what they hold."""
-    if value is ABSENT:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        named = value.get("kind") or value.get("file")
-        keys = [f"{key}={_value_in_name(inner)}" for key, inner in value.items() if key not in ("kind", "file")]
-        return ",".join([str(named), *keys] if named else keys)
-    return ",".join(map(_value_in_name, value)) if isinstance(value, list) else str(value)
+    return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
 
 
 UNRELEASED = "_unreleased"
@@ -307,23 +268,3 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         typer.echo(readable(f"Warning: {warning.message}"), err=True)
     if result.has_diverged:
         typer.echo(readable(f"Warning: the run diverged. {sentence(result.reason)}"), err=True)
-
-
-def write_sent(scenario: Scenario, out: Path) -> None:
-    """Write every message of a scenario's plan as a table.
-
-    Args:
-        scenario: to plan.
-        out: a CSV or Parquet file, by its ending.
-
-    Raises:
-        InputError: the file exists or cannot be written, or there are too many messages.
-    """
-    require_new("--sent", out)
-    table = build(scenario).messages("message")
-    write = table.to_parquet if out.suffix == ".parquet" else escape_formulas(table).to_csv
-    try:
-        write(out, index=False)
-    except OSError as error:
-        raise InputError(f"--sent: {out} cannot be written ({error.strerror or error}). Give another file.") from None
-    typer.echo(printable(f"{out}: {len(table)} rows, one for each link of each round."))

@@ -381,7 +381,7 @@ class DomainTable(Table):
 class AlgorithmTable(Table):
     """Which algorithm, for how many rounds, from which constant start; and the algorithm's own keys.
 
-    Those are the fields of its dataclass (`decentral-dp show KIND` describes them); others are refused.
+    Those are the fields of its dataclass (`decentral-dp list KIND` describes them); others are refused.
     """
 
     kind: str

@@ -189,22 +189,19 @@ _AUTHORS_WORD = {
 }
 
 
-def components_of(
-    scenario: Source, overrides: Sequence[str] = (), unset: Sequence[str] = (), **objects: Unpack[Objects]
-) -> Components:
+def components_of(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
     """Load a scenario, and look up all that it names.
 
     Args:
         scenario: as of `load`; it need not name the records and the graph that are handed over.
         overrides: "table.key=value" with a TOML value.
-        unset: "table.key" of what is taken out before overrides are set.
         **objects: Python objects in place of what it names.
 
     Raises:
         InputError: as of `load`, `with_objects` and `resolve`.
     """
     names = [what for what, value in objects.items() if value is not None]
-    return resolve(with_objects(load(scenario, overrides, unset=unset, objects=names), **objects))
+    return resolve(with_objects(load(scenario, overrides, objects=names), **objects))
 
 
 def resolve(s: Scenario) -> Components:

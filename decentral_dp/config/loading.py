@@ -62,16 +62,14 @@ def load(
     scenario: Source,
     overrides: Sequence[str] = (),
     folder: Path | None = None,
-    unset: Sequence[str] = (),
     objects: Collection[str] = (),
 ) -> Scenario:
     """Read and validate a scenario; as `decentral_dp.load`, with changed keys as text.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        overrides: "table.key=value" with a TOML value; a bare word counts as a string.
+        overrides: "table.key=value" with a TOML value, a bare word for a string, or null to remove the key.
         folder: where the relative paths in a dict start, by default here.
-        unset: "table.key" of keys and tables that are taken out before the overrides are set.
         objects: components that are handed over as objects; records and a graph need not be named then.
 
     Raises:
@@ -84,8 +82,6 @@ def load(
     if "topology" in objects and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
         content["topology"] = {"file": OBJECT_NAME, **graph}
     before = content
-    for key in [unset] if isinstance(unset, str) else unset:
-        content = _remove_key(content, key)
     for override in overrides:
         content = assign(content, *parse_change(override))
     content = fill_planned_settings(content)
@@ -132,18 +128,6 @@ def python_value(value: Any) -> Any:
     return [python_value(inner) for inner in value] if type(value) in (list, tuple) else value
 
 
-def _remove_key(content: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The content less one key. Raises InputError where it is not there."""
-    keys = key_parts(key)
-    table: Any = content
-    for k, name in enumerate(keys):
-        if not isinstance(table, Mapping) or name not in table:
-            there = [_path([*keys[:k], other]) for other in table] if isinstance(table, Mapping) else []
-            raise InputError(f"unset: the scenario has no key {quoted(_path(keys))}{nearest_of(_path(keys), there)}.")
-        table = table[name]
-    return assign(content, keys, ABSENT)
-
-
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
     """The content of a TOML file. Raises InputError for none, or a study in place of a scenario, or the reverse."""
     content = _toml(path, what)
@@ -166,7 +150,7 @@ def _toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        mend = f"decentral-dp new --csv {path} writes one" if path.suffix == ".csv" else "Mend the file"
+        mend = f"decentral-dp new --data {path} writes one" if path.suffix == ".csv" else "Mend the file"
         raise InputError(f"{what}: {path} is not valid TOML ({error}). {mend}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
@@ -198,20 +182,38 @@ def _set_error(why: str) -> InputError:
 
 
 def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """The content with the key (by its parts) set to the value; what it shares with the old one is not changed."""
+    """Return the content with a key set to a value, or without it for `ABSENT`; the old content does not change.
+
+    Args:
+        content: of a scenario.
+        keys: the parts of the key.
+        value: of the key.
+
+    Raises:
+        InputError: a part that is no table, or a key to remove that is not there.
+    """
     out = dict(content)
     table = out
-    for name in keys[:-1]:
+    for k, name in enumerate(keys[:-1]):
+        if value is ABSENT and name not in table:
+            raise _no_key(keys, keys[:k], table)
         inner = table.get(name, {})
         if not isinstance(inner, Mapping):
             raise _set_error(f"{_path(keys)} has {name} for a table, but it is a value; leave out what follows it.")
         table[name] = dict(inner)
         table = table[name]
-    if value is ABSENT:
-        table.pop(keys[-1], None)
-    else:
+    if value is not ABSENT:
         table[keys[-1]] = value
+    elif keys[-1] not in table:
+        raise _no_key(keys, keys[:-1], table)
+    else:
+        del table[keys[-1]]
     return out
+
+
+def _no_key(keys: Sequence[str], above: Sequence[str], table: Mapping[str, Any]) -> InputError:
+    near = nearest_of(_path(keys), [_path([*above, name]) for name in table])
+    return _set_error(f"the scenario has no key {quoted(_path(keys))}{near}.")
 
 
 def toml_value(value: Any) -> str:

@@ -157,7 +157,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         if AGENT in table.data:
             raise InputError(
                 f"problem.manifest: missing. Every agent has a file of its own in problem.data = {quoted(table.data)}, "
-                'and a public manifest says what they hold. "decentral-dp shards" writes one.'
+                "and a public manifest says what they hold. simulation.folder.shards.write_shards writes one."
             )
         return None
     _check_elsewhere(c)
@@ -253,7 +253,7 @@ def _check_taken(kind: str, unread: Sequence[str]) -> None:
     if len(unread) == 1:
         takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
         refused = f"algorithm.{unread[0]}: {kind} takes none, only {', '.join(takers)}. Leave it out"
-    options = " ".join(f"--unset algorithm.{key}" for key in unread)
+    options = " ".join(f"--set algorithm.{key}=null" for key in unread)
     raise InputError(f"{refused}.", command=f"{refused} ({options}).")
 
 
@@ -342,7 +342,7 @@ def problem_options(c: Components) -> dict[str, Any]:
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
         refused = f"problem.validation: {which} takes none. Leave it out"
-        raise InputError(f"{refused}.", command=f"{refused} (--unset problem.validation).")
+        raise InputError(f"{refused}.", command=f"{refused} (--set problem.validation=null).")
     return _declared_options(table, entry)
 
 

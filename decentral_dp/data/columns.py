@@ -36,8 +36,6 @@ GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
 NO_NUMBERS, NO_DATES, NO_BINARY, HAS_GAPS = "no numbers", "no dates", "cells other than 0 and 1", "gaps"
 # Of a label, an owner or a part, which nothing stands for.
 EMPTY = "empty cells"
-# What `new` writes where no dates are given.
-ANY_DATE = "0001-01-01:9999-12-31"
 # Column → its cells: numbers, of which NaN is a gap; dates (datetime64); or text.
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -320,16 +318,8 @@ def refusal(wrong: Sequence[Place], where: str, is_fixed: bool = False) -> str:
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
-    """The data set with what follows of the rules for the ranges of its features, and a note on placeholders."""
-    if rules is None:
-        return dataset
-    left = [column for column, ends in rules.date.items() if ends.startswith(ANY_DATE)]
-    note = (
-        f"The dates of {', '.join(left)} in problem.columns are still {ANY_DATE}, a placeholder that leaves all dates "
-        "next to each other. Put the first and the last date there that there may be."
-    )
-    notes = (*dataset.notes, note) if left else dataset.notes
-    return replace(dataset, ranges=rules.ranges, logs=frozenset(rules.log), notes=notes)
+    """The data set with the ranges and logarithms that the rules state of its features."""
+    return dataset if rules is None else replace(dataset, ranges=rules.ranges, logs=frozenset(rules.log))
 
 
 def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:

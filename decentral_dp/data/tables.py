@@ -59,7 +59,7 @@ class Table(NamedTuple):
 class CsvFormat(NamedTuple):
     """The separator, decimal mark and encoding of a CSV file, as pandas takes them.
 
-    prefix: of the keys or options that set them, in messages; empty where a trained model fixes them.
+    prefix: of the keys that set them, in messages; empty where a trained model fixes them.
     """
 
     separator: str = ","
@@ -80,14 +80,13 @@ class CsvFormat(NamedTuple):
 USUAL_CSV = CsvFormat()
 
 
-def csv_format(separator: str | None, decimal: str | None, encoding: str | None, prefix: str = "problem.") -> CsvFormat:
+def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
     """Return the format that the keys problem.separator, problem.decimal and problem.encoding declare.
 
     Args:
         separator: one character; None for a comma.
         decimal: one character; None for a full stop.
         encoding: a name that Python knows; None for UTF-8, with or without a byte order mark.
-        prefix: as of `CsvFormat`.
 
     Raises:
         InputError: a key has a value that no CSV file can have.
@@ -98,13 +97,13 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None,
     """
     for key, mark in (("separator", separator), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
-            raise InputError(f'{prefix}{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
-    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig", prefix)
+            raise InputError(f'problem.{key}: got {quoted(mark)}, expected one character, such as ";" or ",".')
+    made = CsvFormat(separator or ",", decimal or ".", encoding or "utf-8-sig")
     try:
         io.TextIOWrapper(io.BytesIO(), encoding=made.encoding)
     except (LookupError, ValueError):
         raise InputError(
-            f'{prefix}encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
+            f'problem.encoding: Python has no text encoding {quoted(made.encoding)}. Fix: "latin-1", "utf-16" or such.'
         ) from None
     return made._replace(encoding="utf-8-sig") if made.encoding.lower().replace("_", "-") == "utf-8" else made
 
@@ -331,11 +330,7 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
     names = [name.strip() for name in names]
     mark = next((mark for mark in _SEPARATORS if len(names) == 1 and mark in names[0]), None)
     if mark is not None:
-        fix = (
-            f"{form.prefix}separator{' ' if form.prefix == '--' else ' = '}{quoted(mark)}"
-            if form.prefix
-            else form.fixed
-        )
+        fix = f"{form.prefix}separator = {quoted(mark)}" if form.prefix else form.fixed
         raise InputError(
             f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. Fix: {fix}."
         )
@@ -368,7 +363,7 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     if wrong:
         raise InputError(
             f"{where}: the first record holds no number in column{'s' * (len(wrong) > 1)} {', '.join(wrong)}. Fix: "
-            "--category or --drop for columns of words; or put a header line above the records."
+            "problem.columns.categories or drop for columns of words; or put a header line above the records."
         )
 
 

@@ -177,7 +177,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         classes_, n_features_in_: as of scikit-learn.
         coef_, intercept_: of a linear model, for features as they are given: a score above 0 for the second of two
             classes, whose log-odds `decision_function` has, or one row for each of more, inside data_range.
-        model_: the `decentral_dp.Model`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
+        model_: the `Model`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
         ledger_: the releases that were made.
         epsilon_, delta_: what they cost, at most the targets.
         statement_: the guarantee in words.

@@ -153,7 +153,7 @@ def resume(
     if kind is Kind.RUN:
         return Run.resume(place, callbacks=callbacks, **objects)
     refuse_for_others(kind, place, [name for name, value in objects.items() if value is not None])
-    from decentral_dp.reporting.notebook_progress import show_progress
+    from decentral_dp.reporting.progress import show_progress
 
     with show_progress(callbacks, task.unit) as callback:
         return resume_other(task, callback)

@@ -28,8 +28,8 @@ class Progress(NamedTuple):
         >>> import decentral_dp
         >>> seen = []
         >>> done = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, callbacks=[seen.append])
-        >>> isinstance(seen[-1], decentral_dp.Progress), seen[-1].done, seen[-1].total, seen[-1].unit
-        (True, 2, 2, 'rounds')
+        >>> seen[-1].done, seen[-1].total, seen[-1].unit
+        (2, 2, 'rounds')
     """
 
     done: int

@@ -157,15 +157,12 @@ class Plan:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def plan(
-    scenario: Source, overrides: Sequence[str] = (), unset: Sequence[str] = (), **objects: Unpack[Objects]
-) -> Plan:
+def plan(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Plan:
     """Price every release of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
-        unset: "table.key" of what is taken out of the scenario before overrides are set.
         **objects: in place of what it names; as in `build`.
 
     Returns:
@@ -179,10 +176,10 @@ def plan(
         >>> priced.rounds, priced.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    c = components_of(scenario, overrides, unset, **objects)
+    c = components_of(scenario, overrides, **objects)
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        c = components_of(scenario, [*overrides, 'run.device="cpu"'], unset, **objects)
+        c = components_of(scenario, [*overrides, 'run.device="cpu"'], **objects)
     return Plan.from_job(build(c.without_records()))
 
 

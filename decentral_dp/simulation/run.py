@@ -138,7 +138,7 @@ class Run:
             Stopped: interrupted again.
         """
         from decentral_dp.reporting import page
-        from decentral_dp.reporting.notebook_progress import show_progress
+        from decentral_dp.reporting.progress import show_progress
 
         folder = Path(folder)
         interruption, lock = find(folder)

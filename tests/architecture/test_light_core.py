@@ -47,7 +47,7 @@ def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) 
     few = ["--set", "algorithm.rounds=2"]
     commands = [
         ["list"],
-        ["show", "auc_digits"],
+        ["list", "auc_digits"],
         ["plan", "ring_breast_cancer"],
         ["run", "ring_breast_cancer", *few, "--out", "gossip"],
         ["report", "gossip"],
@@ -78,6 +78,33 @@ def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) 
     assert not {"torch", "ray"} & set(versions)
 
 
+HEAVY = ("pandas", "pyarrow", "matplotlib", "sklearn", "networkx", "typer", "torch", "ray", "PIL")
+# Gossip at two levels and at one, a trusted coordinator of each kind, correlated noise, compression.
+FOLDERLESS = ("ring_breast_cancer", "classification", "dp_bilevel", "dp_sgda", "pp_ift", "shared_noise", "choco")
+RUNS = """
+import json, sys
+import decentral_dp
+loaded = {"import": [m for m in json.loads(sys.argv[1]) if m in sys.modules]}
+for name in json.loads(sys.argv[2]):
+    run = decentral_dp.run(name, set={"algorithm.rounds": 2})
+    assert run.result.status == "ok"
+    loaded[name] = [m for m in json.loads(sys.argv[1]) if m in sys.modules]
+print(json.dumps(loaded))
+"""
+
+
+def test_a_run_without_a_folder_loads_no_heavy_library() -> None:
+    """numpy, scipy, pydantic and cryptography are enough; tables, figures and graph files load theirs."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUNS, json.dumps(HEAVY), json.dumps(FOLDERLESS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {name: [] for name in ("import", *FOLDERLESS)}, done.stdout
+
+
 def test_another_missing_module_is_nobodys_extra() -> None:
     with pytest.raises(ModuleNotFoundError), needing("anything"):
         raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
@@ -97,7 +124,7 @@ from decentral_dp.estimators import DecentralisedClassifier
 
 few = {"algorithm.rounds": 2}
 assert decentral_dp.run("quadratic", set=few).result.status == "ok"
-for command in (["list"], ["plan", "ring_breast_cancer"], ["show", "quadratic"]):
+for command in (["list"], ["plan", "ring_breast_cancer"], ["list", "quadratic"]):
     assert CliRunner().invoke(app, command).exit_code == 0, command
 assert len(decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
                                "grid": {"algorithm.rounds": [1, 2]}}, workers=1).summary) == 2

@@ -123,18 +123,16 @@ def require_known(words: list[str], text: str) -> None:
     # The first parameter is what the command is about.
     subject = values.get(command.params[0].name)
     for name in map(str, filter(None, subject if isinstance(subject, (list, tuple)) else [subject])):
-        if words[0] in ("resume", "attack", "report", "compare", "predict", "list"):
+        if words[0] in ("resume", "attack", "report", "compare", "predict"):
             continue
         if FILE.fullmatch(name):
             file = Path(name.partition(":")[0])
             assert name.startswith("runs/") or text.count(file.name) > 1, f"{file.name} is shown nowhere else"
-        elif words[0] == "experiment":
-            name_of(name)
         elif words[0] == "study":
-            if name not in ("audits", "printed_epsilon"):
+            if name not in ("audits",):
                 load_study(name, overrides)
-        elif words[0] in ("show", "check"):
-            assert name in registered() or (words[0] == "show" and name == "measures"), name
+        elif words[0] in ("list", "check"):
+            assert name in registered() | {*registries(titles=False)}, name
         elif words != ["audit", "network"]:
             load(name, overrides)
 
@@ -167,6 +165,13 @@ def test_shown_commands_exist(name: str) -> None:
         require_known(words, every)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_shown_experiments_exist(name: str) -> None:
+    for line in re.findall(r"python -m papers +([^`#\n]*)", (ROOT / name).read_text(encoding="utf-8")):
+        for word in line.split():
+            assert word.startswith("--") or word in ("NAME", "printed_epsilon") or name_of(word)
+
+
 def test_commands_and_links_are_found() -> None:
     """A pattern that finds nothing would pass."""
     shown = {p: list(shown_in((ROOT / p).read_text(encoding="utf-8"))) for p in NAMES}
@@ -190,9 +195,9 @@ def test_commands_and_links_are_found() -> None:
         "decentral-dp plan ring_breast_cancer --sett a=1",
         "decentral-dp plan ring_breast_cancer --set privacy.epsilom=1",
         "decentral-dp study table_2",
-        "decentral-dp experiment e5 e29 --quick",
+        "decentral-dp new --csv mine.csv",
         "decentral-dp audit dp_sgdb",
-        "decentral-dp show logistic",
+        "decentral-dp list logistic",
         "decentral-dp list animals",
     ],
 )

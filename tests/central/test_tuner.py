@@ -453,7 +453,6 @@ def test_the_package_exports_it() -> None:
 
     # The module of another name is imported by now; the function is what the package's name stands for.
     assert decentral_dp.tune is tune
-    assert decentral_dp.Tuned is Tuned
 
 
 # Accuracy of the slopes at (1, 1e-6), 15 steps, 20 000 records of each role, 20 features: root mean square errors of

@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.describe import key_entries, key_names, registries
+from decentral_dp.cli.describe import keys, registries
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.config.missing_keys import algorithm_tables
@@ -71,7 +70,7 @@ def test_help_answers_at_once() -> None:
         before = os.times()
         said = subprocess.run([sys.executable, "-m", "decentral_dp.cli.main", "--help"], capture_output=True, text=True)
         assert said.returncode == 0
-        for name in ("run", "plan", "study", "network", "list", "show", "report", "compare", "schema"):
+        for name in ("run", "plan", "study", "network", "list", "report", "compare"):
             assert f" {name} " in said.stdout
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
@@ -84,14 +83,8 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
     assert (said.code, said.out) == (0, f"decentral_dp {importlib.metadata.version('decentral_dp')}\n")
 
 
-LISTED = [
-    *("algorithms", "problems", "topologies", "scenarios", "studies", "data", "weights"),
-    *("mechanisms", "partitions"),
-]
-
-
-@pytest.mark.parametrize("what", LISTED)
-def test_list_and_show_agree(command: Command, what: str) -> None:
+@pytest.mark.parametrize("what", registries(titles=False))
+def test_every_name_that_is_listed_is_described(command: Command, what: str) -> None:
     listed = command("list", what)
     assert listed.code == 0
     assert all(len(line) <= 80 for line in listed.out.splitlines())
@@ -99,50 +92,24 @@ def test_list_and_show_agree(command: Command, what: str) -> None:
     assert names
     for name, line in names.items():
         assert f"  {name} " in listed.out
-        assert line, f"{name} has no description"
-        shown = command("show", name)
+        assert line, f"{name} has no summary"
+        shown = command("list", name)
         assert shown.code == 0, shown.err
-        assert len(shown.out.splitlines()) >= 3, f"show {name} says next to nothing"
-        if what not in ("scenarios", "studies"):
-            assert "In a scenario:" in shown.out
-            assert line in shown.out
+        assert len(shown.out.splitlines()) >= 3, f"list {name} prints next to nothing"
 
 
-def test_show_lists_what_a_study_can_measure(command: Command) -> None:
-    shown = command("show", "measures").out
-    plain = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+def test_every_measure_of_studies_is_listed() -> None:
+    plain = registries(titles=False)["measures"]
     for kind in ("run", "plan"):
         every = names_of(kind, over_rounds=False)
-        assert {plain_name(name, every) for name in every} <= plain
-    assert re.search(r"^  test_loss  .*loss on held-out records; also _min _max _last _unreleased$", shown, re.M)
-    assert "Of plans, over rounds and at the end; of runs, at the end:" in shown
-
-
-def test_show_lists_every_key_of_an_algorithm(command: Command) -> None:
-    assert re.search(
-        r'^#   protocol: "released": .* "private".*; released if left out$', command("show", "ldp_dsbo").out, re.M
-    )
-    assert "  protocol:" not in command("show", "dp_sgda").out
-
-
-def test_show_says_how_to_use_what_it_shows(command: Command) -> None:
-    assert (
-        "degree: neighbours of each agent; a whole number of at least 1; required"
-        in command("show", "random_regular").out
-    )
-    assert "ρ = 0.9" in command("show", "abilene").out
-    assert "∇²_yy l·z" in command("show", "logistic_hyperparameter").out
-    assert "569 records, 30 features" in command("show", "breast_cancer").out
-    assert tomllib.loads(command("show", MAIN).out)["topology"]["agents"] == 10
-    assert_one_sentence(command("show", "rign"))
-    assert 'did you mean "ring"' in command("show", "rign").err
+        assert {plain_name(name, every) for name in every} <= set(plain)
 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
 def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied they are a scenario that can be planned and run, and so is the resolved one that a run leaves."""
     tables = algorithm_tables(ALGORITHMS[name])
-    assert tables.splitlines()[0] in command("show", name).out
+    assert tables.splitlines()[0] in command("list", name).out
     (tmp_path / "mine.toml").write_text(tables, encoding="utf-8")
     said = command("plan", "mine.toml")
     assert said.code == 0, said.err
@@ -174,10 +141,8 @@ def test_a_target_below_what_float64_costs_is_refused_by_both(command: Command, 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if not e.trusts_coordinator))
 def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path, name: str) -> None:
     """As copied: with the tables of a problem and a graph they are a scenario that can be planned."""
-    # Beside the scenario of its name, which follows, what describes the algorithm is in comments.
-    described = command("show", name).out.partition(f"# {name} (scenario):")[0]
-    shown = "\n".join(line.removeprefix("#").removeprefix(" ") for line in described.splitlines())
-    tables = shown[shown.index("[algorithm]") :].replace("rounds = 100", "rounds = 3")
+    tables = algorithm_tables(ALGORITHMS[name]).replace("rounds = 100", "rounds = 3")
+    assert "[algorithm]" in command("list", name).out
     problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
     if ALGORITHMS[name].solves == "minimax":
         problem = problem.replace("logistic_hyperparameter", "auc_maximisation") + "\npositive_share = 0.6"
@@ -193,33 +158,23 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     clips = set(tomllib.loads(tables)["privacy"]["clip"])
     assert clips
     for clip in sorted(clips):
-        without = command("plan", "mine.toml", "--unset", f"privacy.clip.{clip}")
+        without = command("plan", "mine.toml", "--set", f"privacy.clip.{clip}=null")
         assert f"privacy.clip.{clip}" in without.err, (clip, without.out, without.err)
 
 
-def test_what_show_prints_of_a_scenario_is_one(command: Command, tmp_path: Path) -> None:
-    """Kept in a file elsewhere it runs: shipped files by their whole paths, other things of that name as comments."""
-    pytest.importorskip("torch")
-    for name in ("own_csv", "own_losses", "quadratic", "hyper_cleaning", "biased_regularisation"):
-        shown = command("show", name).out
-        (tmp_path / "mine.toml").write_text(shown, encoding="utf-8")
-        assert tomllib.loads(shown)["title"]
-        assert command("plan", "mine.toml").code == 0, name
-    assert f"# quadratic (problems): {registries()['problems']['quadratic']}\n" in command("show", "quadratic").out
-    assert "own_records.csv" in tomllib.loads(command("show", "own_csv").out)["problem"]["data"]
-    assert command("show", "own_csv").out.count("# The file that comes with the package") == 1
+@pytest.mark.parametrize("name", ["quadratic", "hyper_cleaning", "tuning_pays"])
+def test_what_list_prints_of_a_scenario_is_one(command: Command, tmp_path: Path, name: str) -> None:
+    """Other things of that name, a problem or a study, are in comments above it."""
+    (tmp_path / "mine.toml").write_text(command("list", name).out, encoding="utf-8")
+    assert load(tmp_path / "mine.toml").title == load(name).title
 
 
-def test_show_says_how_a_weight_rule_is_written(command: Command) -> None:
+def test_a_refusal_prints_the_table_of_a_weight_rule(command: Command) -> None:
     table = 'weights = { kind = "constant", value = 0.3 }'
-    assert f"In a scenario: [topology] {table}\n" in command("show", "constant").out
-    assert 'In a scenario: [topology] weights = "metropolis"\n' in command("show", "metropolis").out
-    for setting in ("topology.value=0.3", "topology.weights=constant"):
+    for setting in ("topology.value=0.3", "topology.weights=constant", "topology={ file = 'abilene', value = 0.3 }"):
         said = command("plan", MAIN, "--set", setting)
         assert_one_sentence(said)
         assert table in said.err
-    abilene = "topology={ file = 'abilene', value = 0.3 }"
-    assert table in command("plan", MAIN, "--set", abilene).err
 
 
 def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> None:
@@ -234,72 +189,53 @@ def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "keys"),
     [
-        (
-            "privacy.share",
-            ["privacy.share", "  Channel → its share of the budget", "  May be: table of number above 0"],
-        ),
-        ("privacy.delta", ["privacy.delta", "  Left out: 1e-05"]),
-        ("share", ["privacy.share", "problem.partition.share"]),
-        ("momentum", ["algorithm.momentum", "  α of κ_t", "  Required.", "  Read by: vrdsbo"]),
-        ("algorithm.period", ["algorithm.period", "  Unit: rounds"]),
-        ("algorithm.x", ["  λ_x, of x along", "  Read by: ldp_dsbo", "  Read by: ma_dsbo, gbdsbo, bsa"]),
-        ("problem.start.x.scale", ["problem.start.*.scale", "  How far from 0."]),
-        ("problem.strength", ["problem.strength", "  Read by: "]),
-        ("problem.stream", ["problem.stream", "  Keys: kind, batch, "]),
-        (
-            "problem.loss",
-            ['  Of classification: the loss of one record: "logistic" of two classes, or "cross_entropy". Of'],
-        ),
-        ("topology.degree", ["topology.degree", "  Left out: 4", "  Read by: random_regular"]),
-        ("study.plots.x", ["study.plots.x", "  Left out: round"]),
-        ("seed", ["seed", "topology.seed"]),
+        ("privacy.share", {"privacy.share"}),
+        ("share", {"privacy.share", "problem.partition.share"}),
+        ("momentum", {"algorithm.momentum"}),
+        ("problem.start.x.scale", {"problem.start.*.scale"}),
+        ("study.plots.x", {"study.plots.x"}),
     ],
 )
-def test_show_prints_the_entry_of_a_key(command: Command, name: str, told: list[str]) -> None:
-    said = command("show", name)
+def test_keys_are_described_by_their_ends(command: Command, name: str, keys: set[str]) -> None:
+    said = command("list", name)
     assert (said.code, said.err) == (0, "")
-    lines = said.out.splitlines()
-    assert [text for text in told if not any(line.startswith(text) for line in lines)] == []
-    # Keys that end otherwise are not among them.
-    last = name.rpartition(".")[2]
-    heads = [key for line in lines if line and not line.startswith(" ") for key in line.split(", ")]
-    assert heads
-    assert [key for key in heads if key.rpartition(".")[2] != last] == []
+    heads = {line for line in said.out.splitlines() if line and not line.startswith(" ")}
+    assert heads >= keys
+    assert {key.rpartition(".")[2] for key in heads} == {name.rpartition(".")[2]}
 
 
-def test_every_key_of_the_reference_is_shown(command: Command) -> None:
-    for key in key_names():
-        assert key in key_entries(key)
-    assert len(key_names()) > 150
+def test_every_key_has_a_meaning() -> None:
+    for key, _ in keys():
+        assert key.meaning, key.name
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("privacy.shares", "privacy.share"), ("momentm", "momentum"), ("ldp_dsbow", "ldp_dsbo")]
+    ("name", "near"),
+    [("privacy.shares", "privacy.share"), ("momentm", "momentum"), ("ldp_dsbow", "ldp_dsbo"), ("rign", "ring")],
 )
-def test_show_suggests_the_nearest_few(command: Command, name: str, near: str) -> None:
-    said = command("show", name)
+def test_list_suggests_the_nearest_few(command: Command, name: str, near: str) -> None:
+    said = command("list", name)
     assert_one_sentence(said)
     assert f'"{near}"' in said.err
-    assert '"decentral-dp list"' in said.err
     assert len(said.err) < 300
-    assert "did you mean" not in command("show", "zzzzqq").err
+    assert "did you mean" not in command("list", "zzzzqq").err
 
 
-def test_show_prints_a_file(command: Command, tmp_path: Path) -> None:
+def test_list_prints_a_file(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('title = "ü"\n', encoding="utf-8")
-    assert command("show", "mine.toml").out == 'title = "ü"\n'
+    assert command("list", "mine.toml").out == 'title = "ü"\n'
 
 
 def test_the_schema_is_json_schema(command: Command) -> None:
-    schema = json.loads(command("schema").out)
+    schema = json.loads(command("list", "--schema").out)
     assert schema["type"] == "object"
     assert {"problem", "topology", "algorithm", "privacy", "run"} <= set(schema["properties"])
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run"], ["run", "a", "b"], ["--wrong"], ["wrong"], ["list", "wrong"], ["report"]]
+    "arguments", [["run"], ["run", "a", "b"], ["--wrong"], ["wrong"], ["list", "a", "b"], ["report"]]
 )
 def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str]) -> None:
     said = command(*arguments)
@@ -604,10 +540,9 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
 @pytest.mark.parametrize("where", ["loop", "nowhere"])
 def test_a_link_to_nothing_is_no_folder_to_write(command: Command, tmp_path: Path, where: str) -> None:
     (tmp_path / "link").symlink_to(where if where == "nowhere" else "link")
-    for arguments in (["run", MAIN], ["shards", MAIN]):
-        said = command(*arguments, "--out", "link")
-        assert (said.code, said.err.count("\n")) == (2, 1)
-        assert "--out: link exists already" in said.err
+    said = command("run", MAIN, "--out", "link")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "--out: link exists already" in said.err
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -657,7 +592,7 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.cli import progress
+    from decentral_dp.reporting import progress
 
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     said = command("run", MAIN, "--out", "a", *SMALL)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import typer
 
-import decentral_dp
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.commands import app
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
+from decentral_dp.simulation.result import RunResult
 
 RUN = ["run", "ring_breast_cancer", "--set", "algorithm.rounds=12", "--set", "run.evaluate_every=4", "--quiet"]
 
@@ -75,7 +75,7 @@ def test_what_released_nothing_begins_anew(folder: Path, monkeypatch: pytest.Mon
     (folder / "in_progress").mkdir(parents=True)
     (folder / "in_progress" / "root.json").write_text("{")
     assert _called(monkeypatch, *RUN, "--out", folder, "--or-resume") == 0
-    assert decentral_dp.RunResult.from_json((folder / "result.json").read_text()).status == "ok"
+    assert RunResult.from_json((folder / "result.json").read_text()).status == "ok"
 
 
 def test_a_run_under_way_is_left_alone(

@@ -138,5 +138,5 @@ def test_a_key_that_one_of_its_table_begins_with_is_suggested() -> None:
 
 def test_records_for_a_scenario_say_which_command_makes_one(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"not valid TOML .* decentral-dp new --csv \S*mine\.csv writes one\."):
+    with pytest.raises(InputError, match=r"not valid TOML .* decentral-dp new --data \S*mine\.csv writes one\."):
         load(tmp_path / "mine.csv")

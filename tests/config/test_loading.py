@@ -185,7 +185,7 @@ def test_overrides_reach_quoted_keys_new_tables_and_bare_words(scenario: Make) -
     assert loaded.title == "∞ [x]"
     assert (loaded.problem.normalise, loaded.algorithm.rounds, loaded.topology.kind) == ("l2", 9, "star")
     assert loaded.privacy.x is not None
-    assert load(content, ["privacy.x.decay=0.5", "privacy.x=null", "algorithm.no_such_key=null"]).privacy.x is None
+    assert load(content, ["privacy.x.decay=0.5", "privacy.x=null"]).privacy.x is None
     assert loaded.privacy.x.decay == 0.5
     quoted = load(content, ['problem.scale={"a.b"=[0.0, 1.0]}', 'problem.scale."c.d"=[2.0, 3.0]'])
     assert quoted.problem.scale == {"a.b": [0.0, 1.0], "c.d": [2.0, 3.0]}
@@ -523,6 +523,6 @@ def test_a_name_close_to_a_file_of_the_folder_is_told_which(
 
 def test_numbers_of_numpy_are_numbers_in_tuples_too() -> None:
     ranges = {"x0": (np.int64(45), np.float32(130)), "x1": np.array([0, 1])}
-    scenario = load("own_csv", [], unset=()).model_dump(exclude_unset=True)
+    scenario = load("own_csv").model_dump(exclude_unset=True)
     scenario["problem"]["scale"] = ranges
     assert load(scenario).problem.scale == {"x0": [45, 130], "x1": [0, 1]}

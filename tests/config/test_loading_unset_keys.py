@@ -20,16 +20,16 @@ SHORT = {"algorithm.rounds": 2}
 
 
 def test_a_key_is_taken_out_before_others_are_set() -> None:
-    loaded = load(RING, ["privacy.y.scale=1.0", "privacy.z.scale=1.0"], unset=["privacy.epsilon"])
+    loaded = load(RING, ["privacy.epsilon=null", "privacy.y.scale=1.0", "privacy.z.scale=1.0"])
     assert loaded.privacy.epsilon is None
     assert loaded.privacy.y is not None
-    assert load(RING, ["run.average=7"], unset=["run"]).run.evaluate_every == 10
+    assert load(RING, ["run=null", "run.average=7"]).run.evaluate_every == 10
 
 
 def test_plan_and_run_take_keys_out() -> None:
-    one_level = {"algorithm.kind": "dp_dsgd", **SHORT}
-    plan = decentral_dp.plan(RING, set=one_level, unset=["algorithm.x", "algorithm.z"])
-    run = decentral_dp.run(RING, set=one_level, unset=["algorithm.x", "algorithm.z"])
+    one_level = {"algorithm.x": None, "algorithm.z": None, "algorithm.kind": "dp_dsgd", **SHORT}
+    plan = decentral_dp.plan(RING, set=one_level)
+    run = decentral_dp.run(RING, set=one_level)
     assert plan.rounds == run.result.rounds == 2
     assert run.scenario.algorithm.kind == "dp_dsgd"
 
@@ -37,15 +37,16 @@ def test_plan_and_run_take_keys_out() -> None:
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        ("algorithm.w", 'unset: the scenario has no key "algorithm.w"; did you mean "algorithm.'),
-        ("privacy.clip.k", 'unset: the scenario has no key "privacy.clip.k"'),
-        ("privcy", 'unset: the scenario has no key "privcy"; did you mean "privacy".'),
-        ("seed.of", 'unset: the scenario has no key "seed.of".'),
+        ("algorithm.w", 'set: the scenario has no key "algorithm.w"; did you mean "algorithm.'),
+        ("privacy.clip.k", 'set: the scenario has no key "privacy.clip.k"'),
+        ("privcy", 'set: the scenario has no key "privcy"; did you mean "privacy".'),
+        ("seed.of", "set: seed.of has seed for a table, but it is a value"),
+        ("nothing.here", 'set: the scenario has no key "nothing.here"'),
     ],
 )
 def test_a_key_that_is_not_there_is_refused(key: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        decentral_dp.load(RING, unset=[key])
+        decentral_dp.load(RING, set={key: None})
     assert str(caught.value).startswith(sentence)
 
 
@@ -55,8 +56,8 @@ def test_the_command_takes_keys_out(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["plan", RING, *asked])
     assert refused.exit_code != 0
     assert isinstance(refused.exception, InputError)
-    assert "Leave them out (--unset algorithm.x --unset algorithm.z)." in refused.exception.command
-    taken = ["--unset", "algorithm.x", "--unset", "algorithm.z"]
+    assert "Leave them out (--set algorithm.x=null --set algorithm.z=null)." in refused.exception.command
+    taken = ["--set", "algorithm.x=null", "--set", "algorithm.z=null"]
     assert CliRunner().invoke(app, ["plan", RING, *asked, *taken]).exit_code == 0
     out = tmp_path / "run"
     assert CliRunner().invoke(app, ["run", RING, *asked, *taken, "--out", str(out)]).exit_code == 0
@@ -68,7 +69,7 @@ def test_a_split_that_training_has_no_use_for_is_taken_out_so() -> None:
     refused = CliRunner().invoke(app, asked)
     assert isinstance(refused.exception, InputError)
     assert str(refused.exception) == "problem.validation: classification takes none. Leave it out."
-    assert "Leave it out (--unset problem.validation)." in refused.exception.command
+    assert "Leave it out (--set problem.validation=null)." in refused.exception.command
 
 
 def test_all_keys_that_have_to_go_are_named_at_once() -> None:
@@ -121,7 +122,7 @@ def test_a_title_says_which_graph_is_run(
 
 def test_at_most_is_said_where_agents_differ() -> None:
     noise = {"privacy.y.scale": 1.0, "privacy.z.scale": 1.0, "algorithm.protocol": "private", **SHORT}
-    star = decentral_dp.plan(RING, set={**noise, "topology.kind": "star"}, unset=["privacy.epsilon"])
+    star = decentral_dp.plan(RING, set={"privacy.epsilon": None, **noise, "topology.kind": "star"})
     target = decentral_dp.plan(RING, set=SHORT)
     assert len(set(star.epsilon)) > 1
     assert "certified: at most ε = " in str(star)

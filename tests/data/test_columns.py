@@ -17,6 +17,7 @@ from decentral_dp import InputError
 from decentral_dp.data import Dataset, load, make_shards
 from decentral_dp.data.columns import ColumnRules, cells_of
 from decentral_dp.data.shards import features_for_model
+from decentral_dp.simulation.folder.shards import write_shards
 
 RULES: dict[str, Any] = {
     "drop": ["patient_id"],
@@ -312,7 +313,7 @@ def test_agents_that_keep_their_tables_make_the_same_features(tmp_path: Path) ->
 def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_path: Path) -> None:
     frame = hospital()
     content = scenario(data=str(written(tmp_path, frame)), test=0.0)
-    decentral_dp.write_shards(content, tmp_path / "out")
+    write_shards(content, tmp_path / "out")
     elsewhere: Any = decentral_dp.build(tmp_path / "out" / "scenario.toml").simulation().records.shards
     whole = decentral_dp.build(content).simulation().shards
     for agent in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.new import Options, carry_out
+from decentral_dp.cli.new import write_template
 from decentral_dp.config.loading import load as load_scenario
+from decentral_dp.config.loading import toml_value
 from decentral_dp.data import Dataset, load
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import csv_format
@@ -151,7 +153,7 @@ def test_a_file_without_a_header_has_its_first_record_in_no_message(
     texts = [
         refusal(lambda: read(path, label=label)),
         refusal(lambda: decentral_dp.build(load_scenario(content, folder=tmp_path))),
-        refusal(lambda: carry_out(tmp_path / "new.toml", Options(csv=path, label=label, classes=["no", "yes"]))),
+        refusal(lambda: write_template(tmp_path / "new.toml", data=str(path), label=label, classes="no,yes")),
         refusal(lambda: decentral_dp.build({**content, "problem": {**content["problem"], "data": "x"}}, data=frame)),
     ]
     assert [(text, cell) for text in texts for cell in CELLS if cell in text] == []
@@ -163,7 +165,7 @@ def test_a_record_is_no_header_though_a_cell_is_called_like_the_label(kind: str,
     path = written(tmp_path, RECORDS[kind])
     texts = [
         refusal(lambda: read(path, label="no")),
-        refusal(lambda: carry_out(tmp_path / "new.toml", Options(csv=path, label="no", classes=["no", "yes"]))),
+        refusal(lambda: write_template(tmp_path / "new.toml", data=str(path), label="no", classes="no,yes")),
     ]
     assert [(text, cell) for text in texts for cell in CELLS if cell in text] == []
     assert not (tmp_path / "new.toml").exists()
@@ -189,10 +191,11 @@ def test_rules_for_a_file_without_a_header_print_no_cell_that_they_do_not_name(
 ) -> None:
     path = written(tmp_path, FIRST_RECORD)
     problem = SCENARIO["problem"] | {"data": "mine.csv", "label": label, "columns": RULES[kind], "scale": "none"}
-    options = Options(csv=path, label=label, classes=["no", "yes"], columns=RULES[kind])
+    given = {"data": str(path), "label": label, "classes": "no,yes"}
+    changes = [f"problem.columns={toml_value(RULES[kind])}"]
     texts = [
         refusal(lambda: decentral_dp.build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path))),
-        refusal(lambda: carry_out(tmp_path / "new.toml", options)),
+        refusal(lambda: write_template(tmp_path / "new.toml", **given, changes=changes)),
     ]
     named = repr(RULES[kind])
     assert [
@@ -302,7 +305,8 @@ def test_a_row_number_is_no_feature(form: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Fix: problem\.columns\.drop = "):
         read(path)
     assert read(path, rules=ColumnRules(drop=[name])).feature_names == ("age",)
-    carry_out(tmp_path / "new.toml", Options(csv=path, label="out", classes=["no", "yes"], agents=3))
+    given = {"data": str(path), "label": "out", "classes": "no,yes", "agents": 3}
+    write_template(tmp_path / "new.toml", **given, changes=[f"problem.columns.drop={json.dumps([name])}"])
     scenario = load_scenario(tmp_path / "new.toml")
     assert scenario.problem.columns is not None
     assert scenario.problem.columns.drop == [name]
@@ -316,10 +320,10 @@ def test_new_reads_the_names_of_a_parquet_file_and_the_format_of_a_csv_file(tmp_
     frame = pd.DataFrame({"age": [20.5, 30.0, 40.0, 50.0], "out": ["no", "yes", "no", "yes"]})
     frame.to_parquet(tmp_path / "a.parquet", index=False)
     frame.to_csv(tmp_path / "b.csv", index=False, sep="\t", decimal=",", encoding="utf-16")
-    usual = {"label": "out", "classes": ["no", "yes"], "agents": 3}
-    carry_out(tmp_path / "a.toml", Options(csv=tmp_path / "a.parquet", model="mlp", **usual))
-    form = {"separator": "\t", "decimal": ",", "encoding": "utf-16"}
-    carry_out(tmp_path / "b.toml", Options(csv=tmp_path / "b.csv", **usual, **form))
+    usual: dict[str, Any] = {"label": "out", "classes": "no,yes", "agents": 3}
+    write_template(tmp_path / "a.toml", data=str(tmp_path / "a.parquet"), **usual)
+    form = ['problem.separator="\\t"', 'problem.decimal=","', 'problem.encoding="utf-16"']
+    write_template(tmp_path / "b.toml", data=str(tmp_path / "b.csv"), **usual, changes=form)
     for name in ("a", "b"):
         job = build(load_scenario(tmp_path / f"{name}.toml", ["problem.test=0.0"]))
         assert job.shards.feature_names == ("age",)

@@ -53,7 +53,7 @@ def test_no_key_of_secret_noise_is_in_the_memory_of_the_head(name: str, ray_clus
     made = ray.remote(num_cpus=0)(_Holder).remote(marker)
     assert ray.get(made.length.remote()) == 32
     ray.kill(made)
-    given = load(name, ["algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"], unset="seed")
+    given = load(name, ["seed=null", "algorithm.rounds=3", "run.engine='ray'", "run.agents_per_actor=2"])
     done = decentral_dp.run(given)
     job = done.simulation()
     keys = [

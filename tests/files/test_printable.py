@@ -60,7 +60,7 @@ def test_a_title_is_shown_and_not_obeyed(command: Callable[..., str], scenario: 
     path.write_text(tomli_w.dumps(given), encoding="utf-8")
     assert load(path).title == "A ring\\x1b[2J\\x9b2J"
     # A file is TOML, which writes control characters out by itself.
-    assert _is_plain(command("show", str(path)))
+    assert _is_plain(command("list", str(path)))
     said = [command("plan", str(path)), command("run", str(path), "--out", str(out))]
     # A folder that somebody else has written is not trusted either.
     result = json.loads((out / "result.json").read_text())
@@ -96,7 +96,7 @@ def test_names_are_quoted_and_not_obeyed(
 
 
 @pytest.mark.parametrize("name", [f"a{ESCAPE}.toml", f"{C1}", "w" * 200_000, f"{ESCAPE}.py:Mine", "w/" * 5000])
-@pytest.mark.parametrize("what", ["plan", "run", "report", "show", "resume", "study", "audit", "check", "attack"])
+@pytest.mark.parametrize("what", ["plan", "run", "report", "list", "resume", "study", "audit", "check", "attack"])
 def test_a_name_on_the_command_line_is_quoted_and_not_obeyed(command: Callable[..., str], name: str, what: str) -> None:
     said = command(what, name)
     assert _is_plain(said)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.run import write_predictions, write_sent
+from decentral_dp.cli.run import write_predictions
 from decentral_dp.files.spreadsheets import escape_formulas
 
 FORMULAS = ["=cmd|'/c calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1"]
@@ -51,8 +51,6 @@ def test_predictions_and_messages_hold_no_formula(tmp_path: Path) -> None:
     scenario = load(content, folder=tmp_path)
     decentral_dp.run(scenario, out=tmp_path / "run")
     write_predictions(tmp_path / "run", tmp_path / "mine.csv", tmp_path / "predictions.csv")
-    write_sent(scenario, tmp_path / "sent.csv")
-    for name in ("predictions", "sent"):
-        cells = [cell for line in (tmp_path / f"{name}.csv").read_text().splitlines() for cell in line.split(",")]
-        assert [cell for cell in cells if cell.startswith(("=", "+", "@"))] == []
+    cells = [cell for line in (tmp_path / "predictions.csv").read_text().splitlines() for cell in line.split(",")]
+    assert [cell for cell in cells if cell.startswith(("=", "+", "@"))] == []
     assert "'=1+1" in (tmp_path / "predictions.csv").read_text()

@@ -76,7 +76,7 @@ def test_what_this_machine_has_run_needs_no_consent(complete: Path, state: Path)
         ["network", "{}/scenario.toml"],
         ["check", "{}/scenario.toml"],
         ["check", "{}/code/heavy_ball.py:HeavyBall"],
-        ["show", "{}/code/heavy_ball.py:HeavyBall"],
+        ["list", "{}/code/heavy_ball.py:HeavyBall"],
     ],
     ids=lambda command: f"{command[0]} {command[1][3:]}",
 )

@@ -48,11 +48,8 @@ COMMANDS = (
     "compare",
     "predict",
     "study",
-    "experiment",
     "list",
-    "show",
     "report",
-    "schema",
 )
 
 # Of each kind of entry one: what a name is, key by key, stands in docs/reference, which is compared with the code.
@@ -257,12 +254,12 @@ def canary() -> str:
 
 
 def texts() -> dict[str, str]:
-    """File name → what a command prints: the schema, lists, help, and one entry of each kind that `show` prints."""
+    """File name → what a command prints: schema, lists, help, and one description of each kind of component."""
     return {
         "help.txt": _printed("--help"),
-        "schema.json": _printed("schema"),
+        "schema.json": _printed("list", "--schema"),
         "list.txt": _printed("list"),
-        "show.txt": "\n".join(f"$ decentral-dp show {name}\n\n{_printed('show', name)}" for name in SHOWN),
+        "described.txt": "\n".join(f"$ decentral-dp list {n}\n\n{_printed('list', n)}" for n in SHOWN),
         **{f"help_{command}.txt": _printed(command, "--help") for command in COMMANDS},
     }
 

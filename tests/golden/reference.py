@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.describe import DISTANCES, MEASURED, Component, Key, describe, keys_of
+from decentral_dp.cli.describe import Component, Key, describe, keys_of
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
@@ -21,6 +21,11 @@ from decentral_dp.topology import GENERATORS, WEIGHTS, names
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 _HEAD = "<!-- Written by python -m tests.golden.reference; do not edit. -->\n"
+_MEASURED = (
+    "What a study can name under measure, in plots, gains and claims. Runs measure what fits their problem, and a "
+    "study says at its end what none has measured."
+)
+_DISTANCES = "An algorithm that sends other variables than x, y and z has consensus_NAME of each."
 _TABLES: Mapping[str, type[BaseModel]] = {
     "problem": ProblemTable,
     "topology": TopologyTable,
@@ -78,7 +83,7 @@ def _algorithms() -> str:
     rows = [f"| `{key}` | {', '.join(kinds)} |" for key, kinds in sorted(readers.items())]
     return _page(
         "Algorithms",
-        "An algorithm is named by `algorithm.kind`. `decentral-dp show KIND` prints its derivation; [Add an algorithm]"
+        "An algorithm is named by `algorithm.kind`. `decentral-dp list KIND` prints its derivation; [Add an algorithm]"
         "(../add_an_algorithm.md) says how to bring one.",
         "## Keys of every algorithm\n",
         _keys(keys_of(AlgorithmTable.model_json_schema())),
@@ -136,7 +141,7 @@ def _measures() -> str:
             parts.append(f"| `{name}` | {_cell(m.meaning or m.figure)} | {' '.join(f'`{e}`' for e in m.qualifiers)} |")
         parts.append("")
     ends = [f"- `{ending}`: {meaning}." for ending, (_, meaning) in ENDINGS.items()]
-    return _page("Measured names", MEASURED, *parts, "## Endings\n", *ends, "", DISTANCES)
+    return _page("Measured names", _MEASURED, *parts, "## Endings\n", *ends, "", _DISTANCES)
 
 
 def write(folder: Path) -> None:

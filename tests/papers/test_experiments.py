@@ -21,10 +21,10 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.statistics import exactly, over_seeds
 from papers import EXPERIMENTS, instance, name_of, population, run, walks
+from papers import __main__ as experiment_command
 from papers import attack as e13
 from papers import batches as e7
 from papers import claimed_noise as e15
-from papers import command as experiment_command
 from papers import exponential_rate as e4
 from papers import membership as e17
 from papers import minimax_rates as e18
@@ -417,17 +417,8 @@ def test_the_catalogue_is_light_and_true() -> None:
         assert entry.claim.endswith(".")
 
 
-def test_an_installed_package_without_the_papers_says_where_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import decentral_dp
-    from decentral_dp.cli.describe import registries, require_papers
-
-    # A package of the same name that somebody else installed is not taken for them.
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "__init__.py").write_text("raise RuntimeError('not ours')\n")
-    monkeypatch.setattr(decentral_dp, "__file__", str(tmp_path / "decentral_dp" / "__init__.py"))
-    monkeypatch.delitem(sys.modules, "papers")
-    assert registries(titles=False)["experiments"] == {}
-    with pytest.raises(InputError, match="in the repository's folder papers/"):
-        require_papers()
+def test_without_a_name_all_are_listed_and_a_wrong_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert experiment_command.main([]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [e.alias for e in EXPERIMENTS.values()]
+    assert experiment_command.main(["e99"]) == 2
+    assert capsys.readouterr().err.startswith('Error: papers: there is no "e99"')

@@ -83,8 +83,8 @@ def test_logs_and_curves_outside_the_folder_are_their_owners(tmp_path: Path) -> 
         "topology.agents=4",
         "--set",
         "algorithm.rounds=2",
-        "--unset",
-        "seed",
+        "--set",
+        "seed=null",
         "--set",
         "privacy.epsilon=4.0",
     ]

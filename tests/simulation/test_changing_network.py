@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import decentral_dp
@@ -314,17 +313,3 @@ def test_a_run_that_ends_early_sent_what_it_had_sent() -> None:
     assert run.result.status == "diverged"
     whole = decentral_dp.plan("quadratic", set={"algorithm.rounds": 50}).communication
     assert run.result.communication.messages * 50 == whole.messages * run.result.rounds
-
-
-def test_a_table_of_messages_is_a_file(tmp_path: Path) -> None:
-    from decentral_dp.cli.run import write_sent
-    from decentral_dp.config.loading import load
-
-    loaded = load("classification", ["algorithm.rounds=5"])
-    for name, read in (("sent.csv", pd.read_csv), ("sent.parquet", pd.read_parquet)):
-        write_sent(loaded, tmp_path / name)
-        assert read(tmp_path / name)["messages"].sum() == 5 * 10
-        with pytest.raises(InputError, match="exists already"):
-            write_sent(loaded, tmp_path / name)
-    with pytest.raises(InputError, match=r"there is no folder .*absent"):
-        write_sent(loaded, tmp_path / "absent" / "sent.csv")

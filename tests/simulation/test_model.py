@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 import decentral_dp
+from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.model import Model
 from tests.support.run_folders import rewrite_result
 
@@ -394,7 +395,7 @@ def test_agents_have_the_names_in_the_column_of_owners(csv: Path) -> None:
 
 def test_records_with_their_agents_leave_a_model(csv: Path) -> None:
     shards = csv.parent / "shards"
-    decentral_dp.write_shards(_scenario(csv, SICK), shards)
+    write_shards(_scenario(csv, SICK), shards)
     run = decentral_dp.run(shards / "scenario.toml")
     whole = decentral_dp.run(_scenario(csv, SICK))
     assert run.model.features == whole.model.features

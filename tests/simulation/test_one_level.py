@@ -254,8 +254,8 @@ def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
 @pytest.mark.parametrize("kind", ["push_sum", "choco", "gradient_tracking", "exact_diffusion", "random_walk"])
 def test_planned_settings_of_every_algorithm_are_said(kind: str) -> None:
     """Step and clip had been planned, and said nowhere."""
-    parts = ["algorithm.heavy_ball", "algorithm.centring"]
-    plan = decentral_dp.plan("classification", set={"algorithm.kind": kind, "algorithm.rounds": 50}, unset=parts)
+    parts = {"algorithm.heavy_ball": None, "algorithm.centring": None}
+    plan = decentral_dp.plan("classification", set={**parts, "algorithm.kind": kind, "algorithm.rounds": 50})
     assert re.search(r"50 rounds of step \d\S*; the gradient of a record is clipped to \d", plan.settings_text)
 
 

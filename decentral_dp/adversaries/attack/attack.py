@@ -35,7 +35,7 @@ from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenate, take
 from decentral_dp.problems.saddle import Attackable
-from decentral_dp.reporting.notebook_progress import show_progress
+from decentral_dp.reporting.progress import show_progress
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build

@@ -47,27 +47,27 @@ from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.saddle import PublicBall
+from decentral_dp.statistics import auc
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 
 def ranking(scores: Array, positive: Array) -> dict[str, float]:
     """ "auc": the share of (positive, negative) pairs that the scores rank rightly, ties half; nothing without both."""
-    from sklearn.metrics import roc_auc_score
-
     if positive.all() or not positive.any() or not np.isfinite(scores).all():
         return {}
-    return {"auc": float(roc_auc_score(positive, scores))}
+    chosen = positive.astype(bool)
+    return {"auc": auc(scores[chosen], scores[~chosen])}
 
 
 def classification(scores: Array, labels: Array) -> dict[str, float]:
-    """ "accuracy", and "f1" of class 1 of two, or its mean over more, of told classes (n,) and labels (n,)."""
-    from sklearn.metrics import f1_score
-
-    average = "binary" if labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1 else "macro"
-    return {
-        "accuracy": float(np.mean(scores == labels)),
-        "f1": float(f1_score(labels.astype(int), scores.astype(int), average=average, zero_division=0.0)),
-    }
+    """ "accuracy", and "f1" of class 1 of two, or its mean over more, of predicted classes (n,) and labels (n,)."""
+    is_of_two = labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1
+    classes = [1] if is_of_two else np.union1d(scores, labels)
+    # 2TP/(2TP + FP + FN)
+    shares = [
+        2.0 * np.sum((scores == k) & (labels == k)) / max(1, np.sum(scores == k) + np.sum(labels == k)) for k in classes
+    ]
+    return {"accuracy": float(np.mean(scores == labels)), "f1": float(np.mean(shares))}
 
 
 # Outputs (n, e) and labels (n,) → losses (n,) and their derivatives by the outputs (n, e).

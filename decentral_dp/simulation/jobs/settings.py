@@ -329,21 +329,6 @@ def _no_centre(s: Scenario, topology: Topology, known: StepFacts | None = None) 
     return ""
 
 
-def noise_leaves_little(known: StepFacts, records: int, agents: int, rounds: int, epsilon: float, delta: float) -> bool:
-    """Whether a linear model may learn more than this network, by the settings that are planned for it.
-
-    Args:
-        known: what is public of the network.
-        records: train records of an agent.
-        agents: how many agents' noise is averaged.
-        rounds: T.
-        epsilon, delta: the target.
-    """
-    mu = largest_mu(epsilon, delta)
-    facts = Facts(known.classes, records, agents, mu, rounds, HEAVY_BALL, known.curvature, start=known.start)
-    return _steps_left(known, settings_of(facts).step) < _LEAST_STEP_SHARE
-
-
 def _steps_left(known: StepFacts, step: float) -> float:
     """The step as a share of that without noise."""
     return step * known.curvature / _OF_CURVATURE

@@ -54,8 +54,8 @@ def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any)
         **PROBLEMS[problem],
         **more,
     }
-    parts = ["algorithm.heavy_ball", "algorithm.centring"]
-    return load("classification", [f"{key}={toml(value)}" for key, value in keys.items()], unset=parts)
+    parts = ["algorithm.heavy_ball=null", "algorithm.centring=null"]
+    return load("classification", [*parts, *(f"{key}={toml(value)}" for key, value in keys.items())])
 
 
 def numbers() -> pd.DataFrame:

@@ -164,7 +164,7 @@ def test_the_command_line_runs_plans_shows_and_reports(scenario: Make, folder: P
     again = decentral_dp.run(folder / "out" / "scenario.toml")
     ended = json.loads((folder / "out" / "result.json").read_text())["metrics"]
     assert again.result["metrics"] == pytest.approx(ended, rel=1e-12)
-    shown = CliRunner().invoke(app, ["show", NAME])
+    shown = CliRunner().invoke(app, ["list", NAME])
     assert shown.exit_code == 0, shown.output
     assert "probability" in shown.output
     assert "cells: 1048576 if left out" in shown.output

@@ -1,7 +1,7 @@
 """What training learns of tables of this file's own making, with settings that nobody chose, against scikit-learn.
 
 Five agents of 800 train records each; the scenario is what `decentral-dp new` writes, with noise of each agent's own,
-or with noise that neighbours share (`--colluders 1`). Bounds, not equalities.
+or with noise that neighbours share (one may collude). Bounds, not equalities.
 """
 
 from __future__ import annotations
@@ -66,9 +66,18 @@ def rare() -> Table:
         "admitted": [first + datetime.timedelta(int(day)) for day in days],
         "died": np.array(["no", "yes"])[died.astype(int)],
     }
-    flags = ["--label", "died", "--classes", "no,yes", "--agents", "hospital=north,south,east,west,mid"]
-    flags += ["--category", "sex=f", "--category", "ward=surgery,medical,maternity,icu", "--log", "crp"]
-    flags += ["--fill", "crp=7", "--fill", "lactate=1.3", "--date", "admitted=2018-01-01:2023-12-31"]
+    flags = ["--label", "died", "--classes", "no,yes"]
+    rules = {
+        "problem.partition": f'{{ kind = "column", name = "hospital", agents = {HOSPITALS.tolist()} }}',
+        "problem.columns.drop": '["patient_id"]',
+        "problem.columns.categories": '{ sex = ["f"], ward = ["surgery", "medical", "maternity", "icu"] }',
+        "problem.columns.log": '["crp"]',
+        "problem.columns.fill": "{ crp = 7, lactate = 1.3 }",
+        "problem.columns.date": '{ admitted = "2018-01-01:2023-12-31" }',
+        "problem.columns.binary": '["is_ventilated"]',
+    }
+    for key, value in rules.items():
+        flags += ["--set", f"{key}={value}"]
     flags += ["--range", "age=18:100", "--range", "crp=0:100", "--range", "lactate=0:8"]
     # At ε = 1 noise is what limits: one server that all trust, with the same program, loses 0.03 to 0.07 of its AUC
     # to it, and agents that trust nobody bear √5 times that noise.
@@ -97,7 +106,8 @@ def skewed_number() -> Table:
     stay = (mean + draw.gamma(1.2, 2.0, N)).clip(0)
     stay[draw.random(N) < 0.01] += 30
     columns = {"age": age, "severity": severity, "income": income, "score": score, "surgery": surgery, "stay": stay}
-    flags = ["--label", "stay", "--label-range", "0:40", "--binary", "surgery", "--log", "income"]
+    flags = ["--label", "stay", "--set", "problem.kind=regression", "--set", "problem.label_range=[0, 40]"]
+    flags += ["--set", 'problem.columns={ binary = ["surgery"], log = ["income"] }']
     for name, ends in (("age", "18:95"), ("severity", "0:15"), ("income", "0:1000000"), ("score", "0:100")):
         flags += ["--range", f"{name}={ends}"]
     return Table(columns, flags, "test_r2", {8.0: 0.04, 1.0: 0.10})
@@ -145,9 +155,10 @@ def test_settings_that_nobody_chose_come_near_scikit_learn(
         writer.writerow(table.columns)
         writer.writerows(zip(*table.columns.values(), strict=True))
     monkeypatch.chdir(tmp_path)
-    flags = table.flags if "--agents" in table.flags else [*table.flags, "--agents", str(AGENTS)]
-    flags += [] if colluders is None else ["--colluders", str(colluders)]
-    assert CliRunner().invoke(app, ["new", "t.toml", "--csv", "t.csv", *flags]).exit_code == 0
+    flags = [*table.flags, "--agents", str(AGENTS)]
+    if colluders is not None:
+        flags += ["--set", f"privacy.observer.colluders={colluders}", "--set", "privacy.correlation.across=pairwise"]
+    assert CliRunner().invoke(app, ["new", "t.toml", "--data", "t.csv", *flags]).exit_code == 0
     for epsilon, most in below.items():
         reached = []
         for seed in (1, 2):

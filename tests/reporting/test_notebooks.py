@@ -12,7 +12,7 @@ from rich.progress import Progress
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.reporting import notebook_progress
+from decentral_dp.reporting import progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.run import Run
 
@@ -143,11 +143,11 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
             shown.extend(f"{task.completed:g} of {task.total} {task.fields['words']}" for task in self.tasks)
             super().stop()
 
-    monkeypatch.setattr(notebook_progress, "Columns", Bar)
+    monkeypatch.setattr(progress, "Columns", Bar)
     few = load("ring_breast_cancer", ["algorithm.rounds=2"])
     decentral_dp.run(few)
     assert shown == []
-    monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
     run = decentral_dp.run(few)
     loss = run.result.metrics["upper_loss"]
     assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
@@ -159,13 +159,13 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     decentral_dp.study(of_runs, workers=1)
     assert shown[2:] == ["1 of 1 "]
     monkeypatch.undo()
-    monkeypatch.setattr(notebook_progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
-    monkeypatch.setattr(notebook_progress, "find_spec", lambda _: True)
-    assert notebook_progress.in_notebook()
+    monkeypatch.setattr(progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
+    monkeypatch.setattr(progress, "find_spec", lambda _: True)
+    assert progress.in_notebook()
     monkeypatch.setenv("TTY_INTERACTIVE", "0")
-    assert not notebook_progress.in_notebook()
-    monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(notebook_progress, "Columns", Bar)
+    assert not progress.in_notebook()
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(progress, "Columns", Bar)
     # Who is told already needs none.
     decentral_dp.run(few, callbacks=[lambda at: None])
     assert len(shown) == 3

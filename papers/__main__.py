@@ -1,8 +1,13 @@
-"""The command `experiment`: which experiments it is asked for, what it prints and what it writes."""
+"""Experiments on published claims: `python -m papers e5 --quick`, or `all`; without a name it lists them.
+
+`python -m papers printed_epsilon --out FOLDER` compares published ε with certified and empirical ones.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +20,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.plan import console
 from papers import EXPERIMENTS, name_of, run
 from papers.findings import Finding, short
+
+_ALL, _PUBLISHED = "all", "printed_epsilon"
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -117,6 +124,35 @@ def require_free(names: Sequence[str], folder: Path) -> None:
             raise InputError(f"--out: {path} exists already, and nothing is written over; give another folder.")
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments name, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m papers", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"an experiment, {_ALL}, or {_PUBLISHED}")
+    parser.add_argument("--seed", type=int, default=0, help="of synthetic data and of noise")
+    parser.add_argument("--quick", action="store_true", help="fewer points and repetitions: seconds, wider intervals")
+    parser.add_argument("--out", type=Path, help="folder for a table and a figure of each")
+    options = parser.parse_args(arguments)
+    try:
+        if not options.names:
+            for name, entry in EXPERIMENTS.items():
+                console().print(Text(f"{entry.alias:<4} {name}: {entry.title}. {entry.claim}"), soft_wrap=True)
+        elif options.names == [_PUBLISHED]:
+            from papers import printed_report
+
+            printed_report.conduct(options.out or Path("runs") / _PUBLISHED)
+        else:
+            names = chosen([] if options.names == [_ALL] else options.names)
+            if options.out is not None:
+                require_free(names, options.out)
+            findings = list(carry_out(names, options.seed, options.quick, options.out))
+            if len(findings) > 1:
+                print_summary(findings)
+    except InputError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 def print_summary(findings: Sequence[Finding]) -> None:
     """Print one line for each of several experiments.
 
@@ -131,3 +167,7 @@ def print_summary(findings: Sequence[Finding]) -> None:
     for finding in findings:
         table.add_row(EXPERIMENTS[finding.name].alias, Text(finding.title), Text(finding.words))
     out.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
