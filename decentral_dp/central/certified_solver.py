@@ -125,7 +125,7 @@ class MeanLoss(NamedTuple):
         return self.level == "lower" or isinstance(self.problem, shared)
 
 
-class Objective(NamedTuple):
+class PenalisedObjective(NamedTuple):
     """h(y) = G(x, y) + F(x, y)/penalty at one public x, (p,); without a penalty h = G.
 
     lower, upper: the mean losses on train and on validation records, both of one problem at one x.
@@ -191,7 +191,7 @@ MARGIN = 16.0
 Product = Callable[[Array], Array]
 
 
-class Facts(NamedTuple):
+class SolveFacts(NamedTuple):
     """What is public about an objective h at its x.
 
     centre (q,), radius: of a ball that holds its minimisers. mu, smooth: μ ⪯ ∇²h ⪯ b. lipschitz: l ≥ ‖∇h‖ on the ball.
@@ -244,7 +244,7 @@ def facts(
     counts: tuple[int, ...],
     self_concordance: float | None = None,
     penalty: float | None = None,
-) -> Facts:
+) -> SolveFacts:
     """State what is public of G, or of G + F/λ, from constants that hold on the ball of *its* minimisers.
 
     Args:
@@ -260,7 +260,7 @@ def facts(
     c, share = constants, 0.0 if penalty is None else 1.0 / penalty
     mu = c.mu if penalty is None else penalised_modulus(c, penalty)
     smooth, third = c.b_gyy + share * c.b_fyy, (1.0 + share) * c.c_gyy
-    stated = Facts(
+    stated = SolveFacts(
         centre=np.asarray(centre, dtype=np.float64),
         radius=c.radius,
         mu=mu,
@@ -281,7 +281,7 @@ def facts(
     return stated
 
 
-def feasible(f: Facts) -> bool:
+def feasible(f: SolveFacts) -> bool:
     """Whether rounding is small enough for the proof above to go through, far from the minimiser and near it.
 
     Far: errors of gradients and directions, relative to ν, stay below 1/16 up to √(6 l r/μ) away, beyond which no step
@@ -294,7 +294,7 @@ def feasible(f: Facts) -> bool:
     return max(far, near) <= 1.0
 
 
-def minimise(objective: Objective, f: Facts) -> Array:
+def minimise(objective: PenalisedObjective, f: SolveFacts) -> Array:
     """Compute y in the ball with ‖y − y_h‖ ≤ f.accuracy: a fixed function of x and the records.
 
     Args:
@@ -335,7 +335,7 @@ class Solve(NamedTuple):
     error: float
 
 
-def solve_certificate(f: Facts, target: float, target_error: float) -> Solve:
+def solve_certificate(f: SolveFacts, target: float, target_error: float) -> Solve:
     """For ∇²_yy G v = b at a point of the ball, with ‖b‖ ≤ target in exact arithmetic, computed up to target_error.
 
     A computed product with ∇²G errs by rounding·(b + C_gyy‖y‖)‖v‖, and ‖v‖ ≤ 2 target/μ on the way.
@@ -356,7 +356,7 @@ def dense_certificate(q: int, target: float, mu: float, smooth: float) -> Solve:
     return Solve(target, MARGIN * floor, round_up(((MARGIN + 2.0) * floor + 2.0**-50 * target) / mu))
 
 
-def inverse_product(objective: Objective, f: Facts, y: Array, target: Array, s: Solve) -> Array:
+def inverse_product(objective: PenalisedObjective, f: SolveFacts, y: Array, target: Array, s: Solve) -> Array:
     """Compute v with ‖v − (∇²h)⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
 
     Args:
@@ -403,7 +403,7 @@ def project_to_ball(point: Array, centre: Array, radius: float) -> Array:
 # Linear algebra ----------------------------------------------------------------------------------------------------
 
 
-def _direction(objective: Objective, f: Facts, y: Array, gradient: Array) -> tuple[Array, float]:
+def _direction(objective: PenalisedObjective, f: SolveFacts, y: Array, gradient: Array) -> tuple[Array, float]:
     """Newton's direction with a residual of at most ν/16 in the local norm, (q,), and the decrement ν."""
     correction, product = _correction(objective, y)
 
@@ -414,7 +414,7 @@ def _direction(objective: Objective, f: Facts, y: Array, gradient: Array) -> tup
     return step, math.sqrt(max(0.0, float(step @ gradient)))
 
 
-def _correction(objective: Objective, y: Array) -> tuple[Product, Product]:
+def _correction(objective: PenalisedObjective, y: Array) -> tuple[Product, Product]:
     """Residual → an approximate correction, however good; and products with ∇²h at y."""
     if len(y) <= DENSE_LIMIT:
         hessian = objective.hessian(y)

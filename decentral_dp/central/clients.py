@@ -31,7 +31,7 @@ _OVERHEAD, _LEAST = 2_500_000, 40
 _SIZES = (32, 64, 128, 256, 512, 1024)
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """rows: (B,) numbers of the records that stand there. is_drawn: (B,) which of them count."""
 
     rows: NDArray[np.int64]
@@ -53,7 +53,7 @@ def _blocks(records: int, rate: float, size: int) -> int:
     return math.ceil(min(records / size, load + math.sqrt(2.0 * load * spread) + spread / 3.0))
 
 
-def blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[Block]:
+def record_blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[RecordBlock]:
     """The blocks that hold every drawn record once. drawn: (n,). size: B ≤ n; none where nobody was drawn."""
     numbers = np.flatnonzero(drawn)
     places = numbers % size
@@ -66,7 +66,7 @@ def blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[Block]:
         mine = turn == k
         rows, taken = np.arange(size), np.zeros(size, dtype=np.bool_)
         rows[places[mine]], taken[places[mine]] = numbers[mine], True
-        yield Block(rows, taken)
+        yield RecordBlock(rows, taken)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,5 +101,5 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
             return problem.sums(records, queries)
         n = len(records[0])
         coins = self.coins.generator(row, number, tag("train")).random(n)
-        places = blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
+        places = record_blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
         return sum_over_parts(problem, ((take(records, block.rows), block.is_drawn) for block in places), queries)

@@ -75,8 +75,8 @@ class PooledBounds:
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
     def at_point(
-        self, constants: ProblemConstants, known: certified.Facts, y: Array
-    ) -> tuple[ProblemConstants, certified.Facts]:
+        self, constants: ProblemConstants, known: certified.SolveFacts, y: Array
+    ) -> tuple[ProblemConstants, certified.SolveFacts]:
         """The constants and facts at x on the ball, with what is smaller at one public y of it, (q,).
 
         Where both levels share a loss of y alone, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument.
@@ -89,7 +89,7 @@ class PooledBounds:
         c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
         return c, known._replace(centre=y, radius=0.0)
 
-    def facts(self, x: Array, penalty: float | None = None) -> certified.Facts:
+    def facts(self, x: Array, penalty: float | None = None) -> certified.SolveFacts:
         """What is public of the objective at x (p,). Raises InputError where float64 certifies nothing."""
         return self._facts(self.constants_at(x, penalty), self.family.centre(x), penalty)
 
@@ -200,25 +200,25 @@ class PooledBounds:
         kinds = {reads_records[term] for term in terms if term in reads_records}
         return {split: s for split, s in sensitivity.items() if split in kinds}
 
-    def solve(self, c: ProblemConstants, f: certified.Facts) -> certified.Solve:
+    def solve(self, c: ProblemConstants, f: certified.SolveFacts) -> certified.Solve:
         """Of ∇²_yy G v = ∇_y F at a point of the ball."""
         rounding = certified.mean_rounding((self.validation,), len(f.centre))
         return certified.solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
 
-    def rounding(self, c: ProblemConstants, f: certified.Facts) -> float:
+    def rounding(self, c: ProblemConstants, f: certified.SolveFacts) -> float:
         """What float64 loses in ∇_x F − J v with ‖v‖ ≤ L_fy/μ, v as it is."""
         upper = certified.mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
         lower = f.rounding * (c.b_gxy + c.d_hxy + c.c_gxy * f.reach) * c.l_fy / c.mu
         return upper + 2.0 * lower
 
-    def _slope(self, c: ProblemConstants, f: certified.Facts) -> dict[Split, float]:
+    def _slope(self, c: ProblemConstants, f: certified.SolveFacts) -> dict[Split, float]:
         sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)
         return {split: round_up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
 
-    def _error(self, c: ProblemConstants, f: certified.Facts) -> float:
+    def _error(self, c: ProblemConstants, f: certified.SolveFacts) -> float:
         return round_up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
 
-    def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> certified.Facts:
+    def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> certified.SolveFacts:
         counts = (self.train,) if penalty is None else (self.train, self.validation)
         self_concordance = self.family.self_concordance
         return certified.facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
@@ -355,10 +355,10 @@ class Pooled:
             return None
         return certified.moments(problem, self.train), certified.moments(problem, self.validation)
 
-    def _objective(self, x: Array, penalty: float | None = None) -> certified.Objective:
+    def _objective(self, x: Array, penalty: float | None = None) -> certified.PenalisedObjective:
         problem, (lower, upper) = self.family.problem, self._moments or (None, None)
         x = np.asarray(x, dtype=np.float64)
-        return certified.Objective(
+        return certified.PenalisedObjective(
             certified.MeanLoss(problem, x, self.train, "lower", lower),
             certified.MeanLoss(problem, x, self.validation, "upper", upper),
             penalty,
@@ -372,7 +372,7 @@ class Pooled:
             return self._moments[1].level(y)
         return float(mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
 
-    def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: certified.Facts) -> Array:
+    def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: certified.SolveFacts) -> Array:
         """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
         bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
         with np.errstate(all="ignore"):

@@ -30,7 +30,7 @@ If Φ − (κ/2)|x|² is convex for every data set and one record moves ∇Φ by
 μ = S/scale (Gopi, Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 where Φ is known to be convex, as where y_Z(x) is affine in
 x and f convex and quadratic; else κ = −(Lipschitz constant of ∇Φ), and μ_r has to be above it. Inexact scores, and a
 grid of 2⁴⁰ positions along each axis, keep the law of what is drawn within a factor e^{±2e} of that density
-(`Regularised.error`); e grows with k, and so is stated for the smallest scale that a run can have.
+(`RegularisedLaw.error`); e grows with k, and so is stated for the smallest scale that a run can have.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.central import exponential_samplers
 from decentral_dp.central.context import Domain
-from decentral_dp.central.exponential_samplers import GRID_BITS, Box, Target, law_at, score_unit
-from decentral_dp.central.log_concave_sampler import Regularised, draw_regularised, quadratic
+from decentral_dp.central.exponential_samplers import GRID_BITS, Box, GibbsTarget, law_at, score_unit
+from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.constants.problem_constants import round_up
 from decentral_dp.errors import InputError
@@ -64,7 +64,7 @@ _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreBounds:
     """What is public of a score q.
 
     oscillation: split → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|. lipschitz: of q, in l2.
@@ -75,13 +75,13 @@ class Score:
     lipschitz: float
 
     @classmethod
-    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> Score:
+    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> ScoreBounds:
         """Φ, on the box [low, high], each (p,). Lowy & Liu, Equation 4, with the last term over n."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
-    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> Score:
+    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> ScoreBounds:
         """‖∇Φ‖, on the box [low, high], each (p,). Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
@@ -102,7 +102,7 @@ class Score:
 class ScoreSelection(SelectionMechanism):
     """A draw by a score, at pure ε. facts: what is public of the score."""
 
-    facts: Score
+    facts: ScoreBounds
 
     mechanism = "exponential"
     distortion = 0.0
@@ -146,7 +146,7 @@ class BoxSelection(ScoreSelection):
         return len(self.box.low)
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        return self.sample(generator, scale) if scale > 0.0 else best(self.score, self.box)
+        return self.sample(generator, scale) if scale > 0.0 else best_point(self.score, self.box)
 
     def sample(self, generator: np.random.Generator, scale: float) -> Array:
         """(width,) a point at a scale above 0."""
@@ -160,12 +160,12 @@ class BoxExponential(BoxSelection):
     def sample(self, generator: np.random.Generator, scale: float) -> Array:
         return exponential_samplers.draw(generator, self.target(scale))
 
-    def target(self, scale: float) -> Target:
+    def target(self, scale: float) -> GibbsTarget:
         facts = self.facts
-        return Target(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
+        return GibbsTarget(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
 
 
-def best(score: Function, box: Box) -> Array:
+def best_point(score: Function, box: Box) -> Array:
     """(p,) the best point that a grid finds which closes in on its best point, p ≤ 3. Not private."""
     low, high = box.low, box.high
     at = 0.5 * (low + high)
@@ -381,9 +381,9 @@ class Density:
         curved = 0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
-    def regularise(self, scale: float) -> Regularised:
+    def regularise(self, scale: float) -> RegularisedLaw:
         curvature = self.curvature if self.is_certified else 0.0
-        return Regularised(
+        return RegularisedLaw(
             self.box,
             (self.strength + curvature) / scale**2,
             self.strength,
@@ -477,7 +477,7 @@ class RegularisedSelection:
         def regularised_scores(points: Array) -> Array:
             return np.asarray(self.scores(points) + 0.5 * facts.strength * ((points - facts.anchor) ** 2).sum(axis=1))
 
-        return best(regularised_scores, facts.box) if self.width <= 3 else self._descend()
+        return best_point(regularised_scores, facts.box) if self.width <= 3 else self._descend()
 
     def _descend(self) -> Array:
         facts, x = self.facts, self.facts.anchor

@@ -190,7 +190,9 @@ def tune(
     path = np.clip(np.exp([float(s.published["x"][0, 0]) for s in states]), low, high)
     budget = price(plan, arguments.delta)
     model = outcome.last_snapshot.published["y"][0]
-    return Tuned(float(path[-1]), model, outcome.ledger, budget, path, statement(arguments, budget, context.counts))
+    return Tuned(
+        float(path[-1]), model, outcome.ledger, budget, path, tuning_statement(arguments, budget, context.counts)
+    )
 
 
 def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
@@ -363,7 +365,7 @@ def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> byt
     return repr((tuple(arguments), digests)).encode()
 
 
-def statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
+def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
     """The guarantee of one call in words."""
     low, high = arguments.weight_range
     spent = float(budget.epsilon[0])

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled, PooledBounds
-from decentral_dp.central.selection import FiniteExponential, Score
+from decentral_dp.central.selection import FiniteExponential, ScoreBounds
 from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.participants.clients import ClientBlock
@@ -66,7 +66,7 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     records = problem.prepare(features, labels if kind == "ridge" else (labels > 0).astype(float), "l2")
     family = family_of(problem, 1.0, 1.0)
     pool, low, high = Pooled.from_agents(family, [(records, records)]), np.array([-5.0]), np.array([0.0])
-    facts = Score.of_value(PooledBounds(family, n, n), low, high)
+    facts = ScoreBounds.of_value(PooledBounds(family, n, n), low, high)
     scale = max(facts.sensitivity.values())
     streams = Streams(seeded_root(2, b"draw"), "noise", [0])
 

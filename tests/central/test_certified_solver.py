@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 
 from decentral_dp.central import certified_solver
 from decentral_dp.central.certified_solver import (
-    Facts,
     MeanLoss,
-    Objective,
+    PenalisedObjective,
     Solve,
+    SolveFacts,
     facts,
     inverse_product,
     mean_rounding,
@@ -34,7 +34,9 @@ Array = np.ndarray
 CASES = cases()
 
 
-def setting(case: Case, x: Array, name: str, n: int, penalty: float | None) -> tuple[Objective, Facts, Exact]:
+def setting(
+    case: Case, x: Array, name: str, n: int, penalty: float | None
+) -> tuple[PenalisedObjective, SolveFacts, Exact]:
     train, validation = dataset(case, name, n), dataset(case, name, n + 1, seed=1)
     pool = Pooled.from_agents(case.family, [(case.prepared(*train, "train"), case.prepared(*validation, "validation"))])
     return pool._objective(x, penalty), pool.bounds.facts(x, penalty), Exact(case, x, train, validation)
@@ -94,7 +96,7 @@ def test_without_matrices_the_result_is_the_same(key: str, monkeypatch: pytest.M
             v = inverse_product(objective, f, dense, target, solve)
             with monkeypatch.context() as patch:
                 patch.setattr(certified_solver, "DENSE_LIMIT", 0)
-                patch.setattr(Objective, "hessian", _forbidden)
+                patch.setattr(PenalisedObjective, "hessian", _forbidden)
                 sparse = minimise(objective, f)
                 other = inverse_product(objective, f, dense, target, solve)
             assert np.linalg.norm(sparse - dense) <= 2.0 * f.accuracy
@@ -168,7 +170,9 @@ def test_gradients_are_rounded_by_less_than_stated() -> None:
     x, y = np.zeros(3), np.full(3, 1.0 / 7.0)
     small = (train[0][:1], train[1][:1])
     exact = Exact(case, x, small, small).lower_gradient(y)
-    objective = Objective(MeanLoss(case.problem, x, records, "lower"), MeanLoss(case.problem, x, records, "upper"))
+    objective = PenalisedObjective(
+        MeanLoss(case.problem, x, records, "lower"), MeanLoss(case.problem, x, records, "upper")
+    )
     f = facts(case.family.constants(x, x), np.zeros(3), (n,), 0.0)
     lost = float(np.linalg.norm(objective.gradient(y) - exact))
     assert 0.0 < lost <= f.gradient_error
@@ -223,9 +227,9 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
 def test_a_broken_solver_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     objective, f, exact = setting(CASES["logistic"], np.full(3, -3.0), "random", 20, None)
     if bug == "loose goal":
-        monkeypatch.setattr(Facts, "goal", property(lambda _: 1e-3))
+        monkeypatch.setattr(SolveFacts, "goal", property(lambda _: 1e-3))
     elif bug == "one step":
-        monkeypatch.setattr(Facts, "steps", property(lambda _: 1))
+        monkeypatch.setattr(SolveFacts, "steps", property(lambda _: 1))
     else:
         x = objective.x + 1e-6
         objective = objective._replace(lower=objective.lower._replace(x=x), upper=objective.upper._replace(x=x))

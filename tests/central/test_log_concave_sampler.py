@@ -13,7 +13,7 @@ from scipy import stats
 
 from decentral_dp.central import exponential_samplers, log_concave_sampler
 from decentral_dp.central.exponential_samplers import Box
-from decentral_dp.central.log_concave_sampler import Regularised, quadratic
+from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from papers.draws import rate_for
@@ -25,9 +25,9 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 FINE = np.linspace(-1, 1, 400_001)
 
 
-def on(box: Box, **changes: Any) -> Regularised:
+def on(box: Box, **changes: Any) -> RegularisedLaw:
     d = len(box.low)
-    plain = Regularised(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
+    plain = RegularisedLaw(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
     return plain._replace(**changes)
 
 

@@ -21,8 +21,8 @@ from decentral_dp.central.selection import (
     FiniteExponential,
     GridWalkSelection,
     RegularisedSelection,
-    Score,
-    best,
+    ScoreBounds,
+    best_point,
     candidates,
 )
 from decentral_dp.constants.families import family_of
@@ -136,7 +136,7 @@ def test_candidates_follow_the_exact_law(name: str) -> None:
     p = case.problem.p
     points = candidates(Domain(low=-2.0, high=1.0), p, 9 if p == 1 else 2)
     low, high = np.full(p, -2.0), np.full(p, 1.0)
-    selection = FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores)
+    selection = FiniteExponential(ScoreBounds.of_value(pool.bounds, low, high), points, pool.scores)
     exact = np.array([exact_score(case, data_set, x) for x in points])
     scores = pool.scores(points)
     assert np.abs(scores - exact).max() <= selection.facts.inexact
@@ -157,7 +157,7 @@ def test_the_continuum_against_quadrature() -> None:
     def score(x: Array) -> Array:
         return np.asarray(np.abs(x[:, 0] + 0.9) + 0.1 * np.sin(5.0 * x[:, 0]))
 
-    facts, rng = Score({"train": 0.1}, 1e-12, 2.0), np.random.default_rng(8)
+    facts, rng = ScoreBounds({"train": 0.1}, 1e-12, 2.0), np.random.default_rng(8)
     selection, scale = BoxExponential(facts, UNIT, score), 0.3
     drawn = [selection.draw(rng, scale)[0] for _ in range(200)]
 
@@ -174,7 +174,7 @@ def test_the_continuum_against_quadrature() -> None:
 
 def test_the_best_of_a_box_in_three_dimensions() -> None:
     low, high, at = -np.ones(3), np.ones(3), np.array([0.31, -1.0, 0.777])
-    found = best(lambda x: ((x - at) ** 2).sum(axis=1), Box(low, high))
+    found = best_point(lambda x: ((x - at) ** 2).sum(axis=1), Box(low, high))
     assert np.abs(found - at).max() < 1e-4
 
 
@@ -189,7 +189,7 @@ def tried(name: str, kind: Split, norm: bool) -> tuple[float, float]:
         for n in (3, 20):
             both = [pool_of(case, w) for w in data_sets(case, data, n, kind, 11)]
             low, high = np.full(p, -1.5), np.full(p, 1.5)
-            make = Score.of_norm if norm else Score.of_value
+            make = ScoreBounds.of_norm if norm else ScoreBounds.of_value
             points = candidates(Domain(low=-1.5, high=1.5), p, 17 if p == 1 else 2)
             selection = FiniteExponential(make(both[0].bounds, low, high), points, both[0].scores)
             price = selection.sensitivity[kind]
@@ -223,7 +223,7 @@ def lower_bound_laws(n: int, per_axis: int) -> tuple[FiniteExponential, list[Arr
     family = family_of(MeanLowerBound(1), 1.0)
     bounds = PooledBounds(family, 5, n)
     points = candidates(Domain(low=-1.0, high=1.0), 1, per_axis)
-    selection = FiniteExponential(Score.of_value(bounds, -np.ones(1), np.ones(1)), points, constant([]))
+    selection = FiniteExponential(ScoreBounds.of_value(bounds, -np.ones(1), np.ones(1)), points, constant([]))
     return selection, [-points[:, 0] * (n - 1 + side) / n for side in (1.0, -1.0)]
 
 
@@ -251,7 +251,7 @@ def test_the_price_of_a_norm_is_attained() -> None:
         rows[0] = side
         pools.append(Pooled.from_agents(family_of(problem, 1.0), [(train, problem.prepare(rows, np.zeros(n), "l2"))]))
     points = np.array([[-1.0], [1.0]])
-    facts = Score.of_norm(pools[0].bounds, -np.ones(1), np.ones(1))
+    facts = ScoreBounds.of_norm(pools[0].bounds, -np.ones(1), np.ones(1))
     selection = FiniteExponential(facts, points, constant([]))
     epsilon = 2.0
     scale = selection.sensitivity["validation"] / epsilon
@@ -267,13 +267,13 @@ def test_only_records_that_are_read_are_charged() -> None:
 def test_rounding_and_inexactness_are_in_the_price() -> None:
     """Scores that meet the declared oscillation, and are rounded or computed as badly as allowed."""
     sensitivity = 1.0
-    facts = Score({"train": sensitivity}, 0.0, 1.0)
+    facts = ScoreBounds({"train": sensitivity}, 0.0, 1.0)
     r = facts.unit
     # One candidate up by s/2, one down by s/2, both about to be rounded the other way; a third holds all the mass.
     a, b = 0.49 * r, 0.51 * r
     shift = 0.5 * sensitivity + 0.02 * r
     scores = [np.array([a, b + 5.0, -60.0]), np.array([a + shift, b + 5.0 - shift, -60.0 - shift])]
-    declared = Score({"train": 2.0 * shift}, 0.0, 1.0)
+    declared = ScoreBounds({"train": 2.0 * shift}, 0.0, 1.0)
     assert declared.unit == r
     selection = FiniteExponential(declared, np.zeros((3, 1)), constant([]))
     scale = selection.sensitivity["train"] / 3.0
@@ -478,7 +478,7 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     def score(points: Array) -> Array:
         return np.asarray(0.8 * (points[:, 0] + 1.0))
 
-    facts, cells, scale = Score({"train": 0.1}, 0.0, 0.8), 5, 0.5
+    facts, cells, scale = ScoreBounds({"train": 0.1}, 0.0, 0.8), 5, 0.5
     selection = GridWalkSelection(facts, UNIT, score, cells, 12)
     assert selection.mechanism == "uncertified"
     assert selection.sensitivity == {"train": np.inf}
@@ -501,6 +501,6 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
 
 
 def test_a_walk_in_cells_too_wide_is_refused() -> None:
-    facts = Score({"train": 0.1}, 0.0, 10.0)
+    facts = ScoreBounds({"train": 0.1}, 0.0, 10.0)
     with pytest.raises(InputError, match="so wide"):
         GridWalkSelection(facts, UNIT, lambda x: 10.0 * x[:, 0], 4, 30).check(0.1)

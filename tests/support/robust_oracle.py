@@ -13,7 +13,7 @@ from scipy.spatial.distance import pdist
 
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.problems.composite import Labelled
-from decentral_dp.central.problems.conjugates import Divergence, divergence_of
+from decentral_dp.central.problems.conjugates import PsiDivergence, divergence_of
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.saddle import Minimax
@@ -35,7 +35,7 @@ class Case(NamedTuple):
         """ψ, +∞ where there is none."""
         return self.psi(t) if 0.0 <= t <= self.high else math.inf
 
-    def made(self) -> Divergence:
+    def made(self) -> PsiDivergence:
         return divergence_of(self.name, **self.parameters)
 
     def __str__(self) -> str:

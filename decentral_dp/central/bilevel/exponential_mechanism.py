@@ -26,14 +26,14 @@ from __future__ import annotations
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
-from decentral_dp.central.selection import Score
+from decentral_dp.central.selection import ScoreBounds
 
 
 class ExponentialMechanism(ScoredDraw):
     """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)."""
 
     name = "exponential_mechanism"
-    facts = staticmethod(Score.of_value)
+    facts = staticmethod(ScoreBounds.of_value)
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool = yield dp.Pool()

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
-from decentral_dp.central.selection import Score
+from decentral_dp.central.selection import ScoreBounds
 
 
 class GradientNormMechanism(ScoredDraw):
     """A trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
 
     name = "gradient_norm_exponential_mechanism"
-    facts = staticmethod(Score.of_norm)
+    facts = staticmethod(ScoreBounds.of_norm)
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool = yield dp.Pool()

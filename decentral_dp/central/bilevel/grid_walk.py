@@ -31,7 +31,7 @@ from decentral_dp.central.bilevel.single_draw import (
     pure_draw_entry,
     release_draw,
 )
-from decentral_dp.central.selection import Function, GridWalkSelection, Score, per_axis
+from decentral_dp.central.selection import Function, GridWalkSelection, ScoreBounds, per_axis
 
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
 _MOST_STEPS = 10_000_000
@@ -66,7 +66,7 @@ class GridWalk(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, score: Function) -> GridWalkSelection:
         box = self.box(context)
-        facts = Score.of_value(bounds_of(context), box.low, box.high)
+        facts = ScoreBounds.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:

@@ -93,7 +93,7 @@ class LowerObjective(NamedTuple):
 FAILURE = 0.01
 
 
-class Objective(NamedTuple):
+class ObjectiveBounds(NamedTuple):
     """h: its modulus μ, smoothness b, Lipschitz constant l on the ball of its minimisers, dimension q."""
 
     modulus: float
@@ -164,7 +164,7 @@ class DpLocGd(NamedTuple):
         return Miss(variance, term)
 
 
-def objective(c: ProblemConstants, penalty: float, dimension: int) -> Objective:
+def objective(c: ProblemConstants, penalty: float, dimension: int) -> ObjectiveBounds:
     """State what the radii follow from, of g or of g + f/λ.
 
     Args:
@@ -173,11 +173,13 @@ def objective(c: ProblemConstants, penalty: float, dimension: int) -> Objective:
         dimension: q.
     """
     if not penalty:
-        return Objective(c.mu, c.b_gyy, c.l_gy, dimension)
-    return Objective(penalised_modulus(c, penalty), c.b_gyy + c.b_fyy / penalty, c.l_gy + c.l_fy / penalty, dimension)
+        return ObjectiveBounds(c.mu, c.b_gyy, c.l_gy, dimension)
+    return ObjectiveBounds(
+        penalised_modulus(c, penalty), c.b_gyy + c.b_fyy / penalty, c.l_gy + c.l_fy / penalty, dimension
+    )
 
 
-def next_radius(h: Objective, radius: float, scale: float, miss: Miss, steps: int, failure: float) -> float:
+def next_radius(h: ObjectiveBounds, radius: float, scale: float, miss: Miss, steps: int, failure: float) -> float:
     """Bound the next radius, R_{m+1}.
 
     Args:

@@ -37,7 +37,7 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.pooled import Pooled, PooledBounds
-from decentral_dp.central.selection import FiniteExponential, Score
+from decentral_dp.central.selection import FiniteExponential, ScoreBounds
 
 METHODS = ("ppift", "penalty", "em")
 # The first step moves x by at most this share of its box.
@@ -153,7 +153,7 @@ class RegularisationTuner(dp.Coordinated):
         low, high = context.domain.corners(1)
         # From strong to weak regularisation: each solution is near the next.
         points = np.linspace(high, low, self.candidates or _CANDIDATES)
-        return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores)
+        return FiniteExponential(ScoreBounds.of_value(pool.bounds, low, high), points, pool.scores)
 
     def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.last_x, "y": s.y}

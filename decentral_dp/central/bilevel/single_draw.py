@@ -12,7 +12,14 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.central.selection import BoxExponential, FiniteExponential, Function, Score, candidates, per_axis
+from decentral_dp.central.selection import (
+    BoxExponential,
+    FiniteExponential,
+    Function,
+    ScoreBounds,
+    candidates,
+    per_axis,
+)
 from decentral_dp.constants.problem_constants import ProblemConstants
 
 _INDEX = np.array([1])
@@ -70,7 +77,7 @@ class ScoredDraw(SingleDraw):
     )
 
     @staticmethod
-    def facts(bounds: PooledBounds, low: dp.Array, high: dp.Array) -> Score:
+    def facts(bounds: PooledBounds, low: dp.Array, high: dp.Array) -> ScoreBounds:
         """What is public of the score on the box [low, high], each (p,)."""
         raise NotImplementedError
 

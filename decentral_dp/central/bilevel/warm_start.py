@@ -30,7 +30,7 @@ import numpy as np
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.central.bilevel.single_draw import check_compact, no_score
-from decentral_dp.central.selection import FiniteExponential, Function, Score, candidates, per_axis
+from decentral_dp.central.selection import FiniteExponential, Function, ScoreBounds, candidates, per_axis
 
 NAME = "warm_start"
 # Of ρ, for the start.
@@ -70,7 +70,7 @@ class WarmStart(dp.Coordinated):
 
     def law(self, context: dp.CoordinatorContext, score: Function) -> FiniteExponential:
         """Of the start."""
-        facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
+        facts = ScoreBounds.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
         return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
 
     def init(self, context: dp.CoordinatorContext) -> State:

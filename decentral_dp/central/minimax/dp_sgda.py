@@ -66,7 +66,7 @@ class DpSgda(dp.Coordinated):
         released = (yield dp.Release(**(yield dp.Ask(**self._questions(context, s))))).released
         x = context.problem.project_x(s.x - self.x(t) * steps.released_gradient(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
-            return steps.Iterate(x, steps.best(context, released))
+            return steps.Iterate(x, steps.best_response(context, released))
         by_y = steps.released_gradient(context, released, "gy", s.x, s.y, t)
         return steps.Iterate(x, context.problem.project_y(s.y + steps.step_of(self.y, t) * by_y))
 

@@ -98,7 +98,7 @@ class PrivateDiff(steps.Estimating):
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         if self.solver == "closed_form":
             released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
-            y = steps.best(context, released.released)
+            y = steps.best_response(context, released.released)
         else:
             y = s.y
             for i in range(self.steps):
@@ -113,7 +113,7 @@ class PrivateDiff(steps.Estimating):
         channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
         if context.reads(term):
             each = (first[:, None] + np.arange(self.steps)).reshape(-1)
-            blocks[channel] = steps.Block(each, context.problem.width(term), Y_SHARE)
+            blocks[channel] = steps.ReleaseBlock(each, context.problem.width(term), Y_SHARE)
         by_x = steps.planned_estimates(context, self.period, {steps.BY_X: first + self.steps}, 1.0 - Y_SHARE)
         return steps.block_charges(blocks | by_x, self.rate)
 

@@ -117,7 +117,7 @@ class RecursiveSpider(steps.Estimating):
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         blocks = steps.planned_estimates(context, self.period, {INNER_X: first, INNER_Y: first})
-        return steps.block_charges({**blocks, "s": steps.Block(first, 1, 1.0)}, self.rate)
+        return steps.block_charges({**blocks, "s": steps.ReleaseBlock(first, 1, 1.0)}, self.rate)
 
 
 ENTRY = dp.Entry(

@@ -75,7 +75,7 @@ def released_gradient(
     return np.asarray(public + released[channel][0]) if context.reads(term) else public
 
 
-def best(context: dp.MinimaxContext, released: dp.Bundle) -> dp.Array:
+def best_response(context: dp.MinimaxContext, released: dp.Bundle) -> dp.Array:
     """The best y at the point that "dual" was asked at, (q,)."""
     # "dual" is among the terms of this problem, so that it has a closed form.
     return np.asarray(cast(Dual, context.problem).dual(released["dual"][0]))
@@ -106,7 +106,7 @@ Point = tuple[dp.Array, dp.Array]
 ANCHORS = 0.5
 
 
-class Block(NamedTuple):
+class ReleaseBlock(NamedTuple):
     """The releases of one channel in a run.
 
     indices: (R,), ascending. width: coordinates of one. share: of Σμ², in proportion to other channels', evenly over
@@ -118,7 +118,7 @@ class Block(NamedTuple):
     share: float
 
 
-def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, dp.Charge]:
+def block_charges(blocks: Mapping[str, ReleaseBlock], rate: float) -> dict[str, dp.Charge]:
     """All on samples of one rate. Channels without a release are left out, and what they would have had with them."""
     charged = {channel: block for channel, block in blocks.items() if block.indices.size}
     total = sum(block.share for block in charged.values())
@@ -252,7 +252,9 @@ def is_anchor(t: int, period: int) -> bool:
     return t % period == 0
 
 
-def split(first: NDArray[np.int64], period: int, of: Estimate, width: int, share: float) -> dict[str, Block]:
+def split_releases(
+    first: NDArray[np.int64], period: int, of: Estimate, width: int, share: float
+) -> dict[str, ReleaseBlock]:
     """Divide one block's releases into anchors and differences: half of their share for the anchors.
 
     Args:
@@ -268,14 +270,14 @@ def split(first: NDArray[np.int64], period: int, of: Estimate, width: int, share
     anchored = np.arange(first.size) % period == 0
     whole = share if anchored.all() else ANCHORS * share
     return {
-        of.anchor: Block(first[anchored], width, whole),
-        of.change: Block(first[~anchored], width, (1.0 - ANCHORS) * share),
+        of.anchor: ReleaseBlock(first[anchored], width, whole),
+        of.change: ReleaseBlock(first[~anchored], width, (1.0 - ANCHORS) * share),
     }
 
 
 def planned_estimates(
     context: dp.MinimaxContext, period: int, first: Mapping[Estimate, NDArray[np.int64]], share: float = 1.0
-) -> dict[str, Block]:
+) -> dict[str, ReleaseBlock]:
     """Plan the anchors and differences of those estimates that read records.
 
     Args:
@@ -287,10 +289,10 @@ def planned_estimates(
     Returns:
         Channel → its releases.
     """
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, ReleaseBlock] = {}
     for of, indices in first.items():
         if context.reads(of.term):
-            blocks |= split(indices, period, of, context.problem.width(of.term), share)
+            blocks |= split_releases(indices, period, of, context.problem.width(of.term), share)
     return blocks
 
 

@@ -329,7 +329,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         estimates = {recursive_spider.INNER_X: first, recursive_spider.INNER_Y: first}
         blocks = steps.planned_estimates(context, self.period, estimates)
         return steps.block_charges(blocks, self.rate) | steps.block_charges(
-            {"s": steps.Block(first + 1, 1, 1.0)}, 1.0 / context.n
+            {"s": steps.ReleaseBlock(first + 1, 1, 1.0)}, 1.0 / context.n
         )
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:

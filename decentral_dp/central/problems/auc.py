@@ -27,7 +27,7 @@ import scipy
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Objective, Values
-from decentral_dp.central.problems.losses import classification, ranking
+from decentral_dp.central.problems.losses import class_scores, ranking
 from decentral_dp.files.tables import Key, Share
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.saddle import PublicBall
@@ -104,7 +104,7 @@ class AucObjective(Objective):
         count = int((labels == 1.0).sum())
         scores = np.zeros(len(labels))
         scores[np.argsort(-outputs[:, 0], kind="stable")[:count]] = 1.0
-        return {**ranking(outputs[:, 0], labels == 1.0), **classification(scores, labels)}
+        return {**ranking(outputs[:, 0], labels == 1.0), **class_scores(scores, labels)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         """(n,) (h − 1)² of a positive record, h² of a negative one."""

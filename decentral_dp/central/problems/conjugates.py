@@ -39,7 +39,7 @@ Function = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Divergence:
+class PsiDivergence:
     """conjugate: ψ*. weight: w, nondecreasing. reach: t → sup {s : w(s) ≤ t}, for t ≥ 1."""
 
     conjugate: Function
@@ -48,12 +48,12 @@ class Divergence:
 
 
 class _Kind(NamedTuple):
-    make: Callable[[float], Divergence]
+    make: Callable[[float], PsiDivergence]
     parameter: Literal["", "order", "level"] = ""
     strength: bool = True
 
 
-def divergence_of(name: str, order: float | None = None, level: float | None = None) -> Divergence:
+def divergence_of(name: str, order: float | None = None, level: float | None = None) -> PsiDivergence:
     """The divergence of this name. order: k, level: α. Raises InputError for one that is missing or not taken."""
     if name not in DIVERGENCES:
         raise InputError(f"problem.divergence: no divergence {name!r}; {nearest(name, DIVERGENCES)}.")
@@ -67,15 +67,15 @@ def divergence_of(name: str, order: float | None = None, level: float | None = N
     return kind.make(next((float(v) for v in (order, level) if v is not None), 0.0))
 
 
-def _chi2(_: float) -> Divergence:
-    return Divergence(
+def _chi2(_: float) -> PsiDivergence:
+    return PsiDivergence(
         lambda s: 0.5 * np.maximum(s, -1.0) * (np.maximum(s, -1.0) + 2.0),
         lambda s: np.maximum(s + 1.0, 0.0),
         lambda t: t - 1.0,
     )
 
 
-def _kl_cvar(level: float) -> Divergence:
+def _kl_cvar(level: float) -> PsiDivergence:
     most = 1.0 / level
     last = math.log(most)
 
@@ -85,19 +85,19 @@ def _kl_cvar(level: float) -> Divergence:
     def weight(s: Array) -> Array:
         return np.minimum(_exp(np.minimum(s, last)), most)
 
-    return Divergence(conjugate, weight, lambda t: math.inf if t >= most else math.log(t))
+    return PsiDivergence(conjugate, weight, lambda t: math.inf if t >= most else math.log(t))
 
 
-def _cvar(level: float) -> Divergence:
+def _cvar(level: float) -> PsiDivergence:
     most = 1.0 / level
-    return Divergence(
+    return PsiDivergence(
         lambda s: most * np.maximum(s, 0.0),
         lambda s: np.where(np.isnan(s), np.nan, np.where(s > 0.0, most, 0.0)),
         lambda t: math.inf if t >= most else 0.0,
     )
 
 
-def _cressie_read(k: float) -> Divergence:
+def _cressie_read(k: float) -> PsiDivergence:
     if min(abs(k), abs(k - 1.0)) < _NEAREST:
         mend = "take kl instead" if abs(k - 1.0) < _NEAREST else f"take at least {_NEAREST:g} on either side"
         raise InputError(f"problem.order: cressie_read of order {k:g} is a limit that its formula cannot tell; {mend}.")
@@ -117,7 +117,7 @@ def _cressie_read(k: float) -> Divergence:
     def reach(t: float) -> float:
         return float(_expm1(np.array((k - 1.0) * math.log(t)))) / (k - 1.0)
 
-    return Divergence(conjugate, weight, reach)
+    return PsiDivergence(conjugate, weight, reach)
 
 
 def _exp(s: Array) -> Array:
@@ -136,7 +136,7 @@ _EXAMPLES = {"order": "3.0", "level": "0.1"}
 
 DIVERGENCES: Mapping[str, _Kind] = {
     "chi2": _Kind(_chi2),
-    "kl": _Kind(lambda _: Divergence(_expm1, _exp, math.log)),
+    "kl": _Kind(lambda _: PsiDivergence(_expm1, _exp, math.log)),
     "kl_cvar": _Kind(_kl_cvar, "level"),
     "cvar": _Kind(_cvar, "level", strength=False),
     "cressie_read": _Kind(_cressie_read, "order"),

@@ -31,7 +31,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
-from decentral_dp.central.problems.conjugates import DIVERGENCES, Divergence, divergence_of
+from decentral_dp.central.problems.conjugates import DIVERGENCES, PsiDivergence, divergence_of
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Key, Share
@@ -47,7 +47,7 @@ LARGEST_WEIGHT = 1e6
 class DroObjective(CappedObjective):
     """loss: ℓ with its cap B. strength: λ."""
 
-    divergence: Divergence
+    divergence: PsiDivergence
     strength: float
 
     def project_y(self, y: Array) -> Array:

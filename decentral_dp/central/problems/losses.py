@@ -59,7 +59,7 @@ def ranking(scores: Array, positive: Array) -> dict[str, float]:
     return {"auc": auc(scores[chosen], scores[~chosen])}
 
 
-def classification(scores: Array, labels: Array) -> dict[str, float]:
+def class_scores(scores: Array, labels: Array) -> dict[str, float]:
     """ "accuracy", and "f1" of class 1 of two, or its mean over more, of predicted classes (n,) and labels (n,)."""
     is_of_two = labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1
     classes = [1] if is_of_two else np.union1d(scores, labels)
@@ -124,7 +124,7 @@ class Capped:
         if predicted is None:
             return out
         shares = [float(np.mean(predicted[labels == k] == k)) for k in np.unique(labels)]
-        return out | classification(predicted, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
+        return out | class_scores(predicted, labels) | {"worst_class_accuracy": min(shares, default=0.0)}
 
     def confidences(self, outputs: Array) -> Array | None:
         """(n,) probability of the class that is predicted."""
@@ -299,7 +299,7 @@ class RecordwiseObjective(Objective):
         return by_name
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        return classification(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
+        return class_scores(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         """(n,) f at the public start of y."""

@@ -55,7 +55,7 @@ from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.saddle import Minimax, Scores
 
 
-class Layer(NamedTuple):
+class ValueLayer(NamedTuple):
     """What backpropagation reads of one layer, of weights (o, i).
 
     a, input_along: (…, i) a_{k−1} and a'_{k−1}, None for 0. output_along: (…, o) z'_k.
@@ -73,7 +73,7 @@ class Activations(NamedTuple):
 
     values: Array
     slopes: Array
-    layers: list[Layer]
+    layers: list[ValueLayer]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class ValueFunction:
             z, turned = a @ weights.T + bias, a @ weights_along.T + bias_along
             if along is not None:
                 turned += along @ weights.T
-            layers.append(Layer(weights, weights_along, a, along, turned))
+            layers.append(ValueLayer(weights, weights_along, a, along, turned))
             if k == len(self.hidden):
                 return Activations(z[..., 0], turned[..., 0], layers)
             a = np.tanh(z)

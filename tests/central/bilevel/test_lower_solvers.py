@@ -13,7 +13,7 @@ from decentral_dp.central.bilevel.lower_solvers import (
     DpLocGd,
     LowerObjective,
     Miss,
-    Objective,
+    ObjectiveBounds,
     PublicFacts,
     _bernstein,
     next_radius,
@@ -118,7 +118,7 @@ def descents(runs: int, steps: int, radius: float, scale: float, rate: float, se
 @pytest.mark.parametrize("scale", [0.01, 0.5])
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 def test_the_next_ball_holds_the_minimiser_and_is_smaller(rate: float, scale: float) -> None:
-    h, steps, radius = Objective(1.0, 1.0, 1.0, 4), 400, 2.0
+    h, steps, radius = ObjectiveBounds(1.0, 1.0, 1.0, 4), 400, 2.0
     miss = Miss() if rate == 1.0 else Miss((1.0 - rate) / (rate * 60), 1.0 / (rate * 60))
     found = descents(300, steps, radius, scale, rate, 3)
     bound = next_radius(h, radius, scale, miss, steps, 0.01)
