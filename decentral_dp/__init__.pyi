@@ -1,7 +1,5 @@
 """The public names, each with the file that defines it: the package reads them here, and so do type checkers."""
 
-from decentral_dp.adversaries.attack.attack import attack as attack
-from decentral_dp.adversaries.network.attacks import audit_network as audit_network
 from decentral_dp.api import (
     Job as Job,
 )

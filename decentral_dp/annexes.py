@@ -9,28 +9,49 @@ from typing import Any, Generic, TypeVar
 
 Entry = TypeVar("Entry")
 
+_AUDITING, _CENTRAL, _STUDIES = "decentral_dp.auditing", "decentral_dp.central", "decentral_dp.studies"
 # Setting → folder of its algorithms.
 ALGORITHMS: Mapping[str, str] = {
-    "coordinator_bilevel": "decentral_dp.central.bilevel",
-    "coordinator_minimax": "decentral_dp.central.minimax",
+    "coordinator_bilevel": f"{_CENTRAL}.bilevel",
+    "coordinator_minimax": f"{_CENTRAL}.minimax",
 }
 # Setting → what differs before there is a job: `algorithms.entry.Rules`.
 RULES: Mapping[str, str] = {
-    "coordinator_bilevel": "decentral_dp.central.declared:BILEVEL",
-    "coordinator_minimax": "decentral_dp.central.declared:MINIMAX",
+    "coordinator_bilevel": f"{_CENTRAL}.declared:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.declared:MINIMAX",
 }
 # Setting → how its jobs are built, and what is promised of them: `simulation.setting.Setting`.
 SETTINGS: Mapping[str, str] = {
-    "coordinator_bilevel": "decentral_dp.central.statement:BILEVEL",
-    "coordinator_minimax": "decentral_dp.central.statement:MINIMAX",
+    "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
 }
 # Algorithm → its form as published.
-PRINTED = "decentral_dp.central.printed:PRINTED"
+PRINTED = f"{_CENTRAL}.printed:PRINTED"
 # Kind of problem → folder of such problems, and the function that makes one of an author's formulas.
-PROBLEMS: Mapping[str, str] = {"minimax": "decentral_dp.central.problems"}
-AUTHORED: Mapping[str, str] = {"minimax": "decentral_dp.central.problems.losses:of_author"}
+PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
+AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author"}
 # Records that are whole trajectories.
-TRAJECTORIES = "decentral_dp.central.trajectories"
+TRAJECTORIES = f"{_CENTRAL}.trajectories"
+# Function or class of an annex that interfaces and studies call → its place.
+FUNCTIONS: Mapping[str, str] = {
+    "plan_audit": f"{_AUDITING}.runs:plan_audit",
+    "play_game": f"{_AUDITING}.audit:play_game",
+    "resume_audit": f"{_AUDITING}.audit:resume_audit",
+    "resume_table": f"{_AUDITING}.tables:resume_table",
+    "check": f"{_AUDITING}.check:check",
+    "prepare": f"{_AUDITING}.network_view:prepare",
+    "audit_command": f"{_AUDITING}.terminal:audit_command",
+    "check_command": f"{_AUDITING}.terminal:check_command",
+    "network_command": f"{_AUDITING}.terminal:network_command",
+    "print_outcome": f"{_AUDITING}.terminal:print_outcome",
+    "Study": f"{_STUDIES}.schema:Study",
+    "load_study": f"{_STUDIES}.schema:load_study",
+    "group_measures": f"{_STUDIES}.measures:group_measures",
+    "conduct": f"{_STUDIES}.study:conduct",
+    "resume_study": f"{_STUDIES}.study:resume_study",
+    "study_command": f"{_STUDIES}.terminal:study_command",
+    "print_ended": f"{_STUDIES}.terminal:print_ended",
+}
 
 
 def load(place: str) -> Any:
@@ -43,6 +64,16 @@ def load(place: str) -> Any:
     module, _, attribute = place.partition(":")
     imported = import_module(module)
     return getattr(imported, attribute) if attribute else imported
+
+
+def annex(name: str) -> Any:
+    """Return a function or class of an annex.
+
+    Example:
+        >>> annex("load_study")("table_1").kind
+        'plan'
+    """
+    return load(FUNCTIONS[name])
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import numpy as np
 
 from decentral_dp.algorithms.entry import Setting
+from decentral_dp.annexes import annex
 from decentral_dp.config import loading
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
@@ -42,9 +43,9 @@ from decentral_dp.topology import Topology
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.check.check import CheckResult
-    from decentral_dp.adversaries.network.view import NetworkView
+    from decentral_dp.auditing.audit import AuditResult
+    from decentral_dp.auditing.check import CheckResult
+    from decentral_dp.auditing.network_view import NetworkView
     from decentral_dp.simulation.events import Callback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
@@ -194,30 +195,28 @@ class Job:
     def check(
         self,
         *,
-        pairs: int | None = None,
+        pairs: int = 64,
         seed: int = 0,
         callbacks: Sequence[Callback] = (),
         rounds: int | None = None,
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
-        from decentral_dp.adversaries.check.check import PAIRS, check
-
         if objects := self.simulation().components.objects:
             raise InputError(
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
             )
         with _progress_shown(callbacks, "pairs") as callback:
-            return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
+            result: CheckResult = annex("check")(self.simulation().scenario, pairs, seed, callback, rounds)
+        return result
 
     def network(
         self, coalitions: Sequence[Sequence[int | str]] | None = None, *, callbacks: Sequence[Callback] = ()
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
-        from decentral_dp.adversaries.network.view import prepare
-
         with _progress_shown(callbacks, "observers") as callback:
-            return prepare(self.simulation(), coalitions).view(callback)
+            view: NetworkView = annex("prepare")(self.simulation(), coalitions).view(callback)
+        return view
 
 
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
@@ -365,8 +364,6 @@ def audit(
         >>> shown.shown <= shown.certified, shown.null_shown
         (True, 0.0)
     """
-    from decentral_dp.adversaries.audit.audit import play_game
-    from decentral_dp.adversaries.audit.runs import plan_audit
     from decentral_dp.tasks.parallel import Workers
 
     text: Sequence[str] = ()
@@ -378,9 +375,11 @@ def audit(
     else:
         text, _ = _split(options)
     runs, confidence, seed, canaries = loading.python_value([runs, confidence, seed, canaries])
-    request = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
+    request = annex("plan_audit")(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _progress_shown(callbacks, "runs") as callback:
-        return play_game(request, None if out is None else Path(out), callback, workers=Workers(workers, address))
+        place = None if out is None else Path(out)
+        result: AuditResult = annex("play_game")(request, place, callback, workers=Workers(workers, address))
+    return result
 
 
 def check(what: Any, **options: Any) -> CheckResult:
@@ -405,12 +404,11 @@ def check(what: Any, **options: Any) -> CheckResult:
         >>> checked.passed, [row.name for row in checked.rows][:4]
         (True, ['conformance', 'row locality', 'neighbours', 'search'])
     """
-    from decentral_dp.adversaries.check.check import check as tried
-
     if isinstance(what, Job):
         return what.check(**options)
     with _progress_shown(options.pop("callbacks", ()), "pairs") as callback:
-        return tried(what, progress=callback, **loading.python_value(options))
+        result: CheckResult = annex("check")(what, progress=callback, **loading.python_value(options))
+    return result
 
 
 def network_view(
@@ -479,18 +477,18 @@ def study(
         >>> decentral_dp.study(grid, workers=1).summary["mean"].tolist()
         [1.0, 2.0]
     """
-    from decentral_dp.studies.schema import Study, load_study
-    from decentral_dp.studies.study import conduct
-
-    text = changes(set)
-    if isinstance(study, Study) and text:
+    text, conduct = changes(set), annex("conduct")
+    is_read = isinstance(study, annex("Study"))
+    if is_read and text:
         raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
-    loaded = study if isinstance(study, Study) else load_study(study, text)
+    loaded = study if is_read else annex("load_study")(study, text)
     with _progress_shown(callbacks, "cells") as callback:
         if out is not None:
-            return conduct(loaded, Path(out), workers, address, callback)
+            findings: Findings = conduct(loaded, Path(out), workers, address, callback)
+            return findings
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
+            findings = conduct(loaded, Path(folder), workers, address, callback)
+        return replace(findings, folder=None)
 
 
 def changes(set: Mapping[str, Any] | None) -> list[str]:

@@ -31,7 +31,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.statistics import exactly
+from decentral_dp.simulation.statistics import exactly
 from papers.findings import Check, Row, values
 
 WORTH, NOISE = "what the printed noise is worth", "noise on a sum, over the clip"

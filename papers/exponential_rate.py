@@ -23,7 +23,7 @@ from decentral_dp.central.printed.bilevel import printed_score
 from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound
-from decentral_dp.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 

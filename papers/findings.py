@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.statistics import Interval, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 
 # No window is wider than this on either side of an exponent of theory.
 WIDEST = 0.1

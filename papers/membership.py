@@ -21,15 +21,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from decentral_dp.adversaries.attack.scores import class_only
+from decentral_dp.auditing.membership import class_only
 from decentral_dp.bounded import Array
 from decentral_dp.data import load
 from decentral_dp.privacy.accounting.auc_bounds import check, within_run
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
+from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.records import take
-from decentral_dp.statistics import Interval, auc, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, values
 

@@ -22,7 +22,7 @@ from decentral_dp.algorithms.protocol import Coordinated, StepSize
 from decentral_dp.central.minimax.dp_sgda import DpSgda
 from decentral_dp.central.minimax.privatediff import PrivateDiff
 from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
-from decentral_dp.statistics import Interval, over_seeds
+from decentral_dp.simulation.statistics import Interval, over_seeds
 from papers.draws import generator
 from papers.findings import Check, Row, around, slope_check, values
 from papers.saddle import HardSaddle, walk

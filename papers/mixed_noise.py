@@ -34,7 +34,7 @@ import scipy.optimize
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noise, empty_past, next_past, time_factor
-from decentral_dp.statistics import exactly
+from decentral_dp.simulation.statistics import exactly
 from decentral_dp.topology import build, from_file
 from papers.findings import Check, Row, values
 

@@ -37,7 +37,7 @@ from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.saddle import PublicBall, Scores
-from decentral_dp.statistics import exactly, rate_at_least, rate_at_most
+from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values
 from papers.rounds import finish_round
 

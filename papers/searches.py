@@ -26,7 +26,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.statistics import exactly
+from decentral_dp.simulation.statistics import exactly
 from papers.counterexamples import TARGETS, SearchSpace, search
 from papers.findings import Check, Row
 

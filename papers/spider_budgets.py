@@ -26,7 +26,7 @@ import pandas as pd
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon, solve
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import clip_factors
-from decentral_dp.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import generator
 from papers.findings import Check, Row, values
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.selection import acceptance
-from decentral_dp.statistics import exactly
+from decentral_dp.simulation.statistics import exactly
 from papers import grid_walk_chains
 from papers.draws import generator
 from papers.findings import Check, Row, values

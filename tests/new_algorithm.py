@@ -38,7 +38,7 @@ SCORES = {
 # Seeds that are tried, and the share of the worst gain that is recorded: noise is redrawn on other processors.
 SEEDS, ROOM = (1, 2, 3), 0.6
 # Where tests are made of the registry, so that each new algorithm has them.
-FOLDERS = ("adversaries", "algorithms", "audits", "cli", "config", "conformance", "golden", "reporting")
+FOLDERS = ("auditing", "algorithms", "audits", "cli", "config", "conformance", "golden", "reporting")
 
 
 def missing(name: str) -> Iterator[str]:

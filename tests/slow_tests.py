@@ -20,7 +20,7 @@ LONG = 0.1
 # Never left out: what every change is measured by, what takes turns already, and whether audits see planted errors.
 _GOLDEN = "tests/golden/test_scenarios.py::test_"
 _POWER = (
-    "tests/adversaries/audit/test_audit.py::test_half_the_noise_shows",
+    "tests/auditing/test_audit.py::test_half_the_noise_shows",
     "tests/audits/test_audit.py::test_half_the_noise_shows",
     "tests/audits/test_audit_family.py::test_a_third_of_the_noise_shows",
     "tests/audits/test_audit_family.py::test_a_series_that_skips_the_noise_shows",

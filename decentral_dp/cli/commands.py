@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from decentral_dp.errors import InputError, option_error, printable, readable
+from decentral_dp.annexes import annex
+from decentral_dp.errors import option_error, printable, readable
 
 if TYPE_CHECKING:
     from decentral_dp.config.schema import Scenario
@@ -65,10 +66,6 @@ Trust = Annotated[
 Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
-# The study that audits every algorithm under every guarantee.
-AUDITS = "audits"
-# The audit of what a curious neighbour learns, which needs no scenario.
-NEIGHBOURS = "network"
 # Commands in the order of the help, which is plain text: to draw boxes takes longer than all else that it does.
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -192,16 +189,16 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
 def resume(
     folder: Annotated[
         Path,
-        Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit or attack."),
+        Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit."),
     ],
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
-    """Resume an interrupted run, study, audit or attack.
+    """Resume an interrupted run, study or audit.
 
-    A run resumes from its last state on disk; finished cells of a study, and runs of an audit or attack, are kept.
+    A run resumes from its last state on disk; finished cells of a study, and runs of an audit, are kept.
     Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
     --forget-secret no noise key is left, and the run cannot be resumed.
     """
@@ -216,16 +213,9 @@ def resume(
 
         with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
             result: Any = resume_other(task, bar)
-        if task.kind is Kind.STUDY:
-            from decentral_dp.cli import study as studies
-
-            ended_well = studies.print_ended(result, quiet)
-        else:
-            from decentral_dp.cli import adversaries
-
-            ended_well = adversaries.print_outcome(result, quiet)
-            if not quiet:
-                typer.echo(printable(str(task.place)))
+        ended_well = annex("print_ended" if task.kind is Kind.STUDY else "print_outcome")(result, quiet)
+        if task.kind is not Kind.STUDY and not quiet:
+            typer.echo(printable(str(task.place)))
         if not ended_well:
             raise typer.Exit(1)
         return
@@ -316,18 +306,6 @@ def network(
     coalition: Annotated[
         Repeated, Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
     ] = None,
-    beside: Annotated[
-        Repeated,
-        Option(
-            metavar="GRAPH",
-            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
-        ),
-    ] = None,
-    formats: Formats = None,
-    width: Annotated[
-        float | None,
-        Option(min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."),
-    ] = None,
     override: Set = None,
     trust: Trust = False,
 ) -> None:
@@ -335,38 +313,7 @@ def network(
 
     It has its neighbours' messages alone.
     """
-    from decentral_dp.cli import adversaries
-
-    adversaries.network(
-        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
-    )
-
-
-@app.command()
-def attack(
-    folders: Annotated[list[Path], Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
-    runs: Annotated[int, Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")] = 10,
-    out: Annotated[File, Option(metavar="FILE", help="JSON file for all numbers.")] = None,
-    trust: Trust = False,
-) -> None:
-    """Try to tell a run's train records from held-out ones.
-
-    It is tried by what was published, beside the AUC that its ε allows. The scenario is run again with fresh noise
-    and another split, for an interval over runs. The run folder stays as it is. Interrupted with --out,
-    "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the certificate allows.
-    """
-    from decentral_dp.adversaries.attack.attack import infer, write
-    from decentral_dp.cli.adversaries import print_outcome
-    from decentral_dp.reporting.progress import ProgressBar
-
-    with ProgressBar("runs", estimate=True) as progress:
-        result = infer(folders, runs, progress, out)
-    sound = print_outcome(result)
-    if out is not None:
-        write(result, folders, out)
-        typer.echo(printable(str(out)))
-    if not sound:
-        raise typer.Exit(1)
+    annex("network_command")(scenario, override or [], out, coalition or [])
 
 
 @app.command()
@@ -378,7 +325,7 @@ def audit(
         ),
     ] = None,
     runs: Annotated[
-        Number, Option(help="Runs of each of the two data sets, at least 20; by default 200, and of network 50000.")
+        Number, Option(help="Runs of each data set, at least 20; by default 200, of --all 40, of network 50000.")
     ] = None,
     vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
@@ -396,6 +343,9 @@ def audit(
         Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
     curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
+    membership: Annotated[
+        bool, Option("--membership", help="Tell a run's train records from held-out ones, over --runs (10) runs.")
+    ] = False,
     trust: Trust = False,
 ) -> None:
     """Show a lower bound on what a scenario tells of one record.
@@ -404,33 +354,24 @@ def audit(
     the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
     fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where more is shown than is
     certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
-    states of training, in a few seconds; --out is a folder then.
+    states of training, in a few seconds; --out is a folder then. With --membership the records of a run folder are
+    scored by what it published: the AUC over repeated runs, and the ceiling that its ε sets.
     """
-    from decentral_dp.adversaries.audit.runs import plan_audit
-    from decentral_dp.adversaries.network.attacks import RUNS
-    from decentral_dp.cli import adversaries
-    from decentral_dp.tasks.parallel import Workers, cores
-
-    if runs is None:
-        runs = RUNS if scenario == NEIGHBOURS else 200
-    if every == (scenario is not None):
-        raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
-    if scenario == NEIGHBOURS:
-        if vantage != "everybody" or override or jobs or address or canaries or curve:
-            raise InputError(
-                "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
-                "scenario (./network for a folder of that name)."
-            )
-        sound = adversaries.audit_neighbours(runs, confidence, seed, out)
-    elif scenario is None:
-        if override:
-            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        sound = adversaries.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
-    else:
-        if curve is not None:
-            adversaries.require_curve(curve, canaries)
-        request = plan_audit(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
-        sound = adversaries.audit_one(request, Path(scenario), out, curve, Workers(jobs or 1, address))
+    sound = annex("audit_command")(
+        scenario,
+        runs=runs,
+        vantage=vantage,
+        confidence=confidence,
+        seed=seed,
+        out=out,
+        override=override or [],
+        every=every,
+        jobs=jobs,
+        address=address,
+        canaries=canaries,
+        curve=curve,
+        membership=membership,
+    )
     if not sound:
         raise typer.Exit(1)
 
@@ -446,8 +387,6 @@ def check(
     ],
     pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
     seed: Annotated[int, Option(min=0, help="Of the search.")] = 0,
-    out: Annotated[File, Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
-    again: Annotated[File, Option(metavar="FILE", help="Try only the pair of such a file, once more.")] = None,
     rounds: Annotated[
         Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
     ] = None,
@@ -458,15 +397,13 @@ def check(
     A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
     a check fails.
     """
-    from decentral_dp.cli.adversaries import check_component
-
-    if not check_component(what, pairs, seed, out, again, rounds):
+    if not annex("check_command")(what, pairs, seed, rounds):
         raise typer.Exit(1)
 
 
 @app.command()
 def study(
-    study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")],
+    study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
     out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
     address: Address = None,
@@ -482,30 +419,7 @@ def study(
     since, all cells are computed again. Exit code 1 if no cell ended ok; a diverged cell beside others is a result.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
-    from decentral_dp.cli.study import print_ended
-    from decentral_dp.reporting.progress import ProgressBar
-    from decentral_dp.studies.schema import load_study
-    from decentral_dp.studies.study import conduct
-
-    if study == AUDITS:
-        return _study_audits(out, jobs, address, override)
-    loaded = load_study(study, override or [])
-    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
-    with ProgressBar("cells") as progress:
-        findings = conduct(loaded, folder, jobs, address, progress)
-    if not print_ended(findings):
-        raise typer.Exit(1)
-
-
-def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
-    """The study of all audits, whose cells are no runs of one scenario."""
-    from decentral_dp.cli.adversaries import audit_every
-    from decentral_dp.tasks.parallel import Workers, cores
-
-    if override:
-        raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
-    folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
-    if not audit_every(40, "everybody", 0.95, 0, folder, Workers(jobs or cores(), address)):
+    if not annex("study_command")(study, override or [], out, jobs, address):
         raise typer.Exit(1)
 
 

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
+from decentral_dp.annexes import annex
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, shipped_names
@@ -33,8 +34,6 @@ from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.words import Measure
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.measures import group_measures
-from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
 from decentral_dp.user_code import GROUPS, entry_points_of, find_outside, in_file
 
@@ -104,12 +103,12 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in shipped_names("scenario")},
-        "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
+        "studies": {n: annex("load_study")(n).title if titles else "" for n in shipped_names("study")},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
         "mechanisms": {k: f"{MECHANISMS[k].description} of certified runs" for k in _MECHANISMS},
         "partitions": dict(PARTITIONS),
-        "measures": {n: _measure_line(m) for group in group_measures().values() for n, m in group.items()},
+        "measures": {n: _measure_line(m) for group in annex("group_measures")().values() for n, m in group.items()},
     }
     # Installed packages are not imported to be listed.
     for what, group in GROUPS.items():
@@ -268,7 +267,7 @@ def keys() -> tuple[tuple[Key, str], ...]:
         rows += [(of_parameter(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
     for kind, rule in WEIGHTS.items():
         rows += [(of_parameter(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
-    return (*rows, *((key, "") for key in _of_tables(Study.model_json_schema(), "study.")))
+    return (*rows, *((key, "") for key in _of_tables(annex("Study").model_json_schema(), "study.")))
 
 
 def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[Key]:

@@ -14,7 +14,31 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.problems.protocol import Classifying
-from decentral_dp.statistics import auc
+
+
+def auc(first: Array, second: Array) -> float:
+    """The share of pairs in which the score of the first is higher, ties half; what is no number is lowest.
+
+    The area under the receiver operating characteristic (Mann and Whitney).
+
+    Args:
+        first: (n,) scores, of positive records.
+        second: (m,) scores, of the others.
+
+    Raises:
+        ValueError: there are no pairs.
+
+    Example:
+        >>> auc(np.array([0.9, 0.4]), np.array([0.1, 0.4]))
+        0.875
+    """
+    if not (first.size and second.size):
+        raise ValueError(f"{first.size} and {second.size} scores make no pairs")
+    scores, others = (np.where(np.isnan(part), -np.inf, part) for part in (first, second))
+    others.sort()
+    below = sum(int(np.searchsorted(others, scores, side).sum()) for side in ("left", "right"))
+    return 0.5 * below / (first.size * second.size)
+
 
 # Intervals of equal width that confidences are put into.
 _BINS = 10

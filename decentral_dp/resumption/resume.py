@@ -1,4 +1,4 @@
-"""`resume`: goes on with a run, a study, an audit or an attack, and gives what it would have given."""
+"""`resume`: goes on with a run, a study or an audit, and gives what it would have given."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
+from decentral_dp.annexes import annex
 from decentral_dp.errors import InputError
 from decentral_dp.files.trust import foreign, trusting
 from decentral_dp.simulation.result import IN_PROGRESS
@@ -16,8 +17,7 @@ from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_j
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.adversaries.attack.attack import Inference
-    from decentral_dp.adversaries.audit.result import AuditResult
+    from decentral_dp.auditing.audit import AuditResult
     from decentral_dp.config.components import Objects
     from decentral_dp.simulation.events import Callback
     from decentral_dp.studies.page import Findings
@@ -29,7 +29,7 @@ class Kind(Enum):
     RUN = "a run"
     STUDY = "a study"
     AUDITS = "a table of audits"
-    FILE = "an audit or an attack"
+    FILE = "an audit"
 
 
 class Resumable(NamedTuple):
@@ -48,7 +48,7 @@ def find_resumable(path: Path) -> Resumable:
     """Say what was begun in a folder or a file.
 
     Args:
-        path: a folder that a run, a study or a table of audits made; or the file of an audit or an attack.
+        path: a folder that a run, a study or a table of audits made; or the file of an audit.
 
     Returns:
         Its kind and place. Whether it is complete is found by what goes on.
@@ -86,7 +86,7 @@ def find_resumable(path: Path) -> Resumable:
         raise _cell(path)
     raise InputError(
         f"resume: {path} is no run folder, and none of a study or of audits; give the folder of one that was "
-        "interrupted, or the file of an audit or an attack."
+        "interrupted, or the file of an audit."
     )
 
 
@@ -108,35 +108,31 @@ def resume(
     callbacks: Sequence[Callback] = (),
     trust: bool = False,
     **objects: Unpack[Objects],
-) -> Run | Findings | AuditResult | Inference | pd.DataFrame:
-    """Go on with a run, a study, an audit or an attack that was cut off: to the bit as without the interruption.
+) -> Run | Findings | AuditResult | pd.DataFrame:
+    """Go on with a run, a study or an audit that was cut off: to the bit as without the interruption.
 
     A run goes on from the last state in its folder. What was released after that state is released again with the same
     draws: the same values, and no second release. Where secret noise was not kept (`run(keep_secret=False)`), it cannot
     be drawn again, and the run does not go on.
 
-    Of a study finished cells are kept, and the others are computed; of an audit and an attack the runs so far are kept,
-    and the others are made. As many processes of this machine do so as were asked for at the beginning.
+    Of a study finished cells are kept, and the others are computed. Of an audit the runs so far are kept, and the
+    others are made. As many processes of this machine do so as were asked for at the beginning.
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
-            of an audit or an attack.
+            of an audit.
         callbacks: functions that are called with a `Progress`; by default notebooks show a bar.
         trust: whether to run code that the folder or the file holds or names and that this machine has not run before.
         **objects: of a run, those that it was given in place of what its scenario names, if any.
 
     Returns:
-        The finished run; of a study its findings, of an audit or an attack what it shows, of several audits their
-        table.
+        The finished run; of a study its findings, of an audit its result, of several audits their table.
 
     Raises:
         InputError: there is nothing to go on with, it is complete or under way, or it is told something that is for
             runs alone; the records, the scenario or the versions are others than those of the beginning; the secret
             noise of a run was not kept.
         Stopped: interrupted again.
-
-    Limits:
-        Attacks on a run without a seed have secret noise, and their missing runs draw it anew.
 
     Example:
         >>> import decentral_dp
@@ -159,24 +155,21 @@ def resume(
         return resume_other(task, callback)
 
 
-def resume_other(task: Resumable, progress: Callback | None) -> Findings | AuditResult | Inference | pd.DataFrame:
-    """Go on with what is no run, a study, an audit, an attack or a table of audits; it raises what `resume` raises."""
+def resume_other(task: Resumable, progress: Callback | None) -> Findings | AuditResult | pd.DataFrame:
+    """Go on with what is no run, a study, an audit or a table of audits; it raises what `resume` raises."""
     # What was asked is read from a file, which may be from elsewhere.
     with foreign():
-        # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
         if task.kind is Kind.STUDY:
-            from decentral_dp.studies.study import resume_study
-
-            return resume_study(task.place, progress)
+            findings: Findings = annex("resume_study")(task.place, progress)
+            return findings
         if task.kind is Kind.AUDITS:
-            from decentral_dp.adversaries.audit.tables import resume_table
-
-            return resume_table(task.place, progress)
+            table: pd.DataFrame = annex("resume_table")(task.place, progress)
+            return table
         return resume_file(task.place, progress)
 
 
-def resume_file(out: Path, progress: Callback | None = None) -> AuditResult | Inference:
-    """Go on with an audit or an attack that was cut off. All that it writes is written.
+def resume_file(out: Path, progress: Callback | None = None) -> AuditResult:
+    """Go on with an audit that was cut off. All that it writes is written.
 
     Args:
         out: its JSON file.
@@ -189,21 +182,16 @@ def resume_file(out: Path, progress: Callback | None = None) -> AuditResult | In
         InputError: the file is of none, or of one that is complete; or what it is of has changed since.
         Stopped: interrupted again.
     """
-    from decentral_dp.adversaries.attack.attack import resume_attack
-    from decentral_dp.adversaries.audit.audit import resume_audit
-
     content = read_json(out, "resume")
-    if what := "attack" if "attacks" in content else "audit" if "shown" in content else "":
-        raise InputError(f"resume: the {what} in {out} is complete; give the file of one that was interrupted.")
+    if "shown" in content:
+        raise InputError(f"resume: the audit in {out} is complete; give the file of one that was interrupted.")
     if content.get("status") != INTERRUPTED:
         raise InputError(
-            f"resume: {out} is not the file of an audit or an attack that was interrupted. Give the file that it was "
+            f"resume: {out} is not the file of an audit that was interrupted. Give the file that it was "
             f"told to write with --out, or the folder of a run or of a study."
         )
-    request = content.get("asked")
-    # An earlier version had "each" run of an attack in its file, and said nowhere else what it was of.
-    of_attack = content.get("what") == "attack" or "each" in content
-    return resume_attack(out, request, progress) if of_attack else resume_audit(out, request, progress)
+    result: AuditResult = annex("resume_audit")(out, content.get("asked"), progress)
+    return result
 
 
 def refuse_for_others(kind: Kind, place: Path, options: list[str]) -> None:

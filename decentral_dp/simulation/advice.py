@@ -39,7 +39,7 @@ from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.plan import baselines
-from decentral_dp.statistics import rate_at_least, rate_at_most
+from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 from decentral_dp.user_code import USER_ERRORS
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.

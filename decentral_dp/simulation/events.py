@@ -17,8 +17,8 @@ from decentral_dp.formatting import epsilon_text
 class Progress(NamedTuple):
     """The progress of a long computation, which `callbacks` receive.
 
-    done: so many, of the unit. total: in all. unit: "rounds" of a run, "cells" of a study, "runs" of an audit or an
-    attack, "audits" of a table of them, "pairs" of a check, "observers" of a network's view, "steps" of a tuner.
+    done: so many, of the unit. total: in all. unit: "rounds" of a run, "cells" of a study, "runs" of an audit,
+    "audits" of a table of them, "pairs" of a check, "observers" of a network's view, "steps" of a tuner.
     loss: of a run, at an evaluation, the upper loss, or the lower one where x is not tuned; it reads records, and is
     NaN where it was not measured. epsilon: of a run, spent by the worst agent so far. failed: of a study, cells that
     failed. per_second: done since the first call; None at it. seconds_left: at that speed; None at the first call.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from decentral_dp.studies.intervals import counts_text, described_intervals, int
 from decentral_dp.studies.measures import axis_label, check_measure, label_text, metric_stem
 from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Label, Pair, Study, are_numbers
+from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Pair, Study, are_numbers
 from decentral_dp.studies.verdicts import check_where, select
 
 if TYPE_CHECKING:
@@ -38,25 +38,6 @@ _SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", 
 # One side may cost so much more than the other: a calibration leaves less than this of its target unspent.
 _SAME_EPSILON = 1.002
 COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")
-
-
-class Start(NamedTuple):
-    """Where a pair begins to pay.
-
-    Args:
-        pair: its name.
-        levels: least values (x, y) of those that pay; of a gain without y, (x,); all of them, where x are names.
-        best: the level with the largest mean gain, of those that pay if there are any, as a row of `gain_table`; None
-            where nothing was measured.
-        n_levels: how many levels.
-        n_paying: how many of them pay.
-    """
-
-    pair: str
-    levels: Sequence[tuple[Label, ...]]
-    best: Mapping[Any, Any] | None
-    n_levels: int
-    n_paying: int
 
 
 def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> None:
@@ -168,56 +149,22 @@ def _verdict(row: Mapping[str, Any]) -> str:
     return COSTS if row["high"] < 0.0 else OPEN
 
 
-def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
-    """Find where each pair of a gain begins to pay.
-
-    Args:
-        gain: of the study.
-        table: of `gain_table`.
-
-    Returns:
-        For each pair the levels that pay and than which none that is no larger in both axes pays.
-    """
-    levels = []
+def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
+    """State for each pair of a gain at how many levels it pays, and its largest gain there, one sentence each."""
+    parts = []
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
-        good = [tuple(row) for row in rows[rows["verdict"] == PAYS][gain.axes].itertuples(index=False)]
-        least = [a for a in good if not any(b != a and _is_below(b, a) for b in good)]
-        known = rows[rows["mean"].notna()]
+        pays = rows["verdict"] == PAYS
         # The largest gain that can be told from 0, where there is one.
-        shown = known[known["verdict"] == PAYS] if good else known
-        best = None if shown.empty else max(shown.to_dict("records"), key=lambda row: float(row["mean"]))
-        levels.append(Start(pair.name, least, best, len(rows), len(good)))
-    return levels
-
-
-def _is_below(one: Sequence[Label], other: Sequence[Label]) -> bool:
-    """Whether no value is larger; names have no order."""
-    return are_numbers([*one, *other]) and all(a <= b for a, b in zip(one, other, strict=True))  # type: ignore[operator] # both are numbers
-
-
-def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
-    """Say where each pair of a gain begins to pay, or that it does nowhere here, one sentence each."""
-    names = [metric_stem(axis) for axis in gain.axes]
-    parts = []
-    for start in starts(gain, table):
-        if start.best is None:
-            parts.append(f"{start.pair}: not measured.")
+        shown = rows[pays] if pays.any() else rows[rows["mean"].notna()]
+        if shown.empty:
+            parts.append(f"{pair.name}: not measured.")
             continue
-        row = start.best
-        at = ", ".join(f"{name} {label_text(row[axis])}" for name, axis in zip(names, gain.axes, strict=True))
-        largest = (
-            f"{power_text(row['mean'])}{spread_text(row['mean'], row['low'], row['high'])} (n = {row['n']}) at {at}"
-        )
-        if not start.levels:
-            parts.append(f"{start.pair}: pays at none of {start.n_levels} levels; the largest gain is {largest}.")
-            continue
-        where = " or ".join(
-            ", ".join(f"{name} {label_text(value)}" for name, value in zip(names, level, strict=True))
-            for level in start.levels
-        )
-        count = f"{start.n_paying} of {start.n_levels} levels"
-        parts.append(f"{start.pair}: pays at {count}, from {where}; the largest gain is {largest}.")
+        row = max(shown.to_dict("records"), key=lambda one: float(one["mean"]))
+        spread = spread_text(row["mean"], row["low"], row["high"])
+        at = ", ".join(f"{metric_stem(axis)} {label_text(row[axis])}" for axis in gain.axes)
+        largest = f"{power_text(row['mean'])}{spread} (n = {row['n']}) at {at}"
+        parts.append(f"{pair.name}: pays at {pays.sum()} of {len(rows)} levels; the largest gain is {largest}.")
     return parts
 
 

@@ -18,7 +18,7 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import delta_text
 from decentral_dp.reporting.words import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
-from decentral_dp.studies.schema import Axis, Label, Plot, Side, Study
+from decentral_dp.studies.schema import Axis, Label, Side, Study
 from decentral_dp.tasks.outcomes import number
 
 Split = Literal["run", "plan"]
@@ -31,27 +31,8 @@ _TO = re.compile(r"(rounds|epsilon|bits)_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:
 _RISING = re.compile(r"accuracy|auc|f1|recall|precision|r2|weight_clean")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
 OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
-_QUALIFIERS = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 # An algorithm may send other variables, each with its distance.
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
-
-
-def plain_name(name: str, valid: Collection[str]) -> str:
-    """The name without its endings, where what is left is a name too.
-
-    Example:
-        >>> plain_name("test_loss_last_min", ["test_loss"]), plain_name("epsilon_max", [])
-        ('test_loss', 'epsilon_max')
-    """
-    stem = _QUALIFIERS.sub("", name)
-    return stem if stem in valid else name
-
-
-def _hint(name: str, valid: Sequence[str]) -> str:
-    """The nearest name; where none is near, all but those that only qualify another."""
-    hint = nearest_of(name, valid)
-    plain = [v for v in valid if plain_name(v, valid) == v]
-    return hint if hint.startswith(";") else nearest_of(name, plain)
 
 
 def names_of(kind: Split, over_rounds: bool) -> list[str]:
@@ -66,56 +47,32 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
 
 
 def check_names(study: Study, axes: Sequence[Axis]) -> None:
-    """Refuse what no cell of the study's kind measures, and pictures over rounds that are not kept.
+    """Refuse what no cell of the study's kind measures, and rounds that are not kept.
 
     Raises:
-        InputError: an unknown name, with the nearest one; a picture over rounds where the study keeps none.
+        InputError: an unknown name, with the nearest one; a round of which the study keeps no values.
     """
+    kind, varied = study.kind, [axis.name for axis in axes]
+    kept = [] if isinstance(study.rounds, str) else study.rounds
     for name in study.measure:
-        if not (_is_known(name, study.kind, True) or _is_known(name, study.kind, False)):
-            _refuse("measure", name, study.kind, over_rounds=False)
-    for name in study.table.columns:
-        if name not in (study.measure or names_of(study.kind, over_rounds=False)):
-            valid = study.measure or names_of(study.kind, over_rounds=False)
-            raise InputError(f"table.columns: {quoted(name)} is no column of this study{nearest_of(name, valid)}.")
-    if study.table.pivot is not None:
-        require_axis("table.pivot", study.table.pivot, [axis.name for axis in axes])
+        if not _is_known(name, kind, over_rounds=True):
+            check_measure("measure", name, kind, over_rounds=False)
     for claim in study.claims:
+        place = f"claims ({claim.statement})"
         for side in (claim.left, claim.right):
             if isinstance(side, Side):
-                place, over_rounds = f"claims ({claim.statement}).measure", side.round is not None
-                check_measure(place, side.measure, study.kind, over_rounds)
-                _check_round(f"claims ({claim.statement}).round", side.round, study.rounds)
+                check_measure(f"{place}.measure", side.measure, kind, side.round is not None)
+                if side.round is not None and not (study.rounds == "all" or side.round in kept):
+                    raise InputError(f'{place}.round: {side.round} is not kept. Fix: set rounds = "all", or list it.')
     for plot in study.plots:
-        _check_plot(plot, study.kind, [axis.name for axis in axes])
-        if plot.x == "round" and study.rounds in ("last", []):
-            raise InputError(
-                f"plots ({plot.name}): x is {quoted(plot.x)}, and no values of single rounds are kept. Set rounds = "
-                '"all", or to a list of rounds.'
-            )
-
-
-def _check_round(place: str, at: int | None, rounds: Literal["last", "all"] | list[int]) -> None:
-    """Refuse a round whose values the study does not keep."""
-    if at is None or rounds == "all" or (rounds != "last" and at in rounds):
-        return
-    words = "the end alone" if rounds in ("last", []) else f"rounds {', '.join(map(str, rounds))}"
-    raise InputError(
-        f'{place}: got {at}, but of {words} the values are kept. Set rounds = "all", or to a list with {at}; leave '
-        "round out for the end."
-    )
-
-
-def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:
-    place = f"plots ({plot.name})"
-    if plot.x != "round" and plot.x not in axes and not _is_known(plot.x, kind, over_rounds=False):
-        # In tables an axis has the last part of its name alone.
-        whole = next((axis for axis in axes if axis.endswith(f".{plot.x}")), None)
-        valid = ["round", *axes, *names_of(kind, over_rounds=False)]
-        hint = _hint(plot.x, valid) if whole is None else f'; did you mean "{whole}"'
-        raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}.")
-    for name in plot.measures:
-        check_measure(f"{place}.y", name, kind, plot.x == "round")
+        place, over_rounds = f"plots ({plot.name})", plot.x == "round"
+        if over_rounds and study.rounds != "all" and not kept:
+            raise InputError(f'{place}.x: no values of single rounds are kept. Fix: set rounds = "all", or a list.')
+        if not over_rounds and plot.x not in varied and not _is_known(plot.x, kind, over_rounds=False):
+            hint = nearest_of(plot.x, ["round", *varied, *names_of(kind, over_rounds=False)])
+            raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}.")
+        for name in plot.measures:
+            check_measure(f"{place}.y", name, kind, over_rounds)
 
 
 def require_axis(key: str, name: str, axes: Collection[str]) -> None:
@@ -126,11 +83,10 @@ def require_axis(key: str, name: str, axes: Collection[str]) -> None:
 
 def check_measure(place: str, name: str, kind: Split, over_rounds: bool) -> None:
     """Refuse what no cell of a study of this kind measures over rounds, or at the end. Raises InputError."""
-    if _is_known(name, kind, over_rounds):
-        return
-    if over_rounds and _is_known(name, kind, over_rounds=False):
-        raise InputError(f"{place}: {quoted(name)} is measured at the end only, not over rounds; take another name.")
-    _refuse(place, name, kind, over_rounds)
+    if not _is_known(name, kind, over_rounds):
+        when = f"over the rounds of a {kind}" if over_rounds else f"at the end of a {kind}"
+        hint = nearest_of(name, names_of(kind, over_rounds))
+        raise InputError(f"{place}: {quoted(name)} is not measured {when}{hint}.")
 
 
 def _is_known(name: str, kind: Split, over_rounds: bool) -> bool:
@@ -183,34 +139,14 @@ def named_measures(study: Study) -> set[str]:
     return names | {name for plot in study.plots for name in (plot.x, *plot.measures)}
 
 
-def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
-    if kind == "plan" and _is_known(name, "run", over_rounds):
-        raise InputError(f'{place}: {quoted(name)} is measured in a run, not in a plan; set kind = "run".')
-    if kind == "run" and _is_known(name, "plan", over_rounds=False):
-        raise InputError(f'{place}: {quoted(name)} is known of a plan, not of a run; set kind = "plan".')
-    if name == "self_weight":
-        raise InputError(
-            f"{place}: {quoted(name)} is called neighbour_weight now, being the weight of the neighbours, |w_ii|."
-        )
-    raise InputError(f"{place}: {quoted(name)} is not measured{_hint(name, names_of(kind, over_rounds))}.")
-
-
 def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
     """Write one sentence for every name that no cell has measured, and for every picture without numbers."""
     there = set(measured["name"])
     sentences = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
     for plot in study.plots:
-        if plot.name not in drawn and plot.x == "round" and measured["last"].all():
-            sentences.append(
-                f"plots ({plot.name}): not drawn, for no cell was measured at the rounds of the study; set rounds = "
-                '"all".'
-            )
-            continue
-        named = [name for name in (plot.x, *plot.measures) if _is_known(name, study.kind, over_rounds=False)]
-        lost = [name for name in named if name not in there]
+        lost = [name for name in plot.measures if name not in there]
         if plot.name not in drawn:
-            what = ", ".join(map(quoted, lost or named))
-            sentences.append(f"plots ({plot.name}): not drawn, for none of its cells has measured {what}.")
+            sentences.append(f"plots ({plot.name}): not drawn, for its cells have measured nothing of it.")
         elif lost:
             sentences.append(f"plots ({plot.name}): no cell has measured {', '.join(map(quoted, lost))}.")
     return sentences

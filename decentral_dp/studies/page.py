@@ -15,9 +15,8 @@ import pandas as pd
 
 from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
 from decentral_dp.reporting.plots.style import picture_of
-from decentral_dp.reporting.tables import TextTable, html, latex, markdown
+from decentral_dp.reporting.tables import html
 from decentral_dp.studies.gains import gain_figures, gain_words
-from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.plots import (
     study_figures,
@@ -28,14 +27,12 @@ from decentral_dp.studies.tables import (
     FAILED,
     THREAT_MODEL,
     Measured,
-    columns_of,
     different_threat_models,
     failures,
     failures_text,
-    pivot_table,
     study_table,
 )
-from decentral_dp.studies.verdicts import Verdict
+from decentral_dp.studies.verdicts import HOLDS, REFUTED, Verdict
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +50,6 @@ class Findings:
         warnings: what of the study came to nothing, one sentence each.
         folder: where tables and pictures are, None where nothing was kept.
         gains: paired differences of variants, a row for every pair and level, with a verdict.
-        removed: pictures of the study that was in the folder before, which this one does not draw.
 
     Example:
         >>> import decentral_dp
@@ -73,7 +69,6 @@ class Findings:
     warnings: Sequence[str]
     folder: Path | None
     gains: pd.DataFrame
-    removed: Sequence[str] = ()
 
     @property
     def measurements(self) -> Measured:
@@ -96,21 +91,6 @@ class Findings:
 
     def _repr_html_(self) -> str:
         return study_view(self)
-
-    def to_markdown(self) -> str:
-        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
-        return markdown(self._text_table(in_words=False))
-
-    def to_latex(self) -> str:
-        """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
-        return latex(self._text_table(in_words=True))
-
-    def _text_table(self, in_words: bool) -> TextTable:
-        layout = self.study.table
-        columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
-        columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
-        table = study_table(self.measurements, columns, in_words)
-        return table if layout.pivot is None else pivot_table(table, self.axes, layout.pivot, self.cells)
 
 
 # What a cell without a mean looks like.
@@ -156,7 +136,7 @@ def study_page(
         tag("p", table.note, class_="small"),
         tag("h2", "Study"),
         tag("details", tag("summary", "The study, fully resolved"), tag("pre", to_toml(study))),
-        tag("p", "Beside this page: every value and mean (Parquet, CSV) and the table in Markdown and LaTeX."),
+        tag("p", "Beside this page: every value and mean, as Parquet and CSV."),
     ]
     return document(study.title or "Study", sections, sortable=True)
 
@@ -279,7 +259,7 @@ def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]
     width = measured.study.width
     if width is not None and width <= _NARROW_ENOUGH:
         return {}
-    narrow = measured.study.model_copy(update={"width": _WIDTH, "height": None})
+    narrow = measured.study.model_copy(update={"width": _WIDTH})
     return _pictures(measured._replace(study=narrow), gains)
 
 

@@ -371,18 +371,15 @@ def finish(figure: Figure, study: Study, title: str, note: str, own_height: Call
 
     Args:
         figure: with all else drawn.
-        study: says how high each panel is to be, and whether there are words at the foot.
+        study: says whether there are words at the foot.
         title: "" for none.
         note: on what the means are over.
-        own_height: width of the figure → inches that each panel is high, where the study gives a width alone.
+        own_height: width of the figure → inches that each panel is high, where the study gives a width.
     """
     if title:
         words = textwrap.fill(title, int(figure.get_figwidth() * _TITLE_LETTERS_PER_INCH))
         figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=style.letter_size("axes.title"))
-    high = study.height
-    if high is None and study.width is not None:
-        high = own_height(study.width)
-    _reserve_footer(figure, note if study.foot else "", high)
+    _reserve_footer(figure, note if study.foot else "", None if study.width is None else own_height(study.width))
 
 
 def _reserve_footer(figure: Figure, said: str, panel: float | None) -> None:
@@ -495,7 +492,7 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
             ax.tick_params(labelbottom=True)
     beside = plot.y_label or (axis_label(plot.measures[0], data.cells) if len(plot.measures) == 1 else "")
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
-    label_lowest(each, across, plot.x_label or axis_label(plot.x, data.cells))
+    label_lowest(each, across, axis_label(plot.x, data.cells))
     more = [unnamed_axes_words(plot, measured).removesuffix(".")] if also else []
     more += [
         f"Do not compare ε: its {column} differs (see the table)" for column in different_threat_models(data.cells)

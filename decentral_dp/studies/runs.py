@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.adversaries.network.view import prepare
+from decentral_dp.annexes import annex
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
@@ -257,7 +257,7 @@ def _network(job: Job) -> dict[str, float]:
 def _pairs(job: Job) -> dict[str, float]:
     """Certified ε of what one agent learns of another's record, by what is taken of the pairs. Raises InputError."""
     try:
-        view = prepare(job).view()
+        view = annex("prepare")(job).view()
     except InputError as error:
         raise InputError(f"measure: network_epsilon cannot be priced of this cell; {error}") from error
     linear = {} if view.linear is None else view.at_distance(view.reference)

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import tomli_w
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import (
     assign,
     explain,
     find,
     key_parts,
-    load,
     nearest_of,
     parse_change,
     python_value,
     read_toml,
-    tables_in,
 )
-from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table
 from decentral_dp.reporting.plots.style import Format
-from decentral_dp.topology import GENERATORS
-from decentral_dp.user_code import entry_points_of, in_file
+from decentral_dp.user_code import in_file
 
 Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
@@ -82,9 +78,6 @@ class Plot(Table):
 
     where: Where = {}
     """Axis → value, or values, that are drawn; all if left out."""
-
-    x_label: str = ""
-    """Words on the horizontal axis; its name if left out."""
 
     y_label: str = ""
     """Words on the vertical axis; the measured name if left out."""
@@ -176,16 +169,6 @@ class Gain(Table):
         return [axis for axis in (self.x, self.y) if axis is not None]
 
 
-class Layout(Table):
-    """How `table.md` and `table.tex` are laid out; the page has every column."""
-
-    columns: list[str] = []
-    """Measured names that are columns, of those that are measured; all of them if left out."""
-
-    pivot: str | None = None
-    """Axis whose values stand side by side, once for each measured name, instead of below each other."""
-
-
 class Study(Table):
     """A study, complete; see the package's description."""
 
@@ -240,14 +223,8 @@ class Study(Table):
     """Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs it
     if left out."""
 
-    height: Annotated[float, Field(ge=0.5, le=20.0)] | None = None
-    """Height of each panel of the pictures in inches, between its axes; as its width asks for if left out."""
-
     foot: bool = True
     """Whether pictures say at their foot what their points and intervals are; a paper has its caption."""
-
-    table: Layout = Field(default_factory=Layout)
-    """How the tables for a README and a paper are laid out."""
 
     gains: list[Gain] = []
     """Paired differences between variants, with phase diagrams."""
@@ -344,8 +321,6 @@ RESERVED = (
     *("status", "reason", "seconds"),
 )
 MOST_CELLS = 100_000
-# Table whose `kind` names a component → the groups of entry points that it may be in.
-_KINDS = {"problem": ("problem", "objective"), "topology": ("topology",), "algorithm": ("algorithm",)}
 # Tables of one of several kinds: a new kind takes nothing over from another.
 _TABLES_OF_KINDS = ("topology", "partition", "stream", "weights")
 
@@ -405,10 +380,8 @@ def axes(study: Study) -> list[Axis]:
                 f"variants: two are called {quoted(_first_duplicate(names))}; give each a name of its own."
             )
         all_axes.append(Axis(VARIANT, names, names))
-    outside = _tables_from_outside(study)
     settled = {path for table in (study.set, *(v.set for v in study.variants)) for path, _ in leaves(table)}
     for path, values in leaves(study.grid):
-        check_key(path, "grid", outside)
         name = ".".join(path)
         if not isinstance(values, list) or not values:
             raise InputError(
@@ -442,15 +415,6 @@ def cells(study: Study) -> list[Cell]:
         InputError: a key that no scenario has, repeated seeds, or more than MOST_CELLS cells.
     """
     varied = axes(study)
-    outside = _tables_from_outside(study)
-    # What every cell has is refused at once; a variant's own mistake fails its own cells.
-    for path, _ in leaves(study.set):
-        check_key(path, "set", outside)
-    # But what is taken out by a wrong name is missed by nobody, and its cells would run with what was to be left out.
-    removed = {"unset": study.unset, **{f"variants.{v.name}.unset": v.unset for v in study.variants}}
-    for place, keys in removed.items():
-        for key in keys:
-            check_key(key_parts(key), place, outside)
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {quoted(seeds)}, wanted a number of seeds, or a list without repetition.")
@@ -465,22 +429,7 @@ def cells(study: Study) -> list[Cell]:
         raise InputError(
             "where: no combination of the grid lies in a part of it. Leave where out to run the whole grid."
         )
-    _check_lists(study, covered[0])
     return covered
-
-
-def _check_lists(study: Study, cell: Cell) -> None:
-    """Refuse a list that was meant as the values of an axis. Raises InputError."""
-    lists = [".".join(path) for path, value in leaves(study.set) if isinstance(value, list)]
-    if not lists:
-        return
-    try:
-        load(cell.content, folder=cell.folder)
-    except InputError as error:
-        if any(str(error).startswith(f"{key}: got [") for key in lists):
-            raise InputError(
-                f"set.{error} A list under [set] is one value. Under [grid] its entries are tried one after the other."
-            ) from None
 
 
 def _combinations(
@@ -505,17 +454,20 @@ def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
     for part in (study, variant):
         if part is not None:
             for key in part.unset:
-                content = _remove_key(content, key_parts(key))
+                content = _remove_key(content, key_parts(key), f"unset.{key}")
             content = merge(content, part.set)
     return content, path.resolve().parent
 
 
-def _remove_key(content: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _remove_key(content: Mapping[str, Any], keys: Sequence[str], place: str) -> dict[str, Any]:
+    """Take a key out that is there: a misspelled one would leave what was to be left out. Raises InputError."""
     out = dict(content)
+    if keys[0] not in out or (len(keys) > 1 and not isinstance(out[keys[0]], Mapping)):
+        raise InputError(f"{place}: {keys[0]} is not in the scenario{nearest_of(keys[0], sorted(out))}.")
     if len(keys) == 1:
-        out.pop(keys[0], None)
-    elif isinstance(out.get(keys[0]), Mapping):
-        out[keys[0]] = _remove_key(out[keys[0]], keys[1:])
+        del out[keys[0]]
+    else:
+        out[keys[0]] = _remove_key(out[keys[0]], keys[1:], place)
     return out
 
 
@@ -557,73 +509,6 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
             yield from leaves(value, path)
         else:
             yield path, value
-
-
-def _tables_from_outside(study: Study) -> set[str]:
-    """The tables whose component is from outside in some cell, so that its keys are not all known here."""
-    out = set()
-    bases = []
-    chosen: list[Variant | None] = [*study.variants] if study.variants else [None]
-    for variant in chosen:
-        try:
-            bases.append(_base(study, variant)[0])
-        except InputError:
-            # Refused where the cells are made.
-            continue
-    varied = dict(leaves(study.grid))
-    for table, groups in _KINDS.items():
-        tables = [base.get(table) for base in bases]
-        kinds = [t.get("kind") for t in tables if isinstance(t, Mapping)] + list(varied.get((table, "kind")) or [])
-        texts = [kind for kind in kinds if isinstance(kind, str)]
-        if any(in_file(kind) is not None or any(kind in entry_points_of(group) for group in groups) for kind in texts):
-            out.add(table)
-    return out
-
-
-def _in_tables(name: str) -> str:
-    """The key of a table that has this name, for who leaves the table out; empty where there is none."""
-    for table, field in Scenario.model_fields.items():
-        if any(name in inner.model_fields for inner in tables_in(field.annotation)):
-            return f"{table}.{name}"
-    return ""
-
-
-def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) -> None:
-    """Refuse a key that no scenario has, with the nearest one that it could be.
-
-    Args:
-        path: parts of the key.
-        where: begins the message.
-        outside: tables whose component is from outside; what its keys are is known when it is built.
-
-    Raises:
-        InputError: no scenario has the key.
-    """
-    if path[0] in outside and len(path) > 1:
-        return
-    tables: list[type[BaseModel]] = [Scenario]
-    for depth, name in enumerate(path, 1):
-        annotations = [table.model_fields[name].annotation for table in tables if name in table.model_fields]
-        key = ".".join(path[:depth])
-        if not annotations:
-            # What generators of graphs take is in no schema.
-            free = {p.name for g in GENERATORS.values() for p in g.parameters} if TopologyTable in tables else set()
-            if name in free:
-                return
-            known = {key for table in tables for key in table.model_fields}
-            meant = _in_tables(name) if depth == 1 else ""
-            meant = f'; did you mean "{meant}"' if meant else nearest_of(name, sorted(known | free))
-            raise InputError(f"{where}.{key}: no scenario has this key{meant}.")
-        tables = [table for annotation in annotations for table in tables_in(annotation)]
-        if depth < len(path) and not tables:
-            if any(map(_holds_keys, annotations)):
-                return
-            raise InputError(f"{where}.{'.'.join(path)}: {key} is a value, not a table; leave out what follows it.")
-
-
-def _holds_keys(annotation: Any) -> bool:
-    """Whether a value of this type may be a table of keys that depend on the case."""
-    return get_origin(annotation) is dict or any(_holds_keys(a) for a in get_args(annotation))
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
@@ -670,8 +555,6 @@ def _label(name: str, value: Any, others: Sequence[Any]) -> str:
     tables = [a for a in others if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
     shown = differ or ([] if name else list(value))
-    return " ".join([name, *(f"{k} {_format_value(value[k])}" for k in shown)]).strip()
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return " ".join(
+        [name, *(f"{k} {value[k]:g}" if isinstance(value[k], float) else f"{k} {value[k]}" for k in shown)]
+    ).strip()

@@ -4,9 +4,7 @@ What is done already is read, the rest is computed, and tables, pictures and ver
 complete has on record what it was asked: the study as it was read, with what was overridden, and a digest of all
 cells. So it goes on by its folder alone, and one whose scenario has changed is refused.
 
-Kept cells of an earlier state of the package, or of the files that the scenarios name, are known by their names (see
-`runs`): the settings are those of a cell of the study, the rest is not. Such a file is removed once the cell that takes
-its place is kept. Cells of other settings stay: a study that is changed back finds them again.
+Cells of other settings, inputs or states of the package stay in the folder: a study that is changed back finds them.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,9 +32,9 @@ from decentral_dp.studies.measures import NETWORK, check_names, missing_measures
 from decentral_dp.studies.page import Findings, narrow_pictures, study_page
 from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
-from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
+from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
+from decentral_dp.studies.verdicts import check_claims, check_where, verdict
 from decentral_dp.tasks.outcomes import (
     CELLS,
     STUDY,
@@ -200,8 +198,8 @@ def _compute_cells(
     manifest: StudyManifest | None,
 ) -> tuple[list[str], list[Record], int]:
     """The key and the record of every cell, and how many of them were not in the folder."""
-    out, knew = folder.parent, has_salt(folder)
-    if manifest is not None and not knew:
+    out = folder.parent
+    if manifest is not None and not has_salt(folder):
         raise InputError(
             f"resume: {folder / SALT}, by which the study in {out} knows its files, is gone, or an earlier version of "
             f"decentral_dp wrote none. Give the same study with --out {out} again; cells that read files are computed "
@@ -211,6 +209,10 @@ def _compute_cells(
     network, of_classes = any(name.startswith(NETWORK) for name in named), measures_of_classes(named)
     tasks = [task_of(cell, study.kind, study.rounds, network, salt, of_classes) for cell in listed]
     keys = [task.key if isinstance(task, Task) else "" for task in tasks]
+    refused = [task["reason"] for task in tasks if not isinstance(task, Task)]
+    if len(refused) == len(tasks):
+        # Such as a key that no scenario has.
+        raise InputError(f"All {len(tasks)} cells are refused: {refused[0]}")
     if manifest is not None and digest_of_cells(keys) != manifest.cells:
         raise InputError(
             f"resume: the scenario {study.scenario}, another one of the study, or a file that one names has "
@@ -222,52 +224,16 @@ def _compute_cells(
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read_outcome(folder, key)) is not None}
     missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
-    replaced = _outdated_files(folder, every)
     report = Reporter(progress, "cells")
     failed = sum(record["status"] not in GOOD for record in known.values())
-    report(
-        len(known),
-        len(every),
-        failed=failed,
-        note=_recompute_reason({k: v for k, v in replaced.items() if k in missing}, knew),
-    )
+    report(len(known), len(every), failed=failed)
     workers = Workers(min(jobs or cores(), max(1, len(missing))), address)
     with closing(perform(list(missing.values()), folder, workers)) as done:
         for task, record in done:
             known[task.key] = record
             failed += record["status"] not in GOOD
             report(len(known), len(every), failed=failed)
-    for path in (path for key, files in replaced.items() if (folder / f"{key}.json").is_file() for path in files):
-        path.unlink(missing_ok=True)
     return keys, [known[task.key] if isinstance(task, Task) else task for task in tasks], len(missing)
-
-
-def _outdated_files(folder: Path, keys: Collection[str]) -> dict[str, list[Path]]:
-    """Key → files of its settings that are of no key: of other inputs, or of another state of the package."""
-    by_settings = {key.partition("-")[0]: key for key in keys}
-    outdated: dict[str, list[Path]] = {}
-    for path in folder.glob("*.json"):
-        if path.stem not in keys and (key := by_settings.get(path.stem.partition("-")[0])) is not None:
-            outdated.setdefault(key, []).append(path)
-    return outdated
-
-
-def _recompute_reason(again: Mapping[str, Sequence[Path]], knew: bool) -> str:
-    """Why cells of these keys are computed anew, whose files are there; "" for none. knew: whether the salt was."""
-    if not again:
-        return ""
-    # What was kept by this very package is there anew because of what it read.
-    package = {key: key.rpartition("-")[2] for key in again}
-    by_inputs = sum(any(p.stem.endswith(f"-{package[key]}") for p in files) for key, files in again.items())
-    if not knew:
-        changed = "The salt, by which this folder knows the files that scenarios name, is new, or decentral_dp has"
-    elif by_inputs == 0:
-        changed = "decentral_dp has"
-    else:
-        changed = (
-            "A file that the scenarios name has" if by_inputs == len(again) else "decentral_dp and its inputs have"
-        )
-    return f"{changed} changed since; {len(again)} kept {'cell is' if len(again) == 1 else 'cells are'} computed anew."
 
 
 def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
@@ -308,21 +274,16 @@ def _write(
     out: Path,
 ) -> Findings:
     names = [axis.name for axis in varied]
-    before = _plots_before(out)
     values = results(listed, keys, records, study.rounds, named_measures(study))
     table = cell_table(listed, keys, records)
     means = summary(values, names, study.confidence, table)
-    counted, fixed = rows_of_means(values, table), find_seedless(listed, table["status"].tolist())
-    verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
+    counted = rows_of_means(values, table)
+    verdicts = [verdict(claim, study, counted, varied) for claim in study.claims]
     measured = Measured(study, varied, means, table)
     gains = gain_table(study, values, table)
     own(out / "plots", out, "study").mkdir(exist_ok=True)
     figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
     paths = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, study.formats)]
-    left = {out / "plots" / name for name in before} - set(paths)
-    removed = sorted(path.name for path in left if path.is_file())
-    for name in removed:
-        (out / "plots" / name).unlink()
     findings = Findings(
         study,
         varied,
@@ -334,15 +295,13 @@ def _write(
         missing_measures(study, values, {path.stem for path in paths}) if table["status"].isin(GOOD).any() else [],
         out,
         gains,
-        removed,
     )
     for name in ("results", "summary", "cells"):
         write_whole(out / f"{name}.parquet", getattr(findings, name).to_parquet(index=False))
     stated = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False), "table.md": findings.to_markdown()}
-    texts["table.tex"] = findings.to_latex()
+    texts = {"summary.csv": escape_formulas(findings.summary).to_csv(index=False)}
     if study.gains:
         texts["gains.csv"] = escape_formulas(gains).to_csv(index=False)
     texts["report.html"] = study_page(
@@ -354,20 +313,10 @@ def _write(
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())
-    # Late: it tells the next study in this folder which pictures are of this one.
     write_whole(out / "study.toml", to_toml(study, out).encode())
     # It is complete, and nobody goes on with it.
     (out / STUDY).unlink(missing_ok=True)
     return findings
-
-
-def _plots_before(out: Path) -> set[str]:
-    """Files of pictures of the study that was in this folder before; none where that cannot be read any more."""
-    with suppress(InputError):
-        before = load_study(out / "study.toml")
-        names = [plot.name for plot in before.plots] + [gain.name for gain in before.gains]
-        return {f"{name}.{ending}" for name in names for ending in before.formats}
-    return set()
 
 
 def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

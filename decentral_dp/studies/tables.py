@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.tables import TextTable, head_of
+from decentral_dp.reporting.tables import TextTable
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies import measures
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
@@ -400,34 +400,3 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
     # Fewer than ended ok: the others have no such number.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
     return f"{mean}{spread}{fewer}"
-
-
-def pivot_table(table: TextTable, axes: Sequence[Axis], axis: str, cells: pd.DataFrame) -> TextTable:
-    """Set the values of an axis side by side, once for each measured name.
-
-    Args:
-        table: of `study_table`.
-        axes: what varied, in the order of its first columns.
-        axis: one of them.
-        cells: status of each.
-
-    Returns:
-        A mean over fewer cells than there are has "2/3" behind it, in place of the column that says so.
-    """
-    place = [a.name for a in axes].index(axis)
-    words = sum(not number for number in table.numbers)
-    ended = next((k for k in range(len(axes), words) if table.heads[k][0] == "ended ok"), None)
-    left = [k for k in range(words) if k not in (place, ended)]
-    values = list(dict.fromkeys(row[place] for row in table.rows))
-    cells_of: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
-    for row, (total, failed) in zip(table.rows, counts_of(cells, [a.name for a in axes]).values(), strict=True):
-        at = cells_of.setdefault(tuple(row[k] for k in left), {})
-        share = f"{total - failed}/{total}" if failed else ""
-        for k in range(words, len(row)):
-            at[row[place], k] = row[k] if not share or row[k] == FAILED else f"{row[k]} ({share})"
-    measured = range(words, len(table.heads))
-    groups = [("", len(left)), *((head_of(table.heads[k]), len(values)) for k in measured)]
-    heads = [*(table.heads[k] for k in left), *((value, "") for _ in measured for value in values)]
-    rows = [[*keys, *(at.get((value, k), "–") for k in measured for value in values)] for keys, at in cells_of.items()]
-    numbers = [*(False for _ in left), *(True for _ in heads[len(left) :])]
-    return TextTable(heads, numbers, rows, [[None] * len(heads) for _ in rows], table.note, groups)

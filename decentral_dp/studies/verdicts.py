@@ -1,78 +1,55 @@
-"""Claims of a study, compared with what was measured.
+"""Claims of a study: comparisons of two means, decided by the differences seed by seed.
 
-Every combination of the axes that neither side fixes is decided by itself, by differences over the seeds that both
-sides have (`intervals.decide`).
+Both sides of a claim are measured with the same seeds, so their difference, seed by seed, has less noise than either
+side. The margin of a comparison is how far the left side lies inside its bound: factor · right − left for "less",
+left − factor · right for "greater", and the distance from the nearer end for "within". A claim holds where the whole
+interval of the mean margin lies above 0, it does not hold where it lies below, and else it is undecided. Every
+combination of the axes that neither side fixes is decided by itself.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.formatting import round_up_to
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.words import power_text
-from decentral_dp.studies.intervals import (
-    COUNTS,
-    HOLDS,
-    MISSING,
-    REFUTED,
-    UNDECIDED,
-    Decision,
-    Outcome,
-    decide,
-    spread_text,
-)
+from decentral_dp.simulation.statistics import Interval
+from decentral_dp.studies.intervals import interval, spread_text
 from decentral_dp.studies.measures import is_epsilon, require_axis
-from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Axis, Cell, Claim, Label, Side, Study, Where
-from decentral_dp.topology import GENERATORS
+from decentral_dp.studies.schema import Axis, Claim, Label, Side, Study, Where
 
-# Where a comparison holds, and where it does not: what is printed is true either way.
-_SIGNS = {"less": ("<", "≥"), "greater": (">", "≤"), "within": ("≈", "≉")}
-# A mean is printed in the first of so many digits that shows what holds; 17 tell every float64 from its neighbours.
-_DIGITS = (3, 6, 9, 12, 17)
-# What a run has of its plan: no noise enters. All of a plan is such.
-_PLANNED_MEASURES = ("spectral_gap", "neighbour_weight", "agents")
-# The least certain comparison is printed: one that fails before one that is open, and this before one that holds.
-_RANKS = {REFUTED: 0, UNDECIDED: 1, HOLDS: 2}
+Outcome: TypeAlias = "Literal['holds', 'undecided', 'does not hold', 'not measured']"
+HOLDS: Outcome = "holds"
+UNDECIDED: Outcome = "undecided"
+REFUTED: Outcome = "does not hold"
+MISSING: Outcome = "not measured"
+# The least certain combination is printed: one that fails before one that is open, and this before one that holds.
+_RANKS = (REFUTED, UNDECIDED, HOLDS, MISSING)
 
-
-class Point(NamedTuple):
-    """A mean over seeds.
-
-    Args:
-        labels: axis → label.
-        n: seeds.
-        mean: over them.
-        low: end of the interval, NaN for a single seed.
-        high: end of the interval, NaN for a single seed.
-        values: seed → value.
-        is_epsilon: whether it is a budget or a claimed one, which is never printed smaller than it is.
-    """
-
-    labels: Mapping[str, Label]
-    n: int
-    mean: float
-    low: float
-    high: float
-    values: Mapping[int, float] = MappingProxyType({})
-    is_epsilon: bool = False
+# Labels of a combination → seed → value.
+Values: TypeAlias = "dict[tuple[Label, ...], dict[int, float]]"
 
 
 class Comparison(NamedTuple):
-    """A left mean beside a right one, and what the seeds tell of them."""
+    """One combination of a claim.
 
-    left: Point
-    right: Point
-    decision: Decision
-    n_lacking: int
+    Args:
+        outcome: whether it holds.
+        text: both means, and the margin with its interval or why it has none.
+        margin: mean margin as a part of the larger side, NaN where nothing was compared.
+    """
+
+    outcome: Outcome
+    text: str
+    margin: float
 
 
 class Verdict(NamedTuple):
@@ -83,14 +60,13 @@ class Verdict(NamedTuple):
         pairs: combinations.
         held: how many hold.
         refuted: how many do not.
-        missing: how many have nothing measured on a side; what is left of the pairs is undecided.
-        seeds: of those that are undecided, the fewest that both sides have.
-        numbers: of the combination that holds least.
+        missing: how many have nothing measured on a side; the rest of the pairs is undecided.
+        numbers: of the combination that is least certain.
 
     Example:
-        >>> verdict = Verdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, seeds=5, numbers="")
+        >>> verdict = Verdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, numbers="")
         >>> verdict.outcome, verdict.description
-        ('undecided', 'holds in 2 of 3, undecided in 1 (5 seeds)')
+        ('undecided', 'holds in 2, undecided in 1')
     """
 
     statement: str
@@ -98,7 +74,6 @@ class Verdict(NamedTuple):
     held: int
     refuted: int
     missing: int
-    seeds: int
     numbers: str
 
     @property
@@ -117,27 +92,16 @@ class Verdict(NamedTuple):
 
     @property
     def description(self) -> str:
-        """The verdict: "holds", "undecided at 3 seeds", "does not hold", "holds in 2 of 3, …" or "not measured"."""
-        if self.missing == self.pairs:
-            return MISSING
-        if self.held == self.pairs:
-            return HOLDS if self.pairs == 1 else f"holds in all {self.pairs}"
-        if self.refuted == self.pairs:
-            return REFUTED if self.pairs == 1 else f"does not hold in any of {self.pairs}"
-        seeds = f"{self.seeds} {'seed' if self.seeds == 1 else 'seeds'}"
-        if self.undecided == self.pairs:
-            return f"undecided at {seeds}" if self.pairs == 1 else f"undecided in all {self.pairs} ({seeds})"
-        said = [f"holds in {self.held} of {self.pairs}"]
-        said += [f"does not hold in {self.refuted}"] if self.refuted else []
-        said += [f"undecided in {self.undecided} ({seeds})"] if self.undecided else []
-        said += [f"{self.missing} not measured"] if self.missing else []
-        return ", ".join(said)
+        """The verdict: "holds", "holds in all 3", or "holds in 2, undecided in 1"."""
+        counts = {HOLDS: self.held, REFUTED: self.refuted, UNDECIDED: self.undecided, MISSING: self.missing}
+        there = {outcome: n for outcome, n in counts.items() if n} or {MISSING: 1}
+        if len(there) > 1:
+            return ", ".join(f"{outcome} in {n}" for outcome, n in there.items())
+        return f"{self.outcome} in all {self.pairs}" if self.pairs > 1 else self.outcome
 
     def to_dict(self) -> dict[str, Any]:
-        """As `claims.json` has it; "reproduced" is what versions before 1.0 called a claim that holds."""
-        before = {HOLDS: True, REFUTED: False}.get(self.outcome)
-        said = {"verdict": self.description, "outcome": self.outcome, "undecided": self.undecided}
-        return self._asdict() | said | {"reproduced": before}
+        """As `claims.json` has it."""
+        return {**self._asdict(), "verdict": self.description, "outcome": self.outcome, "undecided": self.undecided}
 
 
 def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
@@ -186,206 +150,115 @@ def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def find_seedless(cells: Sequence[Cell], statuses: Sequence[str]) -> set[tuple[Label, ...]]:
-    """Find the combinations whose prices no seed enters: graph and deal are none that it draws, and none diverged.
-
-    Args:
-        cells: of the study.
-        statuses: how each ended.
-
-    Returns:
-        Their labels. A function of one's own that deals records counts as drawing, one that makes a graph does not.
-    """
-    drawn = {
-        tuple(cell.labels.values())
-        for cell, status in zip(cells, statuses, strict=True)
-        if status not in GOOD or _is_drawn(cell.content)
-    }
-    return {tuple(cell.labels.values()) for cell in cells} - drawn
-
-
-def _is_drawn(content: Mapping[str, Any]) -> bool:
-    """Whether the seed of the run draws the graph, or how many records an agent has."""
-    topology, problem = (t if isinstance(t, Mapping) else {} for t in (content.get("topology"), content.get("problem")))
-    generator = GENERATORS.get(str(topology.get("kind")))
-    if generator is not None and generator.random and "seed" not in topology:
-        return True
-    dealt = problem.get("partition", "iid")
-    kind = dealt.get("kind") if isinstance(dealt, Mapping) else dealt
-    return kind not in ("iid", "column") and "seed" not in problem
-
-
-def verdict(
-    claim: Claim,
-    study: Study,
-    summary: pd.DataFrame,
-    counted: pd.DataFrame,
-    axes: Sequence[Axis],
-    fixed: Collection[tuple[Label, ...]] = (),
-) -> Verdict:
+def verdict(claim: Claim, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Verdict:
     """Decide a claim for every left side and every right one that agrees with it on the axes that neither fixes.
-
-    A pair of which one side was not measured, since its cells failed, say, tells nothing. Where some seeds of a side
-    are lacking it is undecided: those that are left would flatter.
 
     Args:
         claim: of the study.
         study: its kind, seeds and confidence.
-        summary: means with intervals.
-        counted: the values that they are means of, of `tables.rows_of_means`.
+        counted: the values that means are of, of `tables.rows_of_means`.
         axes: what varied.
-        fixed: combinations whose prices no seed enters, of `find_seedless`.
     """
-    sides = _sides(claim)
-    named = {name for side in sides for name in (*side.where, side.best)}
-    shared = [axis.name for axis in axes if axis.name not in named]
-    left = _points(claim.left, study, summary, counted, axes)
-    if isinstance(claim.right, Side):
-        right = _points(claim.right, study, summary, counted, axes)
-        pairs = [(a, b) for a in left for b in right if all(a.labels[s] == b.labels[s] for s in shared)]
+    named = {name for side in _sides(claim) for name in (*side.where, side.best)}
+    shared = [k for k, axis in enumerate(axes) if axis.name not in named]
+    left, right = _values(claim.left, study, counted, axes), claim.right
+    compared = []
+    for labels, values in left.items():
+        at = ", ".join(f"{axes[k].name} {labels[k]}" for k in shared)
+        others: list[dict[int, float] | float] = [right] if not isinstance(right, Side) else []
+        if isinstance(right, Side):
+            others = [
+                other
+                for there, other in _values(right, study, counted, axes).items()
+                if all(there[k] == labels[k] for k in shared)
+            ]
+        compared += [_compare(claim, study, values, other, f" at {at}" if at else "") for other in others]
+    count = {outcome: sum(one.outcome == outcome for one in compared) for outcome in _RANKS}
+    least = min(compared, key=lambda one: (_RANKS.index(one.outcome), one.margin), default=None)
+    numbers = "" if least is None else least.text
+    return Verdict(claim.statement, len(compared), count[HOLDS], count[REFUTED], count[MISSING], numbers)
+
+
+def _compare(
+    claim: Claim, study: Study, left: dict[int, float], right: dict[int, float] | float, at: str
+) -> Comparison:
+    """Compare two sides by the seeds that both have. at: names the combination."""
+    other = right if isinstance(right, dict) else dict.fromkeys(left, right)
+    seeds = [seed for seed in left if seed in other]
+    means = [interval(list(values.values()), study.confidence) for values in (left, other) if values]
+    if len(means) < 2 or any(math.isnan(mean) for mean, *_ in means):
+        return Comparison(MISSING, f"nothing was compared{at}", math.nan)
+    lacking = len(study.seed_list) - len(seeds)
+    if not seeds:
+        return Comparison(UNDECIDED, f"no seed has both sides{at}", math.nan)
+    a, b = (np.array([side[seed] for seed in seeds]) for side in (left, other))
+    margins = [_margin(a, bound, sign, study) for bound, sign in _bounds(claim, b)]
+    margin = min(margins, key=lambda one: math.inf if math.isnan(one.value) else one.value)
+    outcome = UNDECIDED
+    # The ends of a factor belong to "within".
+    closed = claim.compare == "within"
+    if not lacking and any(one.high < 0.0 or (one.high == 0.0 and not closed) for one in margins):
+        outcome = REFUTED
+    elif not lacking and all(one.low > 0.0 or (one.low == 0.0 and closed) for one in margins):
+        outcome = HOLDS
+    priced = is_epsilon(claim.left.measure)
+    texts = [(epsilon_text(m) if priced else power_text(m)) + spread_text(m, low, high) for m, low, high in means]
+    factor = "" if claim.factor == 1.0 else f"{claim.factor:.15g} · "
+    text = f"{texts[0]} against {factor}{texts[1]}{at}; margin {power_text(margin.value).replace('-', '−')}"
+    if lacking:
+        text += f", and {lacking} of {lacking + len(seeds)} seeds lack a side"
+    elif math.isnan(margin.low):
+        text += ", without an interval"
     else:
-        pairs = [(a, Point({}, 1, claim.right, math.nan, math.nan)) for a in left]
-    exact = study.kind == "plan" or all(side.measure in _PLANNED_MEASURES or is_epsilon(side.measure) for side in sides)
-    known = [
-        _compare(claim, study, pair, exact and all(tuple(p.labels.values()) in fixed for p in pair[: len(sides)]))
-        for pair in pairs
-        if not (math.isnan(pair[0].mean) or math.isnan(pair[1].mean))
-    ]
-    count = {outcome: sum(one.decision.outcome == outcome for one in known) for outcome in _RANKS}
-    numbers = _missing_words(claim, left)
-    if known:
-        least = min(known, key=lambda one: (_RANKS[one.decision.outcome], _margin(claim, one.left, one.right)))
-        numbers = _numbers(claim, least, shared)
-    seeds = min((one.decision.n for one in known if one.decision.outcome == UNDECIDED), default=0)
-    missing = len(pairs) - len(known)
-    return Verdict(claim.statement, len(pairs), count[HOLDS], count[REFUTED], missing, seeds, numbers)
+        text += spread_text(*margin)
+    largest = max(abs(means[0][0]), abs(claim.factor * means[1][0]))
+    return Comparison(outcome, text, margin.value / largest if 0.0 < largest < math.inf else margin.value)
 
 
-def _compare(claim: Claim, study: Study, pair: tuple[Point, Point], exact: bool) -> Comparison:
-    left, right = pair
-    against = right.values if isinstance(claim.right, Side) else right.mean
-    counts = not exact and all(side.measure in COUNTS for side in _sides(claim))
-    decision = decide(left.values, against, claim.compare, claim.factor, study.confidence, exact, counts)
-    lacking = len(study.seed_list) - decision.n
-    if lacking and not exact:
-        decision = decision._replace(outcome=UNDECIDED)
-    return Comparison(left, right, decision, lacking)
+def _bounds(claim: Claim, right: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], float]]:
+    """Return each bound of the left side, and the sign of the side where it holds."""
+    with np.errstate(over="ignore"):
+        ends = right * claim.factor, right / claim.factor
+    if claim.compare != "within":
+        return [(ends[0], 1.0 if claim.compare == "greater" else -1.0)]
+    return [(np.minimum(*ends), 1.0), (np.maximum(*ends), -1.0)]
 
 
-def _missing_words(claim: Claim, left: Sequence[Point]) -> str:
-    """What there would have to be for a comparison."""
-    sides = _sides(claim)
-    side = sides[-1] if any(not math.isnan(point.mean) for point in left) else sides[0]
-    where = ", ".join(
-        f"{name} {' or '.join(map(str, labels)) if isinstance(labels, list) else labels}"
-        for name, labels in side.where.items()
-    )
-    when = "" if side.round is None else f" at round {side.round}"
-    return f"nothing was compared: there is no {side.measure}{when}{f' of {where}' if where else ''}"
+def _margin(left: np.ndarray[Any, Any], bound: np.ndarray[Any, Any], sign: float, study: Study) -> Interval:
+    with np.errstate(invalid="ignore"):
+        margins = np.where(left == bound, 0.0, sign * (left - bound))
+    first = float(margins[0])
+    # No seed enters a plan unless it draws the graph; of a run one seed has no interval.
+    if (margins == first).all() and (margins.size > 1 or study.kind == "plan"):
+        return Interval(first, first, first)
+    return Interval(*interval(margins, study.confidence))
 
 
-def _points(
-    side: Side, study: Study, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequence[Axis]
-) -> list[Point]:
-    """One for each combination that is run and that `where` leaves; n = 0 where nothing was measured."""
-    rows = {tuple(row[a.name] for a in axes): row for row in _measured_rows(side, summary).to_dict("records")}
-    values: dict[tuple[Label, ...], dict[int, float]] = {}
-    for row in _measured_rows(side, counted).to_dict("records"):
-        values.setdefault(tuple(row[a.name] for a in axes), {})[int(row["seed"])] = float(row["value"])
-    points = []
-    for labels in itertools.product(*(_labels_left(axis, side.where) for axis in axes)):
-        named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
-        if not study.covers(named):
-            continue
-        row = rows.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
-        mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
-        by_seed, priced = values.get(labels, {}), is_epsilon(side.measure)
-        points.append(Point(named, int(row["n"]), mean, low, high, by_seed, priced))
-    return points if side.best is None else _best(points, side.best)
-
-
-def _measured_rows(side: Side, frame: pd.DataFrame) -> pd.DataFrame:
-    rows = frame[frame["name"] == side.measure]
+def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Values:
+    """Return the values of each combination that is run and that `where` leaves; none where nothing was measured."""
+    rows = counted[counted["name"] == side.measure]
     rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
-    return select(rows, side.where)
+    labels = []
+    for axis in axes:
+        kept = side.where.get(axis.name, list(axis.labels))
+        labels.append([label for label in axis.labels if label in (kept if isinstance(kept, list) else [kept])])
+    names = [axis.name for axis in axes]
+    values: Values = {
+        combination: {}
+        for combination in itertools.product(*labels)
+        if study.covers(dict(zip(names, combination, strict=True)))
+    }
+    for row in select(rows, side.where).to_dict("records"):
+        values[tuple(row[name] for name in names)][int(row["seed"])] = float(row["value"])
+    if side.best is None:
+        return values
+    # Of combinations that differ only along one axis the one with the highest mean; missing ones lose.
+    along = names.index(side.best)
+    best: dict[tuple[Label, ...], tuple[Label, ...]] = {}
+    for combination in sorted(values, key=lambda one: _mean(values[one])):
+        best[combination[:along] + combination[along + 1 :]] = combination
+    return {combination: values[combination] for combination in best.values()}
 
 
-def _best(points: Sequence[Point], axis: str) -> list[Point]:
-    """Of points that differ along one axis alone the highest; missing ones lose."""
-    groups: dict[tuple[Label, ...], list[Point]] = {}
-    for point in points:
-        groups.setdefault(tuple(v for name, v in point.labels.items() if name != axis), []).append(point)
-    return [max(some, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for some in groups.values()]
-
-
-def _labels_left(axis: Axis, where: Where) -> Sequence[Label]:
-    labels = where.get(axis.name, list(axis.labels))
-    return [label for label in axis.labels if label in (labels if isinstance(labels, list) else [labels])]
-
-
-def _margin(claim: Claim, one: Point, other: Point) -> float:
-    """Above 0 where the comparison is true of the means; the smaller, the harder."""
-    left, right = one.mean, other.mean
-    if claim.compare == "within":
-        low, high = sorted((right / claim.factor, right * claim.factor))
-        inside = 0.0 if left == right else min(left - low, high - left) if math.isfinite(left) else -math.inf
-        # The ends belong to it.
-        return math.nextafter(inside, math.inf)
-    bound = claim.factor * right
-    if left == bound:
-        return 0.0
-    gap = bound - left if claim.compare == "less" else left - bound
-    return gap / max(abs(left), abs(bound)) if math.isfinite(gap) else gap
-
-
-def _numbers(claim: Claim, one: Comparison, shared: Sequence[str]) -> str:
-    """Both means with the sign that is true of them, in as many digits as it takes, and what was decided by."""
-    scale = f"{claim.factor:.15g}"
-    factor = "" if claim.factor == 1.0 or claim.compare == "within" else f"{scale} · "
-    width = f" up to a factor {scale}" if claim.compare == "within" and claim.factor != 1.0 else ""
-    there = ", ".join(f"{name} {one.left.labels[name]}" for name in shared)
-    above = _margin(claim, one.left, one.right) > 0.0
-    sign = _SIGNS[claim.compare][not above]
-    shown = {d: (_round_point(one.left, d), _round_point(one.right, d)) for d in _DIGITS}
-    digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, *shown[d]) > 0.0) == above)
-    sides = f"{_mean(one.left, digits)} {sign} {factor}{_mean(one.right, digits)}{width}"
-    parts = [f"{sides}{f' at {there}' if there else ''}", *_reasons(claim, one)]
-    return "; ".join(parts)
-
-
-def _reasons(claim: Claim, one: Comparison) -> list[str]:
-    """What a comparison was decided by, or why it was not."""
-    decision = one.decision
-    if decision.exact:
-        return ["exact"]
-    reasons = []
-    if not math.isnan(decision.slack.low):
-        mean, low, high = decision.slack
-        if claim.compare == "less":
-            mean, low, high = -mean, -high, -low
-        name = "difference" if claim.compare != "within" else "distance from the nearer end"
-        paired = "paired " if isinstance(claim.right, Side) else ""
-        spread = spread_text(mean, low, high) if high > low else ""
-        reasons.append(f"{paired}{name} " + f"{power_text(mean)}{spread}".replace("-", "−"))
-    elif decision.n == 1:
-        reasons.append("one seed has no interval")
-    elif decision.n:
-        reasons.append("infinite at some seeds")
-    if one.n_lacking:
-        reasons.append(f"{one.n_lacking} of {one.n_lacking + decision.n} seeds lack a side")
-    return reasons
-
-
-def _round_point(point: Point, digits: int) -> Point:
-    """The point as `_mean` prints it: an ε rounded up, all else to the nearest."""
-    whole = digits == _DIGITS[0] and 999.5 <= abs(point.mean) < 1e5
-    if point.is_epsilon:
-        return point._replace(mean=float(math.ceil(point.mean)) if whole else round_up_to(point.mean, digits))
-    return point._replace(mean=float(f"{point.mean:.{0 if whole else digits}{'f' if whole else 'g'}}"))
-
-
-def _mean(point: Point, digits: int) -> str:
-    spread = spread_text(point.mean, point.low, point.high)
-    counted = f"{spread} (n = {point.n})" if spread else ""
-    mean = _round_point(point, digits).mean
-    return f"{power_text(mean) if digits == _DIGITS[0] else f'{mean:.{digits}g}'}{counted}"
+def _mean(values: Mapping[int, float]) -> float:
+    return float(np.mean(list(values.values()))) if values else -math.inf

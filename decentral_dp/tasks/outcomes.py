@@ -1,6 +1,6 @@
 """Outcomes of keyed tasks on disk, beside what was asked, so that to go on is to ask again.
 
-Tasks are the cells of a study, the runs of an audit or of an attack, the audits of a table. Whatever decides their
+Tasks are the cells of a study, the runs of an audit, the audits of a table. Whatever decides their
 outcomes has a fingerprint, this package among it: outcomes of another are never taken for one's own.
 
 Many small outcomes share one JSON file with what was asked (`keep_outcomes`). Large ones have a file each in a folder
@@ -86,7 +86,7 @@ class Request:
     """What is asked, before anything of it is done.
 
     Args:
-        title: "audit", "attack" or "table of audits".
+        title: "audit" or "table of audits".
         request: what it takes to ask again, as JSON values; None where no other process can.
         mark: salt → fingerprint of what is asked.
         others_text: what a file holds whose fingerprint is another, as "of another scenario".

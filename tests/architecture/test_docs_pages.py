@@ -336,6 +336,6 @@ def test_the_study_of_the_page_runs_with_its_picture(tmp_path: Path) -> None:
     found = conduct(study, tmp_path / "out", 1)
     assert len(found.cells) == 16
     assert set(found.cells["status"]) == {"ok"}
-    named = {"report.html", "cells.parquet", "results.parquet", "table.md", "table.tex", "summary.csv", "plots"}
+    named = {"report.html", "cells.parquet", "results.parquet", "summary.csv", "plots"}
     assert named <= {path.name for path in (tmp_path / "out").iterdir()}
     assert (tmp_path / "out" / "plots" / "accuracy.png").is_file()

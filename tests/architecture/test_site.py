@@ -123,14 +123,13 @@ def require_known(words: list[str], text: str) -> None:
     # The first parameter is what the command is about.
     subject = values.get(command.params[0].name)
     for name in map(str, filter(None, subject if isinstance(subject, (list, tuple)) else [subject])):
-        if words[0] in ("resume", "attack", "report", "compare", "predict"):
+        if words[0] in ("resume", "report", "compare", "predict"):
             continue
         if FILE.fullmatch(name):
             file = Path(name.partition(":")[0])
             assert name.startswith("runs/") or text.count(file.name) > 1, f"{file.name} is shown nowhere else"
         elif words[0] == "study":
-            if name not in ("audits",):
-                load_study(name, overrides)
+            load_study(name, overrides)
         elif words[0] in ("list", "check"):
             assert name in registered() | {*registries(titles=False)}, name
         elif words != ["audit", "network"]:

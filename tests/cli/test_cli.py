@@ -28,7 +28,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
-from decentral_dp.studies.measures import names_of, plain_name
+from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
@@ -102,7 +102,7 @@ def test_every_measure_of_studies_is_listed() -> None:
     plain = registries(titles=False)["measures"]
     for kind in ("run", "plan"):
         every = names_of(kind, over_rounds=False)
-        assert {plain_name(name, every) for name in every} <= set(plain)
+        assert all(any(name.startswith(one) for one in plain) for name in every)
 
 
 @pytest.mark.parametrize("name", sorted(n for n, e in ALGORITHMS.items() if e.trusts_coordinator))
@@ -528,8 +528,8 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
     assert "No space left on device" in said.err
     assert '"decentral-dp resume deep/a" goes on' in said.err
     assert json.loads(Path("deep/a/result.json").read_text())["status"] == "failed"
-    for other in ("report", "attack"):
-        assert "not complete" in command(other, "deep/a").err
+    for other in (["report"], ["audit", "--membership"]):
+        assert "not complete" in command(*other, "deep/a").err
     assert command("resume", "deep/a").code == 0
     assert json.loads(Path("deep/a/result.json").read_text())["status"] == "ok"
     again = command("resume", "deep/a")

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from decentral_dp.cli.study import _column_widths, _draw_table
 from decentral_dp.reporting.tables import TextTable
+from decentral_dp.studies.terminal import _column_widths, _draw_table
 
 HEADS = [("variant", ""), ("data", ""), ("epsilon", "target, δ = 1e-5"), ("rounds_to_test_accuracy_0.7", "")]
 ROWS = [

@@ -1,4 +1,4 @@
-"""Studies, audits and attacks whose command is killed at random moments, and resumed by their folder or file."""
+"""Studies and audits whose command is killed at random moments, and resumed by their folder or file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from typing import Any
 
 import pandas as pd
 import tomli_w
-
-import decentral_dp
-from decentral_dp.config.loading import load
 
 from .kills import SCENARIO, Tally
 
@@ -50,20 +47,6 @@ def kill_audits(times: int, seed: int, place: Path) -> Tally:
     """
     words = ["audit", "bsa", "--runs", 400, "--set", "algorithm.rounds=2"]
     return _killed(times, seed, place, words, lambda out: "shown" in _json(out), _json, ".json")
-
-
-def kill_attacks(times: int, seed: int, place: Path) -> Tally:
-    """Kill an attack at random moments, and resume it by its file, until it is complete.
-
-    Args:
-        times: kills in all.
-        seed: of the moments.
-        place: an empty folder.
-    """
-    scenario = load("ring_breast_cancer", ["algorithm.rounds=20", 'problem.partition="iid"'])
-    decentral_dp.run(scenario, out=place / "attacked")
-    words = ["attack", place / "attacked", "--runs", 20]
-    return _killed(times, seed, place, words, lambda out: "attacks" in _json(out), _json, ".json")
 
 
 def _killed(

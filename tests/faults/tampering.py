@@ -24,7 +24,8 @@ import pandas as pd
 import tomli_w
 
 import decentral_dp
-from decentral_dp.adversaries.audit.runs import plan_audit
+from decentral_dp.auditing.membership import infer_membership
+from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.cli.commands import report
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.result import read_result, refuse_damaged
@@ -187,7 +188,7 @@ def _arrays(path: Path, draw: random.Random) -> str:
 
 
 def _attack(folder: Path) -> None:
-    decentral_dp.attack(folder, runs=1)
+    infer_membership(folder, runs=1)
 
 
 def _audit(folder: Path) -> None:

@@ -21,7 +21,6 @@ FAULTS = {
     "files": 60,
     "study": 1,
     "audit": 1,
-    "attack": 1,
     "actor": 2,
     "driver": 1,
     "machine": 1,

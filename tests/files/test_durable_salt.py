@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 import decentral_dp
-from decentral_dp.adversaries.audit import audit as audits
+from decentral_dp.auditing import audit as audits
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.files.durable import BYTES, SALT, salt_in
 from decentral_dp.privacy.fingerprint import digest_of_file

@@ -42,7 +42,6 @@ COMMANDS = (
     "new",
     "plan",
     "network",
-    "attack",
     "audit",
     "check",
     "compare",

@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.statistics import exactly, over_seeds
+from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers import EXPERIMENTS, instance, name_of, population, run, walks
 from papers import __main__ as experiment_command
 from papers import attack as e13

@@ -42,13 +42,13 @@ _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
-_ATTACKS = "tests/adversaries/network/test_attacks.py"
-_VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
+_ATTACKS = "tests/auditing/test_network_attacks.py"
+_VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
-_OFFLINE = "tests/adversaries/network/test_offline.py"
+_OFFLINE = "tests/auditing/test_network_view_offline.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _SETTINGS = "tests/simulation/jobs/test_settings.py"
-_AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
+_AUDIT_SHARED = "tests/auditing/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_unit.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
@@ -59,39 +59,25 @@ _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
-_NETWORK_ROWS = "tests/adversaries/check/test_networks.py::test_no_algorithm_fails"
-_CHECK = "tests/adversaries/check/test_check.py"
+_NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
+_CHECK = "tests/auditing/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # Checks of components ---------------------------------------------------------------------------------------------
     Mutation(
         "a mechanism that check does not try",
-        "adversaries/check/check.py",
+        "auditing/check.py",
         "        why = complaint(c.mechanism)\n",
         '        why = ""\n',
-        (f"{_CHECK}::test_a_mechanism_that_lies_gets_no_label",),
+        (f"{_CHECK}::test_a_mechanism_that_lies_is_found",),
     ),
     Mutation(
         "a check that stops after two rounds",
-        "adversaries/check/check.py",
+        "auditing/check.py",
         "_fitting(target, pairs) if rounds is None else rounds",
         "ROUNDS",
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
-    ),
-    Mutation(
-        "a label for a component that no row tried",
-        "adversaries/check/check.py",
-        'return component in _BY_ROW and self._verdict(component) == "checked"',
-        "return True",
-        (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
-    ),
-    Mutation(
-        "a label of an earlier form that is quoted",
-        "config/outside.py",
-        "    sound = form == _FORM and",
-        "    sound =",
-        (f"{_CHECK}::test_what_a_row_did_not_try_is_in_no_label",),
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
@@ -123,10 +109,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an audit that cannot refute and does not say so",
-        "adversaries/audit/audit.py",
+        "auditing/audit.py",
         "    elif _is_saturated(plan, bound, certified):\n",
         "    elif False:\n",
-        ("tests/adversaries/audit/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
+        ("tests/auditing/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
     ),
     Mutation(
         "noises of one key that are taken for several",
@@ -195,7 +181,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
         "clipped_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
-        ("tests/adversaries/check/test_networks.py::test_centred_features_pass",),
+        ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
     ),
     # Plans that read records ------------------------------------------------------------------------------------------
     Mutation(
@@ -1186,21 +1172,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an observer that picks whom it hears, priced for one choice",
-        "adversaries/network/attacks.py",
+        "auditing/network_attacks.py",
         "for children in ([4], [4, 5])",
         "for children in ([4], [4])",
         (f"{_ATTACKS}::test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified",),
     ),
     Mutation(
         "poisson batches of three times their size, whose steps pull apart",
-        "adversaries/network/view.py",
+        "auditing/network_view.py",
         '(("poisson",) if trained else ("minibatch", "poisson"))',
         '(() if trained else ("minibatch", "poisson"))',
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
     ),
     Mutation(
         "messages that are seen on the graph of their own round",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.sent_weights(t).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
@@ -1238,7 +1224,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "lost messages that nobody overhears",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "changes.sent_weights(t + 1).toarray()",
         "changes.heard_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
@@ -1259,7 +1245,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents of other noise taken for alike",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "[*read, *steps.noise, *steps.rounding]",
         "[*read, *steps.rounding]",
         (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
@@ -1287,7 +1273,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "agents that are offline priced as if they added noise in every round",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "    sends = sent_messages(job)\n",
         "    sends = np.ones_like(sent_messages(job))\n",
         (f"{_OFFLINE}::test_agents_that_hold_their_last_message_have_a_price_that_no_view_exceeds",),
@@ -1301,28 +1287,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "neighbours priced where features are read from their mean",
-        "adversaries/network/view.py",
+        "auditing/network_view.py",
         '("algorithm.centring", job.algorithm.centring_rounds, ',
         '("algorithm.centring", 0, ',
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[algorithm.centring]",),
     ),
     Mutation(
         "what float64 adds to the price of a neighbour left out",
-        "adversaries/network/view.py",
-        "mu = training.price(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(training.price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "auditing/network_view.py",
+        "mu = price(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(price(self.steps, self.observers, self.price_classes, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
     ),
     Mutation(
         "softmax priced as a loss with scalar gradients",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "not isinstance(problem.loss, CrossEntropy)",
         "True",
         (f"{_VIEW_OF_TRAINING}::test_a_loss_without_a_scalar_gradient_costs_more_than_one_with",),
     ),
     Mutation(
         "one record moves a neighbour's view by one clip, not two",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "movement = (step * 2.0 * clip)[:, None]",
         "movement = (step * clip)[:, None]",
         (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
@@ -1378,7 +1364,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a log with losses of a run with secret noise that others may read",
-        "cli/progress.py",
+        "cli/log.py",
         "path.touch(OWNERS)",
         "path.touch()",
         ("tests/reporting/test_folder_links.py::test_logs_and_curves_outside_the_folder_are_their_owners",),
@@ -1421,55 +1407,55 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
         "an audit that takes the record for certainly drawn",
-        "adversaries/audit/loss_laws.py",
+        "auditing/losses.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
-        ("tests/adversaries/audit/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
+        ("tests/auditing/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
         "an audit that counts what both data sets' records have in common",
-        "adversaries/audit/loss_laws.py",
+        "auditing/losses.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/adversaries/audit/test_loss_laws.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/auditing/test_losses_on_samples.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
-        "adversaries/audit/loss_laws.py",
+        "auditing/losses.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/adversaries/audit/test_loss_laws.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/auditing/test_losses_on_samples.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
-        "adversaries/audit/one_run.py",
+        "auditing/bounds.py",
         " + 2.0 * canaries * delta * slack",
         "",
-        ("tests/adversaries/audit/test_one_run.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
+        ("tests/auditing/test_bounds.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
     ),
     Mutation(
         "a recursion that counts one right guess too many",
-        "adversaries/audit/one_run.py",
+        "auditing/bounds.py",
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
-            "tests/adversaries/audit/test_one_run_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/adversaries/audit/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+            "tests/auditing/test_bounds_of_guesses.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
         ),
     ),
     Mutation(
         "a recursion that forgets the coins that are not guessed",
-        "adversaries/audit/one_run.py",
+        "auditing/bounds.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/adversaries/audit/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
+        ("tests/auditing/test_bounds_of_guesses.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",
-        "adversaries/audit/laws.py",
+        "auditing/losses.py",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
-        ("tests/adversaries/audit/test_transcripts.py::test_the_loss_of_samples_is_that_of_the_library",),
+        ("tests/auditing/test_transcripts.py::test_the_loss_of_samples_is_that_of_the_library",),
     ),
     Mutation(
         "an agent's file whose digest nobody compares",
@@ -2017,10 +2003,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the price of the victim with most records for all that look alike",
-        "adversaries/network/training.py",
+        "auditing/network_view.py",
         "bound = more * ((1.0 - share) * mu.ravel()[low] + share * mu.ravel()[high])",
         "bound = mu.ravel()[low]",
-        ("tests/adversaries/network/test_training.py::test_pairs_that_look_alike_have_one_price",),
+        ("tests/auditing/test_network_view_training.py::test_pairs_that_look_alike_have_one_price",),
     ),
     # What scripts of papers do --------------------------------------------------------------------------------------
     Mutation(
@@ -2234,14 +2220,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an audit that looks for the victim's noise on the wrong side of the others'",
-        "adversaries/audit/transcripts.py",
+        "auditing/transcripts.py",
         "left[at] - row @ left / row[at]",
         "row @ left / row[at] - left[at]",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[path]",),
     ),
     Mutation(
         "an audit that forgets what colluders can tell",
-        "adversaries/audit/transcripts.py",
+        "auditing/transcripts.py",
         "PairDraws(pairs, job.root, everybody, colluders)",
         "PairDraws(pairs, job.root, everybody, colluders[:0])",
         (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
@@ -2274,9 +2260,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",
-        "studies/intervals.py",
-        "all(slack.low > 0.0 or",
-        "all(slack.low + slack.high > 0.0 or",
+        "studies/verdicts.py",
+        "all(one.low > 0.0 or",
+        "all(one.low + one.high > 0.0 or",
         ("tests/studies/test_study.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
     ),
 )

@@ -20,6 +20,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Stream
 from decentral_dp.errors import InputError, Stopped
@@ -370,7 +371,7 @@ def test_what_is_not_derived_is_refused(scenario: str, privacy: Mapping[str, Any
 def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
     run = decentral_dp.run(content({"unit": "agent"}), out=tmp_path / "run")
     with pytest.raises(InputError, match="this ε is for an agent"):
-        decentral_dp.attack(tmp_path / "run")
+        infer_membership(tmp_path / "run")
     local = {"algorithm.kind": "dp_dsgd", "algorithm.local_steps": 2}
     for change in ({"privacy.neighbours": "zero_out"}, local):
         with pytest.raises(InputError, match="is not derived"):

@@ -1,4 +1,4 @@
-"""Audits and attacks go on by what they left on the disk, to the same numbers."""
+"""Audits resume from what they left on the disk, to the same numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import tomli_w
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.adversaries.attack import attack as repeats
-from decentral_dp.adversaries.attack.attack import Inference
-from decentral_dp.adversaries.audit import audit as audits
-from decentral_dp.adversaries.audit import runs as audit_runs
-from decentral_dp.adversaries.audit import tables
-from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.tables import audit_table
+from decentral_dp.auditing import audit as audits
+from decentral_dp.auditing import runs as audit_runs
+from decentral_dp.auditing import tables
+from decentral_dp.auditing.audit import AuditResult
+from decentral_dp.auditing.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
@@ -27,7 +25,6 @@ from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks import outcomes
 from tests.support.killed import killed
-from tests.support.run_folders import rewrite_result
 from tests.support.short_run import short_run
 
 FEW = ["algorithm.rounds=2"]
@@ -83,7 +80,7 @@ def test_an_audit_goes_on_by_its_file(tmp_path: Path, monkeypatch: pytest.Monkey
         assert done.exit_code == 0
         assert "certified ε" in done.stdout
     assert seen == list(range(12, RUNS))
-    assert AuditResult.from_dict(json.loads(out.read_text())) == whole
+    assert json.loads(out.read_text()) == whole.to_dict()
     with pytest.raises(InputError, match=r"the audit in .* is complete"):
         decentral_dp.resume(out)
 
@@ -167,7 +164,7 @@ def test_an_audit_of_a_run_goes_on_by_the_folder_of_the_run(
     assert isinstance(stopped.exception, Stopped)
     assert "audit" not in json.loads((folders["cut"] / "result.json").read_text())
     refused = CliRunner().invoke(app, ["resume", str(folders["cut"]), "--log", "jsonl"])
-    assert "is of an audit or an attack" in str(refused.exception)
+    assert "is of an audit" in str(refused.exception)
     assert CliRunner().invoke(app, ["resume", str(folders["cut"])]).exit_code == 0
     found = [json.loads((folder / "result.json").read_text())["audit"] for folder in folders.values()]
     assert found[0] == found[1]
@@ -205,7 +202,7 @@ def test_an_audit_without_any_run_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"status": "running"}', '{"status": "ok"}'])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(InputError, match="is not the file of an audit or an attack"):
+    with pytest.raises(InputError, match="is not the file of an audit"):
         decentral_dp.resume(tmp_path / "other.json")
 
 
@@ -221,7 +218,7 @@ def test_a_damaged_order_is_refused(tmp_path: Path, asked: Any) -> None:
 def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     patch = (
-        "import time, decentral_dp.adversaries.audit.audit as b, decentral_dp.adversaries.audit.runs as r\n"
+        "import time, decentral_dp.auditing.audit as b, decentral_dp.auditing.runs as r\n"
         "b._INTERVAL, real = 0.0, r.runs_of\n"
         "r.runs_of = lambda game, numbers: time.sleep(300) if 9 in numbers else real(game, numbers)\n"
     )
@@ -265,95 +262,17 @@ def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: py
         decentral_dp.resume(out)
 
 
-# --- an attack --------------------------------------------------------------------------------------------------------
-
-
-def attack_cut_off(folder: Path, out: Path) -> None:
-    with pytest.raises(Stopped, match=f'2 of 4 runs show is in .* "decentral-dp resume {out}" goes on'):
-        repeats.infer([folder], 4, interrupted_at(2), out)
-
-
-@pytest.mark.parametrize("how", ["python", "command"])
-def test_an_attack_goes_on_by_its_file(
-    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    whole, out = repeats.infer([run_folder], 4), tmp_path / "attack.json"
-    files = {p.name: p.read_bytes() for p in run_folder.iterdir() if p.is_file()}
-    monkeypatch.chdir(run_folder.parent)
-    attack_cut_off(Path(run_folder.name), out)
-    # It may go on from elsewhere.
-    monkeypatch.chdir(tmp_path)
-    if how == "python":
-        found = decentral_dp.resume("attack.json")
-        assert isinstance(found, Inference)
-        assert found.scores == whole.scores
-    else:
-        done = CliRunner().invoke(app, ["resume", "attack.json"])
-        assert done.exit_code == 0
-        assert "4 runs with fresh noise" in done.stdout
-    told = json.loads(out.read_text())
-    assert told["runs"] == 4
-    assert told["folders"] == [str(run_folder)]
-    for name, attack in told["attacks"].items():
-        assert attack["each"] == [one.auc[name] for one in whole.scores]
-    assert {p.name: p.read_bytes() for p in run_folder.iterdir() if p.is_file()} == files
-    with pytest.raises(InputError, match=r"the attack in .* is complete"):
-        decentral_dp.resume(out)
-
-
-def test_an_attack_on_what_has_changed_is_refused(run_folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "attack.json"
-    attack_cut_off(run_folder, out)
-    kept = json.loads(out.read_text())
-    scenario = run_folder / "scenario.toml"
-    before = scenario.read_text()
-    try:
-        scenario.write_text(before.replace("delta = 1e-05", "delta = 1e-06"))
-        assert scenario.read_text() != before
-        with pytest.raises(InputError, match="is not the file that the run wrote"):
-            decentral_dp.resume(out)
-        rewrite_result(run_folder)
-        with pytest.raises(InputError, match="interrupted attack on other runs"):
-            decentral_dp.resume(out)
-    finally:
-        scenario.write_text(before)
-        rewrite_result(run_folder)
-    out.write_text(json.dumps({name: value for name, value in kept.items() if name != "asked"}))
-    with pytest.raises(InputError, match="is not what was written"):
-        decentral_dp.resume(out)
-
-
-def test_what_an_earlier_version_left_is_refused(run_folder: Path, tmp_path: Path) -> None:
+def test_what_an_earlier_version_left_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "kept.json"
     earlier = {"status": "interrupted", "fingerprint": "0" * 16, "salt": ""}
     cut_off(out, after=2)
     order = json.loads(out.read_text())["asked"]
     scores = {"scores": {"first": [0.5], "second": [0.5], "null": [0.5]}, "sizes": {}}
-    for content in (
-        {**earlier, **scores, "asked": {"what": "audit", **order}},
-        {**earlier, "each": [], "asked": {"what": "attack", "folders": [str(run_folder)], "runs": 4}},
-    ):
-        out.write_text(json.dumps(content))
-        with pytest.raises(InputError, match="or by another state of this package; put back what it was of"):
-            decentral_dp.resume(out)
-        assert json.loads(out.read_text()) == content
-
-
-def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "attack.json"
-    patch = (
-        "import time, decentral_dp.adversaries.attack.attack as r\n"
-        "real, done = r.attack_run, []\n"
-        "def attack_run(*given):\n"
-        "    done.append(0)\n"
-        "    return real(*given) if len(done) <= 2 else time.sleep(300)\n"
-        "r.attack_run = attack_run\n"
-    )
-    words = ["attack", run_folder, "--runs", 4, "--out", out]
-    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["outcomes"]) == 2)
-    found = decentral_dp.resume(out)
-    assert isinstance(found, Inference)
-    assert found.scores == repeats.infer([run_folder], 4).scores
+    content = {**earlier, **scores, "asked": {"what": "audit", **order}}
+    out.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="or by another state of this package; put back what it was of"):
+        decentral_dp.resume(out)
+    assert json.loads(out.read_text()) == content
 
 
 def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from scipy.special import binom
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.adversaries.audit.likelihoods import log_ratio, movement
-from decentral_dp.adversaries.audit.loss_laws import worst_neighbours
-from decentral_dp.adversaries.audit.transcripts import observe, replay
+from decentral_dp.auditing.losses import log_ratio, movement
+from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.transcripts import observe, replay
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import Stopped
 from decentral_dp.participants.agents import LocalDataset

@@ -17,6 +17,7 @@ import pytest
 import tomli_w
 
 import decentral_dp
+from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.config.loading import load
 from decentral_dp.estimators import DecentralisedClassifier
@@ -212,7 +213,7 @@ def test_no_record_leaves_with_what_is_found_of_runs(named: dict[str, Any], tmp_
     (tmp_path / "named.toml").write_text(tomli_w.dumps(named))
     found = {
         "audit": decentral_dp.audit(named, runs=20),
-        "attack": decentral_dp.attack(tmp_path / "run", runs=2),
+        "attack": infer_membership(tmp_path / "run", runs=2),
         "comparison": decentral_dp.compare(tmp_path / "run", tmp_path / "copied"),
         "study": decentral_dp.study(
             {

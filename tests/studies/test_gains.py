@@ -1,7 +1,8 @@
-"""Paired gains: what may be compared, what a level is called, and where a pair begins to pay."""
+"""Paired gains: what may be compared, what a level is called, and how many levels pay."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from decentral_dp.studies.gains import (
     gain_figures,
     gain_table,
     gain_words,
-    starts,
 )
 from decentral_dp.studies.schema import Gain, Study, axes, cells, load_study
 from decentral_dp.studies.study import conduct
@@ -247,39 +247,17 @@ def test_nowhere_is_said_to_be_nowhere(
     study = make()
     results, listed = measured(gains, **options)
     table = gain_table(study, results, listed)
-    (start,) = starts(study.gains[0], table)
-    assert (start.levels, start.n_paying, start.n_levels) == ([], 0, 2)
     (sentence,) = gain_words(study.gains[0], table)
-    assert sentence.startswith("tuned: pays at none of 2 levels; the largest gain is ")
+    assert sentence.startswith("tuned: pays at 0 of 2 levels; the largest gain is ")
     assert [name for name, _ in gain_figures(study, table, listed)] == ["gain"]
 
 
-def test_where_it_begins_are_the_least_levels_that_pay(make: Make) -> None:
+def test_levels_that_pay_are_counted(make: Make) -> None:
     study = make()
-    table = gain_table(study, *measured((AROUND, UP)))
-    (start,) = starts(study.gains[0], table)
-    assert (start.levels, start.n_paying) == ([(8.0,)], 1)
-    (sentence,) = gain_words(study.gains[0], table)
-    assert sentence.startswith("tuned: pays at 1 of 2 levels, from target ε 8; the largest gain is 0.11")
-
-
-def test_a_plane_begins_to_pay_along_an_edge() -> None:
-    """Of levels that pay only those are named than which none is smaller in both axes."""
-    study = load_study("when_tuning_pays")
-    gain = study.gains[0]
-    paying = {(400, 4.0), (1600, 2.0), (1600, 4.0)}
-    level = {"gain": gain.name, "pair": gain.pairs[0].name, "n": 20, "low": 0.0, "high": 0.0}
-    rows = [
-        level | {gain.x: n, "privacy.epsilon": e, "mean": 0.1, "verdict": PAYS if (n, e) in paying else OPEN}
-        for n in (100, 400, 1600)
-        for e in (1.0, 2.0, 4.0)
-    ]
-    first, *others = starts(gain, pd.DataFrame(rows))
-    assert (first.levels, first.n_paying, first.n_levels) == ([(400.0, 4.0), (1600.0, 2.0)], 3, 9)
-    assert all(other.best is None for other in others)
-    said = gain_words(gain, pd.DataFrame(rows))
-    assert "records per agent 400, target ε 4 or records per agent 1600, target ε 2" in said[0]
-    assert said[1].endswith("not measured.")
+    (sentence,) = gain_words(study.gains[0], gain_table(study, *measured((AROUND, UP))))
+    assert sentence.startswith("tuned: pays at 1 of 2 levels; the largest gain is 0.11")
+    (sentence,) = gain_words(study.gains[0], gain_table(study, *measured(((math.nan,) * 3, (math.nan,) * 3))))
+    assert sentence == "tuned: not measured."
 
 
 def test_a_panel_above_an_empty_place_has_tick_labels() -> None:

@@ -51,7 +51,7 @@ def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.Monk
     def refuse(job: Any) -> Any:
         raise AssertionError("nobody asked for pairs")
 
-    monkeypatch.setattr(runs, "prepare", refuse)
+    monkeypatch.setattr(runs, "annex", refuse)
     found = decentral_dp.study(_study(measure=["epsilon_max"]), workers=1)
     assert found.failed.empty
     side = {"measure": "network_epsilon_max"}

@@ -213,12 +213,8 @@ def test_points_with_bars_stand_side_by_side_which_is_said() -> None:
     assert first != second
 
 
-def test_a_foot_can_be_left_out_and_panels_have_the_height_asked_for(more: Findings) -> None:
+def test_a_foot_can_be_left_out(more: Findings) -> None:
     assert "coincide" not in said_of(panels_of(more, "same", foot=False))
-    for width in (None, 3.3):
-        figure = panels_of(more, "same", foot=False, height=1.1, width=width)
-        for ax in figure.axes:
-            assert ax.bbox.height / figure.dpi == pytest.approx(1.1, abs=0.02)
 
 
 def test_a_variant_names_its_panel_by_itself() -> None:

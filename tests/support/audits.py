@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.adversaries.audit.audit import play_game
-from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.runs import plan_audit
+from decentral_dp.auditing.audit import AuditResult, play_game
+from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.tasks.parallel import Workers
 
 

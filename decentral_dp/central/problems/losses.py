@@ -45,9 +45,9 @@ from decentral_dp.files.tables import Key, Positive
 from decentral_dp.models.build import ModelTable
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
+from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.saddle import PublicBall
-from decentral_dp.statistics import auc
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 

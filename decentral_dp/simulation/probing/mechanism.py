@@ -36,7 +36,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
-from decentral_dp.statistics import bound_by_counts
+from decentral_dp.simulation.statistics import bound_by_counts
 
 # No powers of two, and neither is the scale 1 at which a class is made.
 SCALES = (0.3, 12.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import topology
-from decentral_dp.adversaries.network.view import prepare
+from decentral_dp.auditing.network_view import prepare
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl

@@ -14,6 +14,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
@@ -177,8 +178,8 @@ def test_what_needs_all_records_is_refused(shards: Path, command: Any, said: str
 
 def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
     decentral_dp.run(load(shards / "scenario.toml"), out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"attack: it replaces or scores single records, and they are with"):
-        decentral_dp.attack(tmp_path / "run", runs=2)
+    with pytest.raises(InputError, match=r"audit: it replaces or scores single records, and they are with"):
+        infer_membership(tmp_path / "run", runs=2)
 
 
 @pytest.mark.parametrize(

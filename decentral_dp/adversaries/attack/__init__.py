@@ -1,1 +1,0 @@
-"""Membership inference against published values."""

@@ -1,1 +1,0 @@
-"""Audits: neighbouring data sets, their transcripts, and what tells them apart."""

@@ -1,1 +1,0 @@
-"""Checks of a component by its author."""

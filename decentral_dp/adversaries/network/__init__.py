@@ -1,1 +1,0 @@
-"""What a curious neighbour learns."""

@@ -1,0 +1,773 @@
+"""Distributions of the privacy loss between two data sets, and the ε(δ) that they show.
+
+Given a transcript, the rounded query before noise is a known number in either data set. So the log-likelihood ratio of
+the whole transcript is the sum of those of its releases. If the queries of the two data sets differ by the same
+vectors whatever the transcript is, the distribution of the ratio is known, and with it ε(δ).
+
+ε(δ) is rounded toward less: it is what releases show at least. The losses of independent releases add up. Each is
+rounded down to one grid, and their sum is found by Fourier transforms. What is cut off is taken for nothing, so that
+δ(ε) is never overstated.
+
+On samples a Bernoulli draw decides whether the victim's record is in. Given the transcript so far and the draws of all
+others, the releases of one index are those with the record, with probability q, or those without it. So the likelihood
+of a transcript is
+
+    Π_t ((1 − q_t)·L_t(without) + q_t·L_t(with)),
+
+if no draw is remembered beyond its index. Whether that is so is tried: draws that differ from index to index must give
+the queries with the record, or those without it, at each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.stats import chi2, gamma, kstest, norm
+
+from decentral_dp.auditing.transcripts import Key, Law, Made, Membership, Neighbours, Query, Transcript, replay
+from decentral_dp.bounded import Array, Split
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.simulation.jobs.job import Job
+
+# Cells of the grid that the sum of losses lies on.
+_CELLS = 2**18
+# More moves than this that differ are rounded down to these steps of their logarithms.
+_MOVES, _STEP = 64, 0.02
+# Beyond so many deviations a normal variable is never found: with probability 1e-19. The same of Laplace's scales.
+_FAR, _FAR_LAPLACE = 9.0, 44.0
+# Outcomes at which a loss is computed.
+_OUTCOMES = 2**16
+# Of a loss in float64, about 1e-14 at most.
+_ROUNDING = 1e-12
+
+
+def laplace_epsilon(moves: Array, delta: float) -> float:
+    """Compute ε(δ) of independent Laplace releases, from below.
+
+    Args:
+        moves: (n,) how far each is moved, in scales.
+        delta: δ ≥ 0.
+
+    Returns:
+        The ε that holds at δ, or less; the sum of all moves at δ = 0.
+    """
+    total = float(moves.sum())
+    if delta == 0.0 or total == 0.0:
+        return total
+    # The loss has a mean of at most Σm²/2, and (Hoeffding) is farther than 9√Σm² above it with probability e^{−40}.
+    squares = float((moves**2).sum())
+    width = 2.0 * min(total, 0.5 * squares + 9.0 * float(np.sqrt(squares))) / (_CELLS // 2)
+    steps = np.maximum(np.floor(_round_moves_down(moves) / width), 0.0).astype(np.int64)
+    steps, counts = np.unique(steps[steps > 0], return_counts=True)
+    laws = [_laplace_loss(int(cells), width) for cells in steps]
+    return _compose(laws, counts, width, delta)
+
+
+def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[np.bool_] | None = None) -> float:
+    """Compute ε(δ) of releases on samples, from below.
+
+    Release i is moved up by u_i deviations (scales, of Laplace noise) if the record is in the sample, with probability
+    q_i. In the other data set it is moved down by v_i. With noise of law N,
+
+        P = (1 − q)N(0) + qN(u),    Q = (1 − q)N(0) + qN(−v),
+
+    whose likelihood ratio does not fall with the outcome. It is worth more the larger u and v are, each by itself: the
+    derivative of P(t, ∞) − e^ε Q(t, ∞) by either is q, or q·e^ε, times a density.
+
+    Args:
+        moves: (n, 2) u_i ≥ 0 and v_i ≥ 0.
+        rates: (n,) q_i.
+        delta: δ > 0.
+        laplace: (n,) whether the noise is Laplace's; by default all is Gaussian.
+
+    Returns:
+        The ε that holds at δ, or less.
+    """
+    other = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
+    columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, other])
+    kinds, counts = np.unique(columns, axis=1, return_counts=True)
+    # Made twice, for all together may not fit into memory.
+    tops, means, squares = np.array([_Mixture.from_moves(*kind).moments() for kind in kinds.T]).T
+    spread = counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()
+    reach = min(float(counts @ tops), float(spread))
+    if reach <= 0.0:
+        return 0.0
+    width = 2.0 * reach / (_CELLS // 2)
+    laws = (_Mixture.from_moves(*kind).on_grid(top, width) for kind, top in zip(kinds.T, tops, strict=True))
+    return _compose(laws, counts, width, delta)
+
+
+def _round_moves_down(moves: Array) -> Array:
+    """A release that moves less shows less, so that moves may be rounded down."""
+    if np.unique(moves).size <= _MOVES:
+        return moves
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.exp(_STEP * np.floor(np.log(moves) / _STEP)))
+
+
+def _compose(laws: Iterable[Array], counts: NDArray[np.int64], width: float, delta: float) -> float:
+    """ε(δ) of the sum of losses, each of a law (_CELLS,) on the grid, so many times."""
+    transform = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
+    for law, count in zip(laws, counts, strict=True):
+        # Powers of the transform sum as many equal losses. The grid is circular, and wide enough not to wrap.
+        transform *= np.fft.rfft(law) ** int(count)
+    law = np.maximum(np.fft.irfft(transform, _CELLS), 0.0)
+    losses = np.where(np.arange(_CELLS) < _CELLS // 2, np.arange(_CELLS), np.arange(_CELLS) - _CELLS) * width
+    # Rounding in the transforms, about 1e-16 a cell, must not pass for mass far out.
+    law = np.where(law < 1e-14, 0.0, law)
+    return least_epsilon(law, losses, delta)
+
+
+def least_epsilon(law: Array, losses: Array, delta: float) -> float:
+    """Compute the least ε ≥ 0 with Σ law·(1 − e^{ε − loss})₊ ≤ δ, by bisection.
+
+    Args:
+        law: (n,) probabilities.
+        losses: (n,).
+        delta: δ.
+
+    Returns:
+        ε, from below.
+    """
+    low, high = 0.0, max(0.0, float(losses.max()))
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        spent = float((law * np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0.0)).sum())
+        low, high = (middle, high) if spent > delta else (low, middle)
+    return low
+
+
+def _laplace_loss(cells: int, width: float) -> Array:
+    """(_CELLS,) law of the loss of one Laplace release that moves by cells·width scales, rounded down to the grid."""
+    move = cells * width
+    # P(loss ≥ l) for −move ≤ l ≤ move: the noise n is at most (move − l)/2, which has a Laplace law.
+    edges = np.arange(-cells, cells + 1) * width
+    at = 0.5 * (move - edges)
+    above = np.where(edges <= -move, 1.0, 1.0 - 0.5 * np.exp(-at))
+    return _on_grid(above, cells)
+
+
+class _Mixture(NamedTuple):
+    """loss: (_OUTCOMES,) privacy losses of ascending outcomes. survival: (_OUTCOMES,) P(an outcome is at least it)."""
+
+    loss: Array
+    survival: Array
+
+    @classmethod
+    def from_moves(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
+        """laplace: above 0, if that is the noise."""
+        far = _FAR_LAPLACE if laplace else _FAR
+        at = np.linspace(-down - far, up + far, _OUTCOMES)
+        at_least = stats.laplace.sf if laplace else stats.norm.sf
+        ratios = [np.abs(at) - np.abs(at - move) if laplace else move * at - 0.5 * move * move for move in (up, -down)]
+        left_out = np.log1p(-rate) if rate < 1.0 else -np.inf
+        first, second = (np.logaddexp(left_out, np.log(rate) + ratio) for ratio in ratios)
+        # Where the ratio is flat, float64 may let it fall: what is taken off is more than that.
+        return cls(first - second - _ROUNDING, (1.0 - rate) * at_least(at) + rate * at_least(at - up))
+
+    def moments(self) -> tuple[float, float, float]:
+        """The largest loss that counts, the mean, and the variance."""
+        law = self.survival - np.append(self.survival[1:], 0.0)
+        mean = float(law @ self.loss)
+        return max(0.0, float(self.loss[-1])), mean, float(law @ (self.loss - mean) ** 2)
+
+    def on_grid(self, top: float, width: float) -> Array:
+        """(_CELLS,) law of the loss, rounded down to the grid; top: the largest loss that counts."""
+        cells = int(top / width)
+        edges = np.arange(-cells, cells + 1) * width
+        # The first outcome on the list whose loss reaches the edge: all beyond it do.
+        first = np.searchsorted(np.maximum.accumulate(self.loss), edges)
+        return _on_grid(np.append(self.survival, 0.0)[first], cells)
+
+
+def _on_grid(above: Array, cells: int) -> Array:
+    """above: (2·cells + 1,) P(loss ≥ edge) at −cells … cells. Negative losses stand at the end."""
+    law = np.zeros(_CELLS)
+    law[np.arange(-cells, cells + 1)] = above - np.append(above[1:], 0.0)
+    return law
+
+
+def choice_epsilon(first: Array, second: Array, delta: float) -> float:
+    """Compute the least ε for which two laws are (ε, δ) apart in both directions.
+
+    Args:
+        first: (n,) log-probabilities.
+        second: (n,) the same of the other law.
+        delta: δ ≥ 0.
+
+    Returns:
+        ε ≥ 0.
+    """
+    return max(_one_sided_epsilon(first, second, delta), _one_sided_epsilon(second, first, delta))
+
+
+def _one_sided_epsilon(first: Array, second: Array, delta: float) -> float:
+    loss = first - second
+    return max(0.0, float(loss.max())) if delta == 0.0 else least_epsilon(np.exp(first), loss, delta)
+
+
+# Likelihoods of one transcript
+
+
+_EMPTY: Array = np.zeros(0)
+# The probability with which an interval of the noise's size misses it.
+NOISE_RISK = 1e-3
+
+
+@np.errstate(all="ignore")
+def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
+    """log of how much likelier the transcript is where the first queries are noised than where the second are.
+
+    ±inf where one of the data sets could not have said it. Of a mechanism that is neither Gaussian nor Laplace it is
+    that of normal noise: a score like any other, but no likelihood.
+    """
+    return sum_of_ratios(
+        (log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key]))
+        for key in transcript.releases
+        if key in first and key in second
+    )
+
+
+def sum_of_ratios(logs: Iterable[tuple[float, float]]) -> float:
+    """Σ (first − second) of log-likelihoods; ±inf where one is impossible, and nothing from where both are."""
+    total = sum(one - other for one, other in logs if not (np.isneginf(one) and np.isneginf(other)))
+    # Of a run that overflows nothing is known: it speaks for neither data set.
+    return 0.0 if np.isnan(total) else float(total)
+
+
+def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
+    """Compute the log-density of one release, given what was said before, up to a constant.
+
+    Args:
+        transcript: of a run.
+        key: index and channel of the release.
+        made: what it was made of in one of the data sets: a query, or the law of a choice.
+
+    Returns:
+        −inf where it could not have been released.
+    """
+    said, noise = transcript.releases[key], transcript.noise[key]
+    if isinstance(made, Law):
+        return made.log_at(said)
+    if noise is None:
+        return 0.0 if np.array_equal(said, _value(made), equal_nan=True) else -np.inf
+    g = noise.grid
+    integers = np.rint((said - transcript.noise_means.get(key, 0.0) - made.public) / g)
+    private = np.zeros_like(said) if made.private is None else made.private
+    if noise.mechanism == LAPLACE:
+        return float(_laplace_log_density(integers, private / g, noise.scale / g).sum())
+    centre = private / g if noise.mechanism.rounds_at_random(noise.width) else np.rint(private / g)
+    return float((-0.5 * ((integers - centre) * (g / (noise.scale * noise.mechanism.deviation))) ** 2).sum())
+
+
+def _laplace_log_density(integers: Array, query: Array, scale: Array | float) -> Array:
+    """Rounded down with probability 1 − up, else up, and then a difference of two geometrics."""
+    floor = np.floor(query)
+    up, steps = query - floor, integers - floor
+    return np.asarray(-np.abs(steps) / scale + np.log1p(up * np.expm1((np.abs(steps) - np.abs(steps - 1.0)) / scale)))
+
+
+def _value(query: Query) -> Array:
+    return query.public if query.private is None else query.public + query.private
+
+
+def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
+    """Whether two arrays have one shape, are finite, and differ by at most `rtol` of their largest number.
+
+    Args:
+        mine, theirs: of any shape.
+        rtol: of the largest absolute value of `mine`.
+        least: that is taken for it where it is smaller.
+    """
+    if mine.shape != theirs.shape or not (np.isfinite(mine).all() and np.isfinite(theirs).all()):
+        return False
+    largest = max(least, float(np.abs(mine).max(initial=0.0)))
+    return bool(np.abs(mine - theirs).max(initial=0.0) <= rtol * largest)
+
+
+class Movement(NamedTuple):
+    """How far two data sets' queries are apart, in units of the noise's scale.
+
+    gaussian, laplace: (Σ d,) of all releases of that mechanism. choices: (points of all laws,) log-ratios of the laws
+    of random choices. certain: whether the data sets differ in something that nothing hides.
+    """
+
+    gaussian: Array
+    laplace: Array
+    certain: bool
+    choices: Array = _EMPTY
+
+    def size(self, delta: float) -> float:
+        """What the movement costs, roughly: to compare pairs of data sets by."""
+        if self.certain:
+            return float("inf")
+        laplace, squares = float(np.abs(self.laplace).sum()), float((self.laplace**2).sum())
+        if delta > 0.0:
+            # Many small losses cost less than their sum.
+            laplace = min(laplace, 0.5 * squares + float(np.sqrt(-2.0 * squares * np.log(delta))))
+        if not np.isfinite(laplace + squares + (self.gaussian**2).sum()):
+            return 0.0
+        # Of equal sums, that on the fewest coordinates.
+        chosen = float(np.abs(self.choices).max(initial=0.0))
+        return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
+
+    def minus(self, other: Movement) -> Movement:
+        """How far the data sets of both are apart, where both are from one data set."""
+        certain = self.certain != other.certain
+        chosen = self.choices - other.choices
+        return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
+
+    def epsilon(self, delta: float, noise: float = 1.0) -> float:
+        """The ε that holds at δ for these releases, or less; noise: the drawn noise is so many times the stated."""
+        if self.certain:
+            return float("inf")
+        mu = float(np.sqrt((self.gaussian**2).sum())) / noise
+        moves = np.abs(self.laplace[self.laplace != 0.0]) / noise
+        if not moves.size:
+            return float(gaussian_epsilon(mu, delta))
+        # A pair of both is no easier to tell apart than the dearer of its halves.
+        alone = 0.0 if mu == 0.0 else float(gaussian_epsilon(mu, delta))
+        return max(alone, laplace_epsilon(moves, delta))
+
+
+@np.errstate(all="ignore")
+def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
+    """Find the differences of two data sets' queries on one transcript.
+
+    Args:
+        transcript: of a run of either.
+        first, second: key → what each would have released; keys that one of them lacks are left out.
+    """
+    parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
+    certain, chosen = False, [np.zeros(0)]
+    for key in transcript.releases:
+        if key not in first or key not in second:
+            continue
+        noise, a, b = transcript.noise[key], first[key], second[key]
+        if isinstance(a, Law) or isinstance(b, Law):
+            if isinstance(a, Law) and isinstance(b, Law):
+                chosen.append(a.logs - b.logs)
+            continue
+        if noise is None or noise.mechanism.name not in parts:
+            certain = certain or (noise is None and not np.array_equal(_value(a), _value(b), equal_nan=True))
+            if noise is not None:
+                # Of a mechanism from outside, whose law is unknown, the size alone.
+                parts[GAUSSIAN.name].append((_value(a) - _value(b)) / (noise.scale * noise.mechanism.deviation))
+            continue
+        certain = certain or not np.array_equal(a.public, b.public, equal_nan=True)
+        private = [np.zeros_like(q.public) if q.private is None else q.private for q in (a, b)]
+        if noise.mechanism == GAUSSIAN and not GAUSSIAN.rounds_at_random(noise.width):
+            private = [np.rint(v / noise.grid) * noise.grid for v in private]
+        parts[noise.mechanism.name].append((private[0] - private[1]) / noise.scale)
+    gaussian, laplace = (np.concatenate(parts[name]) for name in (GAUSSIAN.name, LAPLACE.name))
+    return Movement(gaussian, laplace, certain, np.concatenate(chosen))
+
+
+def drawn_noise(sums: Iterable[tuple[str, int, float]]) -> tuple[float, float]:
+    """An interval for how many times the stated scale the noise really has, over all mechanisms whose law is known.
+
+    Where mechanisms contradict each other, it ends at the largest that any has, under which least is shown.
+
+    Args:
+        sums: mechanism's name, number of coordinates, and Σ r² (Gaussian) or Σ |r| (Laplace) of their noise in units
+            of the scale.
+
+    Returns:
+        (low, high), which misses the truth with probability `NOISE_RISK`.
+    """
+    known = [each for each in sums if each[0] in (GAUSSIAN.name, LAPLACE.name)]
+    if not known:
+        return 0.0, np.inf
+    tail = 0.5 * NOISE_RISK / len(known)
+    ends = np.array([[_size(*each, q) for q in (1.0 - tail, tail)] for each in known])
+    low, high = float(ends[:, 0].max()), float(ends[:, 1].min())
+    return low, high if low <= high else float(ends[:, 1].max())
+
+
+def _size(name: str, n: int, total: float, quantile: float) -> float:
+    if name == GAUSSIAN.name:
+        return float(np.sqrt(total / chi2.ppf(quantile, n)))
+    return float(total / gamma.ppf(quantile, n))
+
+
+# Losses on samples
+
+
+# Queries that differ by less than this part of their noise are the same but for float64.
+_EQUAL_WITHIN = 1e-6
+
+Replay = Mapping[Key, Made]
+
+
+class Replays(NamedTuple):
+    """What one data set makes of a transcript: with its record in every sample, and in none."""
+
+    with_record: Replay
+    without_record: Replay
+
+
+def is_amplified(job: Job) -> bool:
+    """Whether the price counts on an observer who does not see who was drawn."""
+    return any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
+
+
+def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] | None:
+    """Find the rates at which releases sample one agent's records of a kind.
+
+    Args:
+        job: planned.
+        victim: number of the agent.
+        split: kind of record.
+
+    Returns:
+        Index → q, 1 where the record is read for certain; None where one index has two rates.
+    """
+    rates: dict[int, float] = {}
+    for c in job.ledger.charged_channels:
+        column = int(c.group[victim])
+        reads = c.sensitivity[split][:, column] > 0.0 if split in c.sensitivity else np.zeros(c.rounds.size, bool)
+        for index, rate in zip(c.rounds[reads].tolist(), c.rate[split][reads, column].tolist(), strict=True):
+            if rates.setdefault(index, rate) != rate:
+                return None
+    return rates
+
+
+def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
+    """Find what both data sets make of a transcript, the victim's record in every sample and in none.
+
+    Args:
+        neighbours: two jobs that differ in one record.
+        transcript: of a run, whose samples all other records have.
+
+    Returns:
+        Of the first data set and of the second.
+    """
+    both = [
+        Replays(*(replay(w, neighbours.victim, transcript, Membership(neighbours.split, m)) for m in ("in", "out")))
+        for w in (neighbours.first, neighbours.second)
+    ]
+    return both[0], both[1]
+
+
+def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
+    """Say whether each sample bears on its own releases alone.
+
+    Args:
+        neighbours: two jobs that differ in one record.
+        transcript: of a run of one of them.
+
+    Returns:
+        Whether every index's queries are those with the record or those without it, whatever the coins of others.
+    """
+    for side, (included, left_out) in zip(
+        (neighbours.first, neighbours.second), replays(neighbours, transcript), strict=True
+    ):
+        by_coin = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
+        for keys in _by_index(transcript).values():
+            if not any(
+                all(_are_equal_queries(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)
+            ):
+                return False
+    return True
+
+
+def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
+    """Find in which samples the victim's record was.
+
+    Args:
+        neighbours: two jobs that differ in one record.
+        transcript: of a run of the first.
+
+    Returns:
+        Index → whether the record was in its sample, of indices that it moves. A record that moves an index whatever
+        its coin was in it.
+    """
+    (included, left_out), (other, _) = replays(neighbours, transcript)
+    membership = {}
+    for index, keys in _by_index(transcript).items():
+        known = all(key in transcript.queries for key in keys)
+        if known and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
+            included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
+            membership[index] = included_here or all(
+                _are_equal_queries(transcript, k, included, left_out) for k in keys
+            )
+    return membership
+
+
+@np.errstate(all="ignore")
+def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> float:
+    """Compute the log-likelihood ratio of two data sets, over the coins of the victim's record.
+
+    Args:
+        neighbours: two jobs that differ in one record.
+        transcript: of a run of one of them.
+        rates: index → q, 1 where there is none.
+
+    Returns:
+        log of how much likelier the transcript is in the first data set; ±inf where it is impossible in one.
+    """
+    first, second = replays(neighbours, transcript)
+    rated = [(keys, rates.get(index, 1.0)) for index, keys in _by_index(transcript).items()]
+    return sum_of_ratios(
+        (_log_mixture(transcript, keys, first, rate), _log_mixture(transcript, keys, second, rate))
+        for keys, rate in rated
+    )
+
+
+class Shifts(NamedTuple):
+    """How far a record moves releases on samples, seen along one line each.
+
+    shifts: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first data set, and down with
+    that of the second. rates: (n,) q. laplace: (n,) whether that is the noise.
+    """
+
+    shifts: Array
+    rates: Array
+    laplace: NDArray[np.bool_]
+
+    def epsilon(self, delta: float, noise: float = 1.0) -> float:
+        """Compute the ε that opposite moves on samples show, of either data set beside the other.
+
+        Args:
+            delta: δ > 0.
+            noise: the drawn noise over the stated one; default 1.
+
+        Returns:
+            ε that holds at δ for such moves, or less.
+        """
+        there = self.shifts.sum(axis=1) > 0.0
+        if not there.any():
+            return 0.0
+        moves = self.shifts[there] / noise
+        # Mirrored, the second record moves up. These are laws and not data: the larger costs no confidence.
+        both = [mixture_epsilon(m, self.rates[there], delta, self.laplace[there]) for m in (moves, moves[:, ::-1])]
+        return max(both)
+
+
+def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Shifts | None:
+    """Find how far a record moves releases on samples, in opposite directions along one line.
+
+    With the record of the first data set the releases of an index are moved by u, with that of the second by v, both
+    from those without it. What is seen along one line is post-processing. Of Gaussian noise it is the line along
+    u − v, or across v, or across u, which makes a record that moves nothing visible. Of Laplace noise it is one
+    coordinate.
+
+    Args:
+        neighbours: two jobs that differ in one record.
+        transcript: of a run of one of them.
+        rates: index → q, 1 where there is none.
+
+    Returns:
+        The moves of indices that read the record; None where the law of the noise, or the two data sets without the
+        record, leave it open.
+    """
+    first, second = replays(neighbours, transcript)
+    moves, drawn, laplace = [], [], []
+    others = (first.without_record, second.with_record, second.without_record)
+    for index, all_keys in _by_index(transcript).items():
+        # What the record moves neither here nor there is public.
+        keys = [
+            key
+            for key in all_keys
+            if not all(_are_equal_queries(transcript, key, first.with_record, other) for other in others)
+        ]
+        laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
+        if not keys:
+            continue
+        if laws not in ({GAUSSIAN}, {LAPLACE}):
+            return None
+        u, v = (
+            np.concatenate([_query_move(transcript, key, w.with_record, w.without_record) for key in keys])
+            for w in (first, second)
+        )
+        between = np.concatenate(
+            [_query_move(transcript, key, first.without_record, second.without_record) for key in keys]
+        )
+        if np.abs(between).max(initial=0.0) > _EQUAL_WITHIN:
+            return None
+        if np.abs(u - v).max(initial=0.0) > _EQUAL_WITHIN:
+            is_laplace = laws == {LAPLACE}
+            # `_query_move` is in deviations, of which a Laplace variable has √2 in its scale.
+            unit = LAPLACE.deviation if is_laplace else 1.0
+            moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
+            drawn.append(rates.get(index, 1.0))
+            laplace.append(is_laplace)
+    return Shifts(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
+
+
+def _line(u: Array, v: Array) -> tuple[float, float]:
+    """u and −v along the line of u − v, if neither is negative there; else what u has across v, or v across u."""
+    line = u - v
+    length = float(np.linalg.norm(line))
+    up, down = float(u @ line) / length, -float(v @ line) / length
+    if up >= 0.0 and down >= 0.0:
+        return up, down
+    return (_residual_norm(u, v), 0.0) if down < 0.0 else (0.0, _residual_norm(v, u))
+
+
+def _residual_norm(one: Array, other: Array) -> float:
+    squared = float(other @ other)
+    return float(np.linalg.norm(one - other * (float(one @ other) / squared))) if squared > 0.0 else 0.0
+
+
+def _coordinate(u: Array, v: Array) -> tuple[float, float]:
+    """The coordinate in which u and v lie farthest apart on both sides of zero; 0 where there is none.
+
+    Where both lie on one side, the nearer one is no 0: without it the other would show more than there is.
+    """
+    turned = np.where(u >= v, 1.0, -1.0)
+    opposite = (turned * u >= 0.0) & (turned * v <= 0.0)
+    up, down = np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)
+    best = int(np.argmax(up + down))
+    return float(up[best]), float(down[best])
+
+
+def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: float) -> float:
+    with_it, without = (sum(log_likelihood(transcript, k, made[k]) for k in keys) for made in side)
+    if rate >= 1.0:
+        return with_it
+    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))
+
+
+def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
+    keys_of: dict[int, list[Key]] = {}
+    for key in transcript.releases:
+        keys_of.setdefault(key[0], []).append(key)
+    return keys_of
+
+
+@np.errstate(all="ignore")
+def _are_equal_queries(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
+    if key not in one or key not in other:
+        return key not in one and key not in other
+    return bool(np.abs(_query_move(transcript, key, one, other)).max(initial=0.0) <= _EQUAL_WITHIN)
+
+
+def _query_move(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:
+    """How far two queries are apart, in deviations of the noise; without noise, infinitely far if at all."""
+    a, b, noise = one[key], other[key], transcript.noise[key]
+    if not isinstance(a, Query) or not isinstance(b, Query):
+        return np.zeros(0)
+    parts = [q.public if q.private is None else q.public + q.private for q in (a, b)]
+    if noise is None:
+        return np.where(parts[0] == parts[1], 0.0, np.inf)
+    return np.asarray((parts[0] - parts[1]) / (noise.scale * noise.mechanism.deviation))
+
+
+# With which choices by their stated law, or samples by their stated rates, fail the test of them.
+_RISK = 1e-3
+# Runs in which samples are counted.
+_SAMPLED_RUNS = 30
+
+
+class Choice(NamedTuple):
+    """Of one random choice: (n,) log-probabilities in either data set."""
+
+    first: Array
+    second: Array
+
+    def epsilon(self, delta: float, noise: float) -> float:
+        return choice_epsilon(self.first, self.second, delta)
+
+
+LossLaw: TypeAlias = Movement | Shifts | Choice
+"""The law of the privacy loss between two data sets, and the ε(δ) that it shows."""
+
+
+def are_close(one: LossLaw, other: LossLaw, rtol: float) -> bool:
+    """Whether two laws are the same but for so much of them."""
+    if type(one) is not type(other):
+        return False
+    # Logarithms of probabilities may be near 0.
+    least = 1.0 if isinstance(one, Choice) else 0.0
+    pairs = ((np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(one, other, strict=True))
+    return all(close(a, b, rtol, least) for a, b in pairs)
+
+
+def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
+    """Find the law of the privacy loss between two data sets.
+
+    Args:
+        transcript: of a run.
+        neighbours: two jobs that differ in one record.
+
+    Returns:
+        The law, if the data sets are as far apart on every transcript as on this one; None where none is known.
+    """
+    if not transcript.is_replayable:
+        return None
+    if is_amplified(neighbours.first):
+        rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+        known = rates is not None and not transcript.choices and neighbours.first.scenario.privacy.delta > 0.0
+        if rates is None or not known or not separate(neighbours, transcript):
+            return None
+        return opposite_moves(neighbours, transcript, rates)
+    first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
+    movements = movement(transcript, first, second)
+    if not transcript.choices:
+        return movements
+    (key, *others) = transcript.choices
+    laws = first.get(key), second.get(key)
+    alone = not others and not movements.certain and not movements.gaussian.any() and not movements.laplace.any()
+    if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
+        return Choice(laws[0].logs, laws[1].logs)
+    return None
+
+
+def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
+    """Test whether random choices and samples of the first data set have their stated laws.
+
+    A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
+    victim's record is in as many samples as its rates say.
+
+    Args:
+        neighbours: two jobs that differ in one record.
+        roots: of the runs that are tried, one each.
+
+    Returns:
+        A sentence about what is contradicted; "" for nothing.
+    """
+    if is_amplified(neighbours.first):
+        return _frequency(neighbours, roots[:_SAMPLED_RUNS])
+    places, made = [], None
+    for k, root in enumerate(roots):
+        transcript = neighbours.observe(neighbours.first, root)
+        if not transcript.choices:
+            return ""
+        # What is released first has the same law in every run.
+        if made is None or len(transcript.releases) > 1:
+            made = replay(neighbours.first, neighbours.victim, transcript)
+        toss = np.random.default_rng(k)
+        for key in transcript.choices:
+            law = made.get(key)
+            if not isinstance(law, Law):
+                return "The law of a random choice is not known, so that likelihoods are not either."
+            places.append(law.place_of(transcript.releases[key], float(toss.random())))
+    if float(kstest(places, "uniform").pvalue) >= _RISK:
+        return ""
+    return "What was chosen at random does not have the law that is stated, so that likelihoods are not used."
+
+
+def _frequency(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
+    """Two-sided, by the normal law of a sum of independent coins."""
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+    if rates is None:
+        return ""
+    drawn, expected, variance = 0, 0.0, 0.0
+    for root in roots:
+        there = membership_of(neighbours, neighbours.observe(neighbours.first, root))
+        for index, included in there.items():
+            rate = rates.get(index, 1.0)
+            drawn, expected, variance = drawn + included, expected + rate, variance + rate * (1.0 - rate)
+    # Half a record for that its number is whole.
+    if abs(drawn - expected) <= 0.5 + float(norm.isf(0.5 * _RISK)) * np.sqrt(variance):
+        return ""
+    return (
+        f"The record was in {drawn} samples where {expected:.4g} are expected, so that likelihoods, which rest on the "
+        "stated rates, are not used."
+    )

@@ -1,0 +1,488 @@
+"""Membership inference against runs of one scenario: an AUC with its interval, and the ceiling that ε sets.
+
+The train records of a run, the members, are compared with its held-out test records, the others. An adversary that may
+query the published model scores a record by how well the model fits it:
+
+    loss          minus the loss of the record, its label included
+    confidence    the probability that the model gives to its own answer: no label needed
+
+The ceiling of `auc_bounds.within_run` is about members and others that could have changed places. Where they could not,
+an attack tells them apart as groups, and a guarantee for records says nothing of that: it is refused.
+
+The AUC of one run moves with its noise and with the split, and all pairs of a run share both. So the scenario is
+repeated with fresh noise and another split, and the interval is Student's over runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.config.component_tables import Partition
+from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError
+from decentral_dp.files.durable import OWNERS
+from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.privacy.accounting.auc_bounds import within_run
+from decentral_dp.privacy.unit import RECORD
+from decentral_dp.problems.class_measures import auc
+from decentral_dp.problems.protocol import Placed, Problem
+from decentral_dp.problems.records import concatenate, take
+from decentral_dp.problems.saddle import Attackable
+from decentral_dp.simulation.events import Callback, Reporter
+from decentral_dp.simulation.folder.layout import require_new
+from decentral_dp.simulation.jobs.agent_records import require_records
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.metrics import pool
+from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
+from decentral_dp.simulation.run import run_job
+from decentral_dp.simulation.statements.of_job import claim_of, statement_of
+from decentral_dp.simulation.statistics import Interval, over_seeds
+from decentral_dp.tasks.outcomes import write_json
+
+LOSS, CONFIDENCE = "loss", "confidence"
+# Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
+_MOST_BILEVEL = 2000
+
+
+# Scores of records
+
+
+def class_only(members: NDArray[Any], others: NDArray[Any]) -> float:
+    """Return the largest AUC of any score that reads only a record's class; ½ where the classes have equal shares.
+
+    Args:
+        members: (n,) labels of the records that were read.
+        others: (n',) labels of others.
+
+    Limits:
+        Of few records it is above ½ by chance.
+    """
+    classes = np.unique(np.concatenate([members, others]))
+    p, q = (np.array([np.mean(labels == c) for c in classes]) for labels in (members, others))
+    # Classes in order of how much more common they are among members: no other order has a larger AUC.
+    order = np.argsort(-p / np.maximum(p + q, np.finfo(np.float64).tiny), kind="stable")
+    p, q = p[order], q[order]
+    return float(np.sum(p * (1.0 - np.cumsum(q)) + 0.5 * p * q))
+
+
+def minimax_scores(problem: Attackable, x: Array, records: Any) -> dict[str, Array]:
+    """Return attack → (n,) scores by a published x (p,).
+
+    Records are scored in an order that does not tell members from others: rounding may depend on the position.
+    """
+    order = np.random.default_rng(0).permutation(len(records[0]))
+    back, mixed, at = np.argsort(order), take(records, order), _finite(x)
+    with np.errstate(all="ignore"):
+        scores, confidence = {LOSS: -problem.record_losses(at, mixed)[back]}, problem.confidences(at, mixed)
+    return scores if confidence is None else scores | {CONFIDENCE: confidence[back]}
+
+
+def bilevel_scores(problem: Problem, x: Array, y: Array, records: Any) -> dict[str, Array]:
+    """Return attack → (n,) scores by a published x (p,) and y (q,): minus the lower loss of each record by itself."""
+    upper, lower, one = _finite(x)[None], _finite(y)[None], np.ones(1)
+    with np.errstate(all="ignore"):
+        losses = [
+            problem.losses(upper, lower, take(records, slice(k, k + 1)), one)[0][0] for k in range(len(records[0]))
+        ]
+    return {LOSS: -np.array(losses)}
+
+
+def _finite(values: Array) -> Array:
+    """Return zeros for values that are not all finite: such a model tells nothing."""
+    return values if np.isfinite(values).all() else np.zeros_like(values)
+
+
+# One run
+
+
+class AttackScores(NamedTuple):
+    """The attacks on one run.
+
+    Args:
+        members: how many train records were scored.
+        nonmembers: how many held-out records were scored.
+        auc: attack → area under its receiver operating characteristic, over all pairs of a member and another, in
+            [0, 1].
+    """
+
+    members: int
+    nonmembers: int
+    auc: Mapping[str, float]
+
+
+def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
+    """Score every member and every other record by what a run of the job published.
+
+    Args:
+        job: as it was run.
+        published: variable → (m, d), of a coordinator (1, d). Of several agents' values the average counts.
+
+    Returns:
+        The AUC of every attack.
+
+    Raises:
+        InputError: as `require_attackable`; or values that are missing, or not of this job.
+    """
+    require_attackable(job)
+    widths = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
+    for name, width in widths.items():
+        if name not in published:
+            raise InputError(
+                f"audit: {job.scenario.algorithm.kind} publishes no {name}, and without it {job.scenario.problem.kind}"
+                " gives no model that could be asked about a record. Audit a run of another algorithm."
+            )
+        if published[name].ndim != 2 or published[name].shape[1] != width:
+            raise InputError(
+                f"audit: the published {name} has shape {published[name].shape}, and the scenario beside it makes "
+                f"{width} numbers of it. Give a run folder as it was written, with the data as they were."
+            )
+    model = {name: published[name].mean(axis=0) for name in widths}
+    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
+    members = pool(agents)[0]
+    others = type(members)(*(job.test or ()))
+    if job.solves != "minimax":
+        members, others = _sample(members, others)
+    records = concatenate([members, others])
+    if job.solves == "minimax":
+        scores = minimax_scores(job.posed_problem, model["x"], records)
+    else:
+        scores = bilevel_scores(job.problem, model["x"], model["y"], records)
+    n = len(members[0])
+    values_by_score = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
+    return AttackScores(n, len(others[0]), values_by_score)
+
+
+def _sample(members: Any, others: Any) -> tuple[Any, Any]:
+    """As many members and others as are scored, drawn by a public key: of both where there are more, half of each.
+
+    Who is drawn depends on the numbers of both alone. A random part of groups whose members could have changed places
+    is such a pair of groups again, so the ceiling holds for it, and the mean of its AUC is that of all.
+    """
+    counts = len(members[0]), len(others[0])
+    if sum(counts) <= _MOST_BILEVEL:
+        return members, others
+    half = _MOST_BILEVEL // 2
+    sizes = [min(n, max(half, _MOST_BILEVEL - other)) for n, other in (counts, counts[::-1])]
+    key = blake2b(f"attack sample {counts[0]} {counts[1]}".encode(), digest_size=8).digest()
+    draw = np.random.default_rng(int.from_bytes(key, "big"))
+    chosen = [np.sort(draw.choice(n, size, replace=False)) for n, size in zip(counts, sizes, strict=True)]
+    return take(members, chosen[0]), take(others, chosen[1])
+
+
+def require_attackable(job: Job) -> None:
+    """Refuse what cannot be attacked, or attacked fairly.
+
+    Args:
+        job: to be attacked, with its records.
+
+    Raises:
+        InputError: records that are with their agents or not exchangeable, no held-out records, no model that could be
+            asked about a record, or another unit than one record.
+    """
+    require_records(job.records, "audit")
+    if job.unit != RECORD:
+        raise InputError(
+            f"audit: it tells whether one record was among those that were read, and this ε is for {job.unit.noun}. "
+            "Leave privacy.unit and privacy.neighbours out."
+        )
+    kind, shards = job.scenario.problem.kind, job.shards
+    if not shards.test.size:
+        raise InputError(
+            "audit: this scenario holds out no test records, so there is nothing to tell its train records from. "
+            "Set problem.test, for example to 0.3."
+        )
+    if not shards.exchangeable:
+        raise InputError(
+            f"audit: {shards.why_not_exchangeable} An attack would measure how these groups "
+            f"differ{_class_only_text(job)}, not membership. Hold out a random share (problem.test) of data as they "
+            "are."
+        )
+    if job.solves == "minimax":
+        if not isinstance(job.posed_problem, Attackable):
+            raise InputError(
+                f"audit: what {kind} publishes is no model that could be asked about a record. Audit a run of a "
+                "classifier or of a regression."
+            )
+    elif isinstance(job.problem, Placed) or not _classifies(job):
+        raise InputError(
+            f"audit: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
+            "compared. Audit a run of a minimax problem, or of a bilevel one that classifies."
+        )
+    if not job.plans_ahead and not _dealt_at_random(job):
+        raise InputError(
+            "audit: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
+            'so a train and a test record could not have changed places. Set problem.partition = "iid".'
+        )
+
+
+def _dealt_at_random(job: Job) -> bool:
+    """Whether agents got their records whatever those are: owners that a file names are no draw."""
+    table = job.scenario.problem
+    if job.components.partition.is_outside:
+        return False
+    if isinstance(table.partition, Partition):
+        return table.partition.kind == "iid"
+    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz", ".parquet"))
+    return table.partition == "iid" or (table.partition is None and not named)
+
+
+def _classifies(job: Job) -> bool:
+    problem = job.problem
+    return problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), job.test) is not None
+
+
+def _class_only_text(job: Job) -> str:
+    """How well classes alone tell the groups apart, where there are classes."""
+    shards = job.shards
+    if not shards.classes:
+        return ""
+    class_auc = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
+    return f" (their classes alone tell them apart with an AUC of {class_auc:.2f})"
+
+
+# Several runs
+
+
+class Verdict(NamedTuple):
+    """The AUC of an attack over runs, compared with a ceiling.
+
+    Args:
+        auc: the mean over runs, in [0, 1].
+        interval: Student's 95 % interval of that mean, within [0, 1]; None of one run.
+        is_above: whether its lower end exceeds the ceiling.
+    """
+
+    auc: float
+    interval: Interval | None
+    is_above: bool
+
+
+def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
+    """Compare the AUCs of one attack with a ceiling.
+
+    Args:
+        aucs: one of each run, at least one.
+        ceiling: the largest expected AUC that a guarantee allows, in [1/2, 1].
+
+    Example:
+        >>> judge([0.52, 0.55, 0.53], ceiling=0.6).is_above
+        False
+    """
+    interval = Interval(*np.clip(over_seeds(aucs), 0.0, 1.0).tolist()) if len(aucs) > 1 else None
+    return Verdict(float(np.mean(aucs)), interval, interval is not None and interval.low > ceiling)
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Attacks on runs of one scenario.
+
+    Args:
+        title: of the scenario.
+        scores: run by run, that of the folder first.
+        eligible: how many records could be scored in a run, its train and test records.
+        epsilon, delta: the certified budget of the worst agent.
+        privacy: the guarantee of the runs, as in `PrivacyStatement.summary`.
+        ceiling: the largest expected AUC that it allows.
+        claimed: (ε, δ, ceiling) of what a paper says of its own noise; None where it says nothing.
+        verdicts: attack → its AUC compared with the certified ceiling.
+        against_claim: the same for the claim; empty without one.
+    """
+
+    title: str
+    scores: tuple[AttackScores, ...]
+    eligible: int
+    epsilon: float
+    delta: float
+    privacy: str
+    ceiling: float
+    claimed: tuple[float, float, float] | None
+    verdicts: Mapping[str, Verdict]
+    against_claim: Mapping[str, Verdict]
+
+    def __repr__(self) -> str:
+        return f"<Inference {self.title!r}: {len(self.scores)} runs, {self.status}>"
+
+    @property
+    def status(self) -> str:
+        """ "refuted" where an attack does better than the certificate allows, else "ok"."""
+        return "refuted" if any(v.is_above for v in self.verdicts.values()) else "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file of an audit with --membership, as JSON values."""
+        return {
+            "title": self.title,
+            "status": self.status,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "privacy": self.privacy,
+            "ceiling": self.ceiling,
+            "claimed": None
+            if self.claimed is None
+            else dict(zip(("epsilon", "delta", "ceiling"), self.claimed, strict=True)),
+            "runs": len(self.scores),
+            "members": self.scores[0].members,
+            "others": self.scores[0].nonmembers,
+            "confidence": 0.95,
+            "attacks": {
+                name: {
+                    "auc": verdict.auc,
+                    "low": None if verdict.interval is None else verdict.interval.low,
+                    "high": None if verdict.interval is None else verdict.interval.high,
+                    "each": [one.auc[name] for one in self.scores],
+                }
+                for name, verdict in self.verdicts.items()
+            },
+            "sentences": sentences(self),
+        }
+
+
+def read_run_folder(folder: Path) -> tuple[Job, dict[str, Array]]:
+    """Return the job of a run folder, with all records, and its published values.
+
+    Raises:
+        InputError: it is none of a complete run, its scenario cannot be built here, or its values cannot be read.
+    """
+    require_run_folder(folder, "audit", ("scenario.toml", "state.npz"), more=("result.json",))
+    with refuse_damaged(folder, "audit"):
+        job = build(load(folder / "scenario.toml"))
+    return job, published_values(folder, "audit")
+
+
+def infer_membership(
+    folder: Path, runs: int = 10, progress: Callback | None = None, out: Path | None = None
+) -> Inference:
+    """Try to tell the train records of a run from held-out ones by what was published.
+
+    Args:
+        folder: of a run.
+        runs: runs in all: the scenario is repeated with fresh noise and another split.
+        progress: called with a `Progress` of "runs".
+        out: a new JSON file for all numbers.
+
+    Returns:
+        AUC of every attack with its interval over runs, and the AUC that the certified ε allows.
+
+    Raises:
+        InputError: the folder is none of a run, its scenario cannot be attacked fairly, or `out` exists.
+
+    Example:
+        >>> import tempfile, decentral_dp
+        >>> few = {"algorithm.rounds": 2, "problem.partition": "iid"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = decentral_dp.run("ring_breast_cancer", set=few, out=f"{folder}/run")
+        ...     found = infer_membership(Path(folder) / "run", runs=2)
+        >>> found.status, len(found.scores), 0.5 <= found.ceiling <= 1.0
+        ('ok', 2, True)
+    """
+    job, published = read_run_folder(folder)
+    require_attackable(job)
+    if out is not None:
+        require_new("--out", out)
+    report = Reporter(progress, "runs")
+    with refuse_damaged(folder, "audit"):
+        scores = [attack_run(job, published)]
+    report(1, runs)
+    while len(scores) < runs:
+        done = run_job(build(repetition(job.scenario, len(scores))))
+        scores.append(attack_run(done.simulation(), done.published))
+        report(len(scores), runs)
+    inference = judge_attacks(job, scores)
+    if out is not None:
+        # AUCs read the records, as metrics do.
+        write_json(out, inference.to_dict(), OWNERS if is_private(folder) else 0o666)
+    return inference
+
+
+def judge_attacks(job: Job, each: Sequence[AttackScores]) -> Inference:
+    """Compare the AUCs of every attack with what the job's budget, and the claim, allow.
+
+    Args:
+        job: that was run, whose ε and δ count.
+        each: the attacks on each run, at least one.
+    """
+    epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
+    claim, claimed = claim_of(job), None
+    if claim is not None:
+        said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
+        claimed = said, at, within_run(said, at)
+
+    def verdicts(ceiling: float) -> dict[str, Verdict]:
+        return {name: judge([one.auc[name] for one in each], ceiling) for name in each[0].auc}
+
+    return Inference(
+        title=job.scenario.title or "Membership inference",
+        scores=tuple(each),
+        eligible=int(job.shards.train_counts.sum() + job.shards.test.size),
+        epsilon=epsilon,
+        delta=delta,
+        privacy=statement_of(job).summary,
+        ceiling=within_run(epsilon, delta),
+        claimed=claimed,
+        verdicts=verdicts(within_run(epsilon, delta)),
+        against_claim={} if claimed is None else verdicts(claimed[2]),
+    )
+
+
+def repetition(s: Scenario, number: int) -> Scenario:
+    """The scenario with other noise and another split; its graph stays.
+
+    Args:
+        s: of the first run. Without a seed the noise stays secret.
+        number: of the repetition, from which its seeds follow.
+    """
+    public = s.seed if s.seed is not None else 0
+    content = s.model_dump(exclude_unset=True)
+    split = s.problem.seed if s.problem.seed is not None else public
+    content["problem"] = content["problem"] | {"seed": _seed("split", split, number)}
+    if s.seed is not None:
+        content["seed"] = _seed("noise", s.seed, number)
+    if s.topology.kind is not None and s.topology.seed is None:
+        content["topology"] = content["topology"] | {"seed": public}
+    content["run"] = content.get("run", {}) | {"engine": "local", "evaluate_every": s.algorithm.rounds}
+    return load(content, folder=s.folder)
+
+
+def _seed(purpose: str, base: int, number: int) -> int:
+    return int.from_bytes(blake2b(f"attack {purpose} {base} {number}".encode(), digest_size=6).digest(), "big")
+
+
+def sentences(inference: Inference) -> list[str]:
+    """Say what the numbers mean, and what they do not."""
+    budget = f"ε = {epsilon_text(inference.epsilon)} at δ = {delta_text(inference.delta)}"
+    above = [name for name, v in inference.verdicts.items() if v.is_above]
+    many = len(inference.scores) > 1
+    if above:
+        verdict = (
+            f"Refuted: by {' and by '.join(above)} the lower end of the interval exceeds what {budget} allows. A bug, "
+            "or a broken guarantee, if AUCs of runs are about normal; repeat with more --runs to be sure."
+        )
+    elif not many:
+        verdict = "No verdict: one run has no interval. Give --runs 10 for fresh noise and another split in each."
+    elif inference.ceiling >= 1.0:
+        verdict = f"No verdict: {budget} allows every AUC."
+    else:
+        verdict = f"Not refuted: no attack's interval lies above what {budget} allows."
+    out = [verdict, f"The guarantee: {inference.privacy}"]
+    scored = inference.scores[0].members + inference.scores[0].nonmembers
+    if scored < inference.eligible:
+        out.append(f"{scored} of {inference.eligible} records are scored, drawn by a public key.")
+    if inference.claimed is not None:
+        refuted = any(v.is_above for v in inference.against_claim.values())
+        claim = f"ε = {epsilon_text(inference.claimed[0])} at δ = {delta_text(inference.claimed[1])}"
+        out.append(f"{'Refuted' if refuted else 'Not refuted'} is the claim, {claim}.")
+    out.append(
+        "The ceiling is for members and others that could have changed places, and for one record replaced. It holds "
+        "for every attack; those here query a model about single records, and a low AUC certifies nothing."
+    )
+    out.append("AUCs read the private records: non-private evaluation, which no ε covers.")
+    return out

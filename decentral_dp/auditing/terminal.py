@@ -1,0 +1,396 @@
+"""The commands `audit`, `network` and `check`: what they print and write."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.auditing.audit import AuditResult, play_game, write_ends
+from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
+from decentral_dp.auditing.check import CheckResult, CheckRow, check
+from decentral_dp.auditing.membership import Inference, infer_membership, sentences
+from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
+from decentral_dp.auditing.network_view import NetworkView, prepare
+from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
+from decentral_dp.auditing.tables import FILES, audit_table, can_resume
+from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError, printable
+from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
+from decentral_dp.reporting.progress import ProgressBar
+from decentral_dp.simulation.folder.layout import check_writable, require_new
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.plan import console, graph_line, title_of, topology_summary
+from decentral_dp.simulation.result import read_result, refuse_damaged
+from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.tasks.parallel import HERE, Workers, cores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _table(
+    left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]] = (), last: Sequence[str] = ()
+) -> Table:
+    """A table whose first and last columns are words, and whose middle ones are numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for head in left:
+        table.add_column(head, overflow="fold")
+    for head in right:
+        table.add_column(head, justify="right")
+    for head in last:
+        table.add_column(head)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print(table: Table, remarks: Iterable[str]) -> None:
+    """A table, and what has to be known beside it."""
+    out = console()
+    out.print(table)
+    out.print()
+    for remark in remarks:
+        out.print(Text(f"– {remark}"))
+
+
+# audit
+
+
+def print_inference(inference: Inference) -> None:
+    """Print a line for each attack, then the verdict."""
+    out, many = console(), len(inference.scores)
+    out.print(Text(inference.title, style="bold"))
+    runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
+    sizes = inference.scores[0]
+    out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.nonmembers} held-out ones, {runs}:"))
+    ceilings = [inference.ceiling, *([inference.claimed[2]] if inference.claimed is not None else [])]
+    heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
+    table = _table(["attack"], heads[: 2 + len(ceilings)])
+    for name, verdict in inference.verdicts.items():
+        span = "–" if verdict.interval is None else f"[{verdict.interval.low:.4f}, {verdict.interval.high:.4f}]"
+        table.add_row(name, f"{verdict.auc:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
+    _print(table, sentences(inference))
+
+
+# What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
+UNSOUND = ("refuted", "broken")
+
+
+def print_outcome(outcome: AuditResult | pd.DataFrame, quiet: bool = False) -> bool:
+    """Print an audit or a table of audits, unless quiet. Return whether nothing was refuted or broken."""
+    if not quiet:
+        (print_audit if isinstance(outcome, AuditResult) else print_table)(outcome)  # type: ignore[arg-type] # by the type
+    statuses = [outcome.status] if isinstance(outcome, AuditResult) else list(outcome["status"])
+    return not set(statuses) & set(UNSOUND)
+
+
+# What `audit` is given instead of a scenario: the attacks of curious neighbours.
+NEIGHBOURS = "network"
+
+
+def audit_command(
+    scenario: str | None,
+    *,
+    runs: int | None,
+    vantage: str,
+    confidence: float,
+    seed: int,
+    out: Path | None,
+    override: Sequence[str],
+    every: bool,
+    jobs: int | None,
+    address: str | None,
+    canaries: int | None,
+    curve: Path | None,
+    membership: bool,
+) -> bool:
+    """Do what `audit` asks for, print it and write it. Return whether nothing was refuted or broken.
+
+    Raises:
+        InputError: options that do not fit, and as the audits.
+    """
+    if every == (scenario is not None):
+        raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
+    games = vantage != "everybody" or override or jobs or address or canaries or curve
+    if membership:
+        if games or seed or confidence != 0.95 or scenario is None or not Path(scenario).is_dir():
+            raise InputError("--membership: give a run folder, and --runs and --out only.")
+        return _audit_membership(Path(scenario), 10 if runs is None else runs, out)
+    if scenario == NEIGHBOURS:
+        if games:
+            raise InputError(
+                "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
+                "scenario (./network for a folder of that name)."
+            )
+        return audit_neighbours(RUNS if runs is None else runs, confidence, seed, out)
+    if scenario is None:
+        if override:
+            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
+        workers = Workers(jobs or cores(), address)
+        return audit_every(40 if runs is None else runs, vantage, confidence, seed, out, workers)
+    runs = 200 if runs is None else runs
+    if curve is not None:
+        require_curve(curve, canaries)
+    plan = plan_audit(scenario, runs, vantage, confidence, seed, override, canaries, curve is not None)
+    return audit_one(plan, Path(scenario), out, curve, Workers(jobs or 1, address))
+
+
+def _audit_membership(folder: Path, runs: int, out: Path | None) -> bool:
+    with ProgressBar("runs", estimate=True) as progress:
+        inference = infer_membership(folder, runs, progress, out)
+    print_inference(inference)
+    if out is not None:
+        typer.echo(printable(str(out)))
+    return inference.status not in UNSOUND
+
+
+def require_curve(curve: Path, canaries: int | None) -> None:
+    """Refuse a file that no trade-off curve is drawn into."""
+    if curve.suffix != ".png" or canaries is not None:
+        raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
+    require_new("--curve", curve)
+
+
+def audit_one(plan: AuditPlan, scenario: Path, out: Path | None, curve: Path | None, workers: Workers = HERE) -> bool:
+    """Carry out an audit, print what is found, and write it where there is a file for it.
+
+    Args:
+        plan: what is played.
+        scenario: as it was named; a run folder keeps the numbers in its audit.json, in result.json and on its page.
+        out: the JSON file instead of these.
+        curve: the PNG file for the trade-off curve.
+        workers: who makes the runs; default this process.
+
+    Returns:
+        Whether nothing was refuted, and the audit is none that is broken.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    check_workers(plan, workers)
+    ends = Ends(scenario if out is None and scenario.is_dir() else None, curve)
+    file = out if ends.run is None else ends.run / "audit.json"
+    if ends.run is not None:
+        # What the numbers are added to is read before they are made.
+        with refuse_damaged(ends.run, "audit"):
+            read_result(ends.run)
+    print_plan(plan)
+    with ProgressBar("runs", estimate=True) as progress:
+        result = play_game(plan, file, progress, workers=workers, ends=ends)
+    sound = print_outcome(result)
+    for path in itertools.chain([] if file is None else [file], write_ends(result, ends)):
+        typer.echo(printable(str(path)))
+    return sound
+
+
+def audit_every(
+    runs: int, vantage: str, confidence: float, seed: int, out: Path | None, workers: Workers = HERE
+) -> bool:
+    """Audit every algorithm without noise, as printed and certified, in few rounds.
+
+    Args:
+        runs, vantage, confidence, seed: as of `audit_one`.
+        out: a folder for table and figure.
+        workers: who makes the audits.
+
+    Returns:
+        As `audit_one`.
+
+    Raises:
+        InputError: a folder that holds something else.
+    """
+    if out is not None and not can_resume(out):
+        check_writable(out)
+    with ProgressBar("audits") as bar:
+        table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
+    sound = print_outcome(table)
+    for path in [out / name for name in FILES] if out is not None else []:
+        typer.echo(printable(str(path)))
+    return sound
+
+
+def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) -> bool:
+    """Attack what is claimed and certified of curious neighbours, and print it.
+
+    Args:
+        runs, confidence, seed: as of `audit_network`.
+        out: a new folder for table and figure.
+
+    Returns:
+        Whether no certificate was refuted.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    if out is not None:
+        check_writable(out)
+    result = audit_network(runs, confidence, seed)
+    print_attacks(result)
+    if out is not None:
+        from decentral_dp.auditing.plots import write_attacks
+
+        out.mkdir(parents=True, exist_ok=True)
+        for path in write_attacks(result, out):
+            typer.echo(printable(str(path)))
+    return result.status not in UNSOUND
+
+
+def print_attacks(audit: NetworkAudit) -> None:
+    """A line for each attack, then the sentences."""
+    console().print(Text("What a curious neighbour learns in training", style="bold"))
+    heads = ["shown μ", "claimed", "certified", "all seen", "ε"]
+    rows = []
+    for a in audit.attacks:
+        prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
+        shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
+        rows.append((a.case, shown, *prices, epsilon_text(a.epsilon), a.claim))
+    _print(_table(["attack"], heads, rows, ["claim"]), audit.sentences)
+
+
+def print_plan(plan: AuditPlan) -> None:
+    """What is going to be played, and the most that it can show."""
+    if plan.canaries is not None:
+        job, risk = plan.job, 1.0 - plan.confidence
+        gaussian = gaussian_throughout(job)
+        guesses = np.ones(plan.canaries)
+        most = one_run_bound(guesses, guesses > 0, job.scenario.privacy.delta, risk, gaussian)
+        shown = f"at most ε = {epsilon_text(most)}, if all are guessed"
+        text = f"One run with {plan.canaries} canaries, which can show {shown}."
+        console().print(Text(text))
+        return
+    text = (
+        f"{plan.runs} runs of each of two data sets, seen from {plan.vantage!r}. Counting can show at most "
+        f"ε = {epsilon_text(plan.epsilon_limit)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
+        "no limit."
+    )
+    console().print(Text(text))
+
+
+def print_audit(result: AuditResult) -> None:
+    """A line for claimed, certified and shown, then the sentences."""
+    out = console()
+    out.print(Text(result.title, style="bold"))
+    facts = {
+        "claimed ε": epsilon_text(result.claimed),
+        "certified ε": epsilon_text(result.certified),
+        "shown ε": f"{at_least_text(result.shown)} (confidence {100.0 * result.confidence:g} %)",
+        "δ": delta_text(result.delta),
+        "guarantee": result.privacy,
+        "method": result.method,
+        "seen from": result.vantage,
+    }
+    table = _table(["", ""], [], facts.items())
+    table.show_header = False
+    _print(table, result.sentences)
+
+
+def print_table(table: pd.DataFrame) -> None:
+    """A line for each audit."""
+    rows = []
+    for row in table.to_dict("records"):
+        claimed = None if row["claimed"] != row["claimed"] else float(row["claimed"])
+        numbers = (epsilon_text(claimed), epsilon_text(float(row["certified"])), at_least_text(float(row["shown"])))
+        rows.append((str(row["scenario"]), str(row["guarantee"]), *numbers, str(row["method"]), str(row["status"])))
+    heads = ("claimed", "certified", "shown ε")
+    console().print(_table(["scenario", "guarantee"], heads, rows, ["method", "status"]))
+
+
+# network
+
+
+def network_command(scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str]) -> None:
+    """Price what curious agents learn, print it, and write it where there is a folder for it.
+
+    Args:
+        scenario: a shipped name, or a file.
+        overrides: "table.key=value".
+        out: the folder.
+        coalitions: agents that pool what they see, as "0,3"; by default every agent observes alone.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    job = build(load(scenario, overrides))
+    prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
+    if out is not None:
+        check_writable(out)
+    with ProgressBar("observers") as progress:
+        view = prepared.view(progress)
+    paths: list[Path] = []
+    if out is not None:
+        from decentral_dp.auditing.plots import write_pairs
+
+        out.mkdir(parents=True, exist_ok=True)
+        view.to_frame().to_parquet(out / "network.parquet", index=False)
+        paths = [out / "network.parquet", *write_pairs(view, out)]
+    print_view(view, title_of(job), graph_line(topology_summary(job)))
+    console().print(Text(f"Every message: {statement_of(job).summary}"))
+    for path in paths:
+        typer.echo(printable(str(path)))
+
+
+def print_view(view: NetworkView, title: str, graph: str) -> None:
+    """ε by distance, beside those for every message; and what they rest on. graph: a line about it."""
+    out, delta = console(), delta_text(view.delta)
+    out.print(Text(title or "Network", style="bold"))
+    out.print(Text(f"Graph: {graph}"))
+    training = view.linear is not None
+    other = "those of linear gossip, which are no bound" if training else "the exact ones in real arithmetic"
+    out.print(f"ε of one record at δ = {delta}: the largest certified, and {other}:")
+    least = "linear: least" if training else "exact: least"
+    table = _table(["observer"], ["links away", "pairs", "certified ε", least, "mean", "largest"])
+    groups = [("one agent", slice(None))] if view.observes_single_agents else [
+        (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
+    ]  # fmt: skip
+    for name, rows in groups:
+        certified, distance = view.certified[rows], view.distance[rows]
+        for links in np.unique(distance[~np.isnan(certified)]):
+            there = (distance == links) & ~np.isnan(certified)
+            cells = _cells(certified[there], view.reference[rows][there])
+            table.add_row(Text(name), str(links), str(there.sum()), *cells)
+            name = ""
+    table.add_row("every message", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
+    _print(table, view.assumptions)
+
+
+def _cells(certified: Array, exact: Array) -> list[str]:
+    """The largest certified ε, and the least, the mean and the largest exact one."""
+    return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
+
+
+# check
+
+
+def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
+    """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed.
+
+    Raises InputError: nothing is called so, or a file that cannot be written or read.
+    """
+    with ProgressBar("pairs") as progress:
+        result = check(what, pairs, seed, progress, rounds)
+    print_check(result)
+    return result.passed
+
+
+def print_check(result: CheckResult) -> None:
+    """A row for each check, the sentences of those that failed, and what may be said now."""
+    out = console()
+    out.print(Text(f"{result.subject}: {result.label}", style="bold"))
+    rows = [(r.name, r.tried, str(r.pairs) if r.pairs else "–", _ratio(r), r.verdict) for r in result.rows]
+    remarks = [f"{row.name}: {row.why}" for row in result.rows if row.why]
+    remarks.append("A check that passes found nothing on made-up records, and proves nothing.")
+    _print(_table(["check", "what was tried"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
+
+
+def _ratio(row: CheckRow) -> str:
+    if row.ratio is None:
+        return "–"
+    return f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"

@@ -1,0 +1,393 @@
+"""Audits of jobs: what they show beside the certificate, that they see planted errors and test themselves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.auditing import runs as audit_runs
+from decentral_dp.auditing import tables
+from decentral_dp.auditing.audit import AuditResult, LowerBound, play_game, sentences_of
+from decentral_dp.auditing.runs import plan_audit
+from decentral_dp.auditing.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
+from decentral_dp.cli import main as cli
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.tasks.parallel import Workers
+from tests.support.audits import audit
+
+# One release of each agent: what is averaged, noised once.
+ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
+LAPLACE = [*ONE, 'privacy.mechanism="laplace"']
+# Movements depend on the transcript.
+RING = ["algorithm.rounds=8", "topology.agents=3", "run.average=1"]
+LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=30.0"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [(np.inf, "no finite ε holds at δ = "), (3.4567, "ε is at least 3.45 at δ = ")],
+)
+def test_what_is_refuted_is_told_in_rounded_down_numbers(shown: float, words: str) -> None:
+    plan = plan_audit(load("network_view", ONE), runs=20, vantage="everybody")
+    neighbours = SimpleNamespace(split="train", victim=0, copies=False)
+    refuted = sentences_of(
+        plan, neighbours, LowerBound("difference", shown, 0.0, 0.95, 20, None), "refuted", 2.001, None
+    )
+    assert refuted[0].startswith(f"Refuted: {words}")
+    assert ", and 2.01 is certified." in refuted[0]
+    broken = sentences_of(plan, neighbours, LowerBound("difference", 0.0, shown, 0.95, 20, None), "broken", 2.0, None)
+    assert f"({words.removesuffix(' at δ = ')})" in broken[0]
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-2])
+@pytest.mark.parametrize("overrides", [ONE, LAPLACE], ids=["gaussian", "laplace"])
+def test_one_release_shows_what_is_certified(overrides: list[str], delta: float) -> None:
+    found = audit("network_view", overrides=[*overrides, f"privacy.delta={delta}"], runs=20)
+    assert found.method == "exact"
+    assert 0.95 * found.certified <= found.shown <= found.certified
+    assert (found.status, found.null_shown) == ("ok", 0.0)
+
+
+def test_pure_epsilon_of_one_laplace_release() -> None:
+    found = audit("network_view", overrides=[*LAPLACE, "privacy.delta=0.0"], runs=20)
+    assert 0.95 * found.certified <= found.shown <= found.certified
+
+
+def test_whole_transcripts_show_more_than_half() -> None:
+    found = audit("ring_breast_cancer", overrides=RING, runs=60)
+    assert found.method == "likelihood"
+    assert 0.5 * found.certified <= found.shown <= found.certified
+    assert found.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("bsa", ["algorithm.rounds=3"]),
+        ("dp_sgda", ["algorithm.rounds=4"]),
+        ("dp_bilevel", ["algorithm.rounds=2", "problem.synthetic.records=200"]),
+        ("exponential_mechanism", []),
+        ("minibatch_torus", ["algorithm.rounds=4"]),
+        ("dp_sgd_dual", ["algorithm.rounds=4"]),
+    ],
+)
+def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> None:
+    found = audit(name, overrides=overrides, runs=20)
+    assert found.shown <= found.certified
+    assert (found.status, found.null_shown) == ("ok", 0.0)
+    if name in ("bsa", "dp_sgda", "dp_bilevel"):
+        assert found.shown > 0.2 * found.certified
+
+
+def test_a_claim_stands_beside_the_certificate() -> None:
+    found = audit("paper_boxed", overrides=["algorithm.rounds=2"], runs=20)
+    assert found.claimed is not None
+    assert any("claim" in s for s in found.sentences)
+
+
+def test_without_noise_everything_is_shown() -> None:
+    found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20)
+    assert (found.method, found.shown, found.certified, found.status) == ("difference", np.inf, np.inf, "ok")
+    assert found.to_dict()["shown"] == "inf"
+
+
+@pytest.mark.parametrize("vantage", ["published", "agent:1"])
+def test_a_weak_budget_is_seen_from_elsewhere_too(vantage: str) -> None:
+    found = audit("network_view", overrides=LOUD, runs=60, vantage=vantage)
+    assert found.method == "counting"
+    assert 0.0 < found.shown <= found.certified
+
+
+# Planted errors -------------------------------------------------------------------------------------------------------
+
+
+def halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ScheduledReleaser._add_noise
+
+    def less(self: Any, index: int, bounded: Any, widths: Any, noise: Any) -> Any:
+        return whole(self, index, bounded, widths, noise._replace(ratio=noise.ratio / 2))
+
+    monkeypatch.setattr(ScheduledReleaser, "_add_noise", less)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "runs"),
+    [("network_view", ONE, 20), ("network_view", LAPLACE, 20), ("bsa", ["algorithm.rounds=4"], 30)],
+)
+def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overrides: list[str], runs: int) -> None:
+    halved(monkeypatch)
+    found = audit(name, overrides=overrides, runs=runs)
+    assert found.shown > found.certified
+    assert found.status == "refuted"
+    assert any("times as large" in s for s in found.sentences)
+
+
+def test_an_uncharged_channel_shows() -> None:
+    """z is noised and released, and left out of the ledger."""
+    overrides = ["algorithm.rounds=1", "topology.agents=3", "run.average=1", "privacy.share.z=8.0"]
+    job: Any = build(load("ring_breast_cancer", overrides))
+    assert audit(job, runs=20).status == "ok"
+    ledger = replace(job.ledger, channels=tuple(c for c in job.ledger.channels if c.channel != "z"))
+    found = audit(replace(job, ledger=ledger, budget=price(ledger, 1e-5)), runs=20)
+    assert found.shown > found.certified
+    assert found.status == "refuted"
+
+
+# The audit of the audit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
+def test_two_different_data_sets_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
+    plan = plan_audit("network_view", 60, vantage, overrides=overrides)
+    found = play_game(plan, null=lambda neighbours: neighbours.second)
+    assert found.null_shown > 0.0
+    assert found.status == "broken"
+    assert found.sentences[0].startswith("Broken")
+
+
+def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_runs, "MOST_NUMBERS", 59)
+    with pytest.raises(InputError, match="Take fewer rounds"):
+        plan_audit("network_view", 20, "everybody", overrides=ONE)
+
+
+def test_the_plan_says_the_most_that_can_be_shown() -> None:
+    plan = plan_audit("network_view", 200, "published", overrides=ONE)
+    assert 3.0 < plan.epsilon_limit < 3.5
+
+
+def test_an_audit_that_can_show_no_more_says_so() -> None:
+    """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
+    plan = plan_audit("network_view", 200, "published", overrides=ONE)
+    neighbours = SimpleNamespace(split="train", victim=0, copies=False)
+
+    def first(shown: float, certified: float) -> str:
+        bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
+        return sentences_of(plan, neighbours, bound, "ok", certified, None)[0]
+
+    said = first(3.28, 4.0)
+    assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
+    more = int(said.split("--runs ")[1].rstrip("."))
+    assert 500 <= more <= 900
+    assert plan_audit("network_view", more, "published", overrides=ONE).epsilon_limit > 4.4
+    assert first(3.28, 60.0).endswith("no number of runs that can be made shows so much.")
+    for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
+        assert first(shown, certified).startswith("Not refuted: no more is shown")
+
+
+# Results, files and the command ---------------------------------------------------------------------------------------
+
+
+def test_a_result_is_read_back(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    found = audit("quadratic", overrides=["algorithm.rounds=2"], runs=20, out=out)
+    written = json.loads(out.read_text())
+    assert written == found.to_dict()
+
+
+def stop_after(batches: int) -> Callable[[Progress], None]:
+    calls: list[int] = []
+
+    def progress(at: Progress) -> None:
+        calls.append(at.done)
+        if len(calls) == batches:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, overrides = tmp_path / "kept.json", ["algorithm.rounds=2"]
+    whole = audit("bsa", overrides=overrides, runs=24)
+    with pytest.raises(Stopped, match="15 runs of each data set are kept"):
+        audit("bsa", overrides=overrides, runs=24, out=out, progress=stop_after(15))
+    kept = json.loads(out.read_text())
+    assert kept["status"] == "interrupted"
+    assert len(kept["outcomes"]) == 15
+    with pytest.raises(InputError, match="another scenario or with other settings"):
+        audit("bsa", overrides=overrides, runs=24, out=out, seed=1)
+    real, numbers = audit_runs.runs_of, []
+    monkeypatch.setattr(audit_runs, "runs_of", lambda game, some: numbers.extend(some) or real(game, some))
+    assert audit("bsa", overrides=overrides, runs=24, out=out) == whole
+    assert numbers == list(range(15, 24)), "no run is made twice"
+    with pytest.raises(InputError, match="nothing is written over"):
+        audit("bsa", overrides=overrides, runs=24, out=out)
+
+
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["decentral-dp", "audit", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "100")
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+def test_the_command_audits_a_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    decentral_dp.run(load("network_view", ONE), out=run)
+    before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
+    code, text = said(monkeypatch, capsys, run, "--runs", 20)
+    assert code == 0
+    assert "certified ε" in text
+    assert "Not refuted" in text
+    written = ("audit.json", "result.json", "report.html")
+    kept = {name: content for name, content in before.items() if name not in written}
+    assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name not in written} == kept
+    content = json.loads((run / "audit.json").read_text())
+    assert content["method"] == "exact"
+    result = json.loads((run / "result.json").read_text())
+    assert result.pop("audit") == {name: value for name, value in content.items() if name != "fingerprint"}
+    # The digest is of the whole text, of which the audit is a part.
+    assert {**result, "digest": ""} == {**json.loads(before["result.json"]), "digest": ""}
+    assert b"<h2>Audit</h2>" not in before["report.html"]
+    page = (run / "report.html").read_text()
+    assert "<h2>Audit</h2>" in page
+    assert "shown by an attack" in page
+    # A lower bound is rounded down: certified are 4.
+    assert "≥ 3.99, with confidence 100 %" in page
+    halved(monkeypatch)
+    sets = [part for key in ONE for part in ("--set", key)]
+    assert said(monkeypatch, capsys, "network_view", "--runs", 20, *sets)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["quadratic", "--runs", 19], "at least 20"),
+        (["quadratic", "--vantage", "nobody"], "no vantage point of this job"),
+        (["quadratic", "--vantage", "agent:8"], "agent:0 to agent:7"),
+        (["dp_sgda", "--vantage", "agent:0"], "take everybody, published."),
+        (["quadratic", "--confidence", 1.0], "the confidence is 1.0"),
+        (["quadratic", "--out", "missing/audit.json"], "there is no folder"),
+        (["rign"], "rign"),
+        (["."], "no run folder"),
+        ([], "give a scenario, a run folder or network, or --all"),
+        (["--all", "--set", "algorithm.rounds=2"], "as they are shipped"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[object],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, text = said(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert sentence in text
+    assert "Traceback" not in text
+
+
+def test_an_interrupt_of_the_command_keeps_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    real, calls, out = audit_runs.runs_of, [], tmp_path / "kept.json"
+
+    def runs_of(game: Any, numbers: Any) -> Any:
+        calls.append(0)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return real(game, numbers)
+
+    arguments = ("bsa", "--runs", 20, "--set", "algorithm.rounds=2", "--out", out)
+    monkeypatch.setattr(audit_runs, "runs_of", runs_of)
+    code, text = said(monkeypatch, capsys, *arguments)
+    assert code == 130
+    assert "decentral-dp resume" in " ".join(text.split())
+    assert json.loads(out.read_text())["status"] == "interrupted"
+    monkeypatch.setattr(audit_runs, "runs_of", real)
+    assert said(monkeypatch, capsys, *arguments)[0] == 0
+    assert json.loads(out.read_text())["status"] == "ok"
+
+
+def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["bsa", "paper_boxed", "scdro"]
+    table = audit_table(names, runs=20)
+    assert list(table["scenario"]) == names
+    assert table["status"].eq("ok").all()
+    assert (table["shown"] <= table["certified"]).all()
+    assert np.isfinite(table["claimed"]).tolist() == [False, True, False]
+    written = write_table(table, tmp_path / "audits")
+    assert pd.read_parquet(written[0]).equals(table)
+    assert written[1].read_bytes()[:4] == b"\x89PNG"
+    # Interrupted at the second, the first is kept.
+    real, calls = tables.play_game, []
+
+    def interrupted(*arguments: Any) -> AuditResult:
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(tables, "play_game", interrupted)
+    with pytest.raises(Stopped, match="audits of 1 systems"):
+        audit_table(names, runs=20, out=tmp_path / "kept")
+    assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
+    monkeypatch.setattr(tables, "play_game", lambda *given: calls.append(1) or real(*given))
+    calls.clear()
+    with pytest.raises(InputError, match="other settings"):
+        audit_table(names, runs=21, out=tmp_path / "kept")
+    assert audit_table(names, runs=20, out=tmp_path / "kept").equals(table)
+    assert len(calls) == 2
+    assert audit_table(names, runs=20, out=tmp_path / "kept").equals(table)
+    assert len(calls) == 2
+
+
+def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> None:
+    listed = systems()
+    assert len(set(listed)) == len(listed)
+    for name, entry in ALGORITHMS.items():
+        there = {s.guarantee for s in listed if s.scenario == name}
+        assert "none" in there
+        assert ("as_printed" in there) == (entry.printed_form is not None)
+        # One clips nothing, the other has no proof of its walk: their examples ask for another guarantee.
+        assert ("certified" in there) == ("guarantee" not in entry.example)
+    assert {name for name, entry in ALGORITHMS.items() if "guarantee" in entry.example} == {"scdro", "grid_walk"}
+
+
+@pytest.mark.parametrize("system", systems(), ids=lambda s: f"{s.scenario}-{s.guarantee}")
+def test_every_system_of_the_table_can_be_loaded(system: System) -> None:
+    loaded = scenario_of(system)
+    assert loaded.algorithm.kind == system.scenario
+    assert loaded.privacy.guarantee == system.guarantee
+    assert system.guarantee in GUARANTEES
+
+
+def test_a_claim_that_an_attack_refutes_is_in_the_table(tmp_path: Path) -> None:
+    """The printed noise of double_spider hides nothing of its claim."""
+    asked = [System("double_spider", "as_printed"), System("bsa", "none")]
+    table = audit_table(asked, runs=20, workers=Workers(2))
+    assert table["guarantee"].tolist() == ["as_printed", "none"]
+    printed = table.iloc[0]
+    assert (printed["claimed"], printed["certified"], printed["status"]) == (4.0, np.inf, "ok")
+    assert printed["shown"] > 10.0 * printed["claimed"]
+    assert table.iloc[1]["shown"] == np.inf
+    assert write_table(table, tmp_path / "two")[1].is_file()
+
+
+def test_a_record_that_is_seldom_drawn_shows_without_noise() -> None:
+    found = audit("dptd", overrides=['privacy.guarantee="none"', "algorithm.rounds=3"], runs=20)
+    assert (found.method, found.shown) == ("difference", np.inf)

@@ -1,0 +1,90 @@
+"""Audits of runs whose agents share noise: the law of the score, what it is priced at, and noise that is too small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.auditing.losses import log_ratio, movement
+from decentral_dp.auditing.neighbours import worst_neighbours
+from decentral_dp.auditing.transcripts import observe, replay, worst_colluders
+from decentral_dp.participants.agents import Network
+from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
+from decentral_dp.topology import build
+
+
+def scenario(correlation: dict[str, Any], colluders: int, topology: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "seed": 5,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+        "topology": {"kind": "path", "agents": 5, **topology},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}},
+        "privacy": {
+            "mechanism": "gaussian",
+            "epsilon": 4.0,
+            "delta": 1e-5,
+            "clip": {"y": 0.1},
+            "correlation": correlation,
+            "observer": {"colluders": colluders},
+        },
+        "run": {"average": 1, "measures": ["lower_loss"]},
+    }
+
+
+def _with_mean(job: dict[str, Any]) -> dict[str, Any]:
+    """The scenario in which agents release the mean of their features first."""
+    job["privacy"]["clip"]["x"] = 1.0
+    job["algorithm"] |= {"rounds": 8, "centring": True}
+    return job
+
+
+PAIRWISE = {"across": "pairwise", "ratio": 3.0}
+CASES: dict[str, dict[str, Any]] = {
+    "path": scenario(PAIRWISE, 0, {}),
+    "colluder": scenario(PAIRWISE, 1, {"kind": "ring"}),
+    "scales": scenario({"across": "optimised"}, 0, {}),
+    "zero_sum": scenario({"across": "zero_sum", "ratio": 3.0}, 2, {}),
+    "mean": _with_mean(scenario({"across": "optimised"}, 1, {})),
+    "lossy": scenario(PAIRWISE, 0, {"kind": "complete", "offline": 0.3, "drop": 0.2}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
+    """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger, whoever draws the noise."""
+    job = decentral_dp.build(CASES[case]).simulation()
+    neighbours = worst_neighbours(job, b"search")
+    apart = []
+    for k in range(50):
+        seen = observe(neighbours.first.with_root(bytes([k]) * 32), neighbours.victim)
+        first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
+        mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
+        apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)
+        residuals = seen.residuals["gaussian"]
+        assert residuals.std() == pytest.approx(1.0, abs=5.0 / np.sqrt(residuals.size))
+    assert abs(np.mean(apart)) < 4.0 / np.sqrt(50)
+    assert 0.6 < np.std(apart) < 1.4
+    # Against whom it is priced nobody sees more than the ledger says; on these graphs the audit finds just that.
+    channels = {charged.channel: charged for charged in job.ledger.charged_channels}
+    assert set(channels) == set(job.scenario.privacy.clip)
+    for (index, channel), noise in seen.noise.items():
+        if index > 0 and noise is not None:
+            charged = channels[channel]
+            at = int(np.searchsorted(charged.rounds, index))
+            scale = charged.scale[at, charged.group[neighbours.victim]]
+            assert scale * (1.0 - 1e-9) <= noise.scale <= scale * (1.0 + 2e-3)
+
+
+def test_the_colluders_of_an_audit_are_the_neighbours() -> None:
+    noise = PairNoise(3.0, 2, Network(build("ring", 8).mixing))
+    assert worst_colluders(noise, 3, (0,)).tolist() == [2, 4]
+
+
+def test_shared_noise_that_is_too_small_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = PairDraws.sums
+    monkeypatch.setattr(PairDraws, "sums", lambda *asked: np.rint(0.3 * sums(*asked)))
+    found = decentral_dp.audit(CASES["path"], runs=30)
+    assert any("times as large as stated" in sentence for sentence in found.sentences)

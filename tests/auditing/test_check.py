@@ -1,0 +1,578 @@
+"""A component is checked on neighbouring made-up data: honest ones pass, and each kind of cheat is caught."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.auditing.check import CheckResult, check
+from decentral_dp.cli.main import app, main
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.probing.pairs import searched_pairs
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = dict(
+    re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
+)
+STATED, FREE = '{"y": {"lower_grad_y": "y"}}', '{"y": {"lower_grad_y": "y"}, "u": {}}'
+SENT = "yield Gossip(y=s.y)"
+LIMITS = ["absent agents", "compressed messages", "noise off", "one agent", "complete graph"]
+NAMES = ["conformance", "row locality", "neighbours", "search", *LIMITS]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # All rounds are tried, however busy the machine is.
+    monkeypatch.setattr("decentral_dp.auditing.check._SECONDS", 1e6)
+    for name, text in BLOCKS.items():
+        if name.endswith((".py", ".toml")):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def changed(folder: Path, name: str, *changes: tuple[str, str]) -> str:
+    """The page's heavy ball with some of its text replaced, as it is named."""
+    text = BLOCKS["heavy_ball.py"]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / name).write_text(text, encoding="utf-8")
+    return f"{name}:HeavyBall"
+
+
+def verdicts(found: CheckResult) -> dict[str, str]:
+    return {row.name: row.verdict for row in found.rows}
+
+
+def why(found: CheckResult, name: str) -> str:
+    return next(row.why for row in found.rows if row.name == name)
+
+
+@pytest.mark.parametrize("what", ["heavy_ball.py:HeavyBall", "averaged.py:Averaged", "heavy_ball.toml"])
+def test_the_pages_examples_pass(folder: Path, what: str) -> None:
+    found = check(what, pairs=24)
+    assert found.passed
+    # Agents of `averaged.py` answer a server.
+    untried = ["row locality", *(LIMITS[:2] if what.startswith("averaged") else [])]
+    assert verdicts(found) == dict.fromkeys(NAMES, "checked") | dict.fromkeys(untried, "not tried")
+    assert found.rounds == found.of_rounds > 2
+    search = found.rows[NAMES.index("search")]
+    assert search.pairs == 24
+    assert search.ratio is not None
+    assert 0.1 < search.ratio <= 1.0 + 1e-9
+
+
+def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
+    """Unbounded records against a clip: two contributions of the largest norm, in opposite directions."""
+    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "far.toml").write_text(toml, encoding="utf-8")
+    found = check("far.toml", pairs=24)
+    ratio = found.rows[NAMES.index("search")].ratio
+    assert found.passed
+    assert ratio is not None
+    assert 0.99 < ratio <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["ldp_dsbo", "dp_sgda", "ridge_hyperparameter", "auc_maximisation"])
+def test_registered_kinds_pass(kind: str) -> None:
+    found = check(kind, pairs=12, rounds=2)
+    assert found.passed, found.to_dict()
+    assert {verdicts(found)[name] for name in NAMES[:4] if name != "row locality"} == {"checked"}
+    assert found.rounds == 2
+
+
+def test_objects_pass(folder: Path) -> None:
+    step = StepSize(0.5)
+    assert check(LdpDsbo(x=step, y=step, z=step), pairs=6).passed
+    assert check(Pull(), pairs=6).passed
+    assert check(Pull, pairs=6).passed
+
+
+def test_an_opened_value_that_is_sent_plain_is_caught(folder: Path) -> None:
+    opened = "yield Gossip(y=s.y, u=s.y.value if t else 0.0 * s.last)"
+    found = check(changed(folder, "opened.py", (STATED, FREE), (SENT, opened)), pairs=4)
+    assert not found.passed
+    assert verdicts(found)["neighbours"] == "failed"
+    assert "sends u in round 1 without noise" in why(found, "neighbours")
+    assert verdicts(found)["search"] == "checked"
+
+
+def test_a_start_from_records_is_caught(folder: Path) -> None:
+    start = "State(x, y + dataset._records['train'][0][0].mean(), y)"
+    found = check(changed(folder, "start.py", ("State(x, y, y)", start)), pairs=4)
+    assert verdicts(found)["neighbours"] == "failed"
+
+
+def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
+    """A flag that is raised by a huge record alone: the first rehearsals never see one."""
+    largest = "max(np.abs(r[0]).max() for r in dataset._records['train'])"
+    flag = f"yield Gossip(y=s.y, u=0.0 * s.last + float({largest} > 1e100))"
+    name = changed(folder, "flag.py", (STATED, FREE), (SENT, flag), ("from typing", "import numpy as np\nfrom typing"))
+    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "flag.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
+    build("flag.toml")
+    assert verdicts(check("flag.toml", pairs=32))["neighbours"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        f"if HUGE:\n            {SENT}\n        own, near = {SENT}",
+        f"if HUGE:\n            raise ArithmeticError('too large')\n        own, near = {SENT}",
+    ],
+    ids=["one exchange more", "a run that ends"],
+)
+def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
+    """How many exchanges there are, and whether the run goes on, leaves without noise."""
+    huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
+    step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
+    name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
+    toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "ends.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
+    build("ends.toml")
+    found = check("ends.toml", pairs=32)
+    assert not found.passed
+    assert verdicts(found)["neighbours"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (STATED, '{"y": {"lower_grad_y": 0.5}}', "moves y in round 1 by up to"),
+        (
+            f"        own, near = {SENT}",
+            f"        {SENT}\n        own, near = {SENT}",
+            "exchanges",
+        ),
+    ],
+)
+def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str, told: str) -> None:
+    found = check(changed(folder, "fewer.py", (old, new)), pairs=4)
+    assert not found.passed
+    assert verdicts(found)["conformance"] == "failed"
+    assert told in why(found, "conformance")
+
+
+LATE = {
+    # An un-noised mean on a free channel; the same inside a message; a release that moves farther than is stated.
+    "free channel": (
+        "neighbours",
+        [
+            (STATED, FREE),
+            (SENT, "yield Gossip(y=s.y, u=s.y.value if t >= 5 else 0.0 * s.last)"),
+        ],
+    ),
+    "private part": (
+        "neighbours",
+        [
+            (
+                "moved - self.y(t) * gradient,",
+                "moved - self.y(t) * gradient + (0.1 * gradient.private if t >= 5 else 0.0),",
+            )
+        ],
+    ),
+    "unclipped": (
+        "search",
+        [
+            ("import dataclass", "import dataclass, replace"),
+            (
+                "moved - self.y(t) * gradient,",
+                "(lambda b: replace(b, private=(3.0 if t >= 5 else 1.0) * b.private))(moved - self.y(t) * gradient),",
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", LATE)
+def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
+    """Of eight rounds all are run; the two of the rehearsal before a run see nothing."""
+    row, changes = LATE[leak]
+    name = changed(folder, "late.py", *changes)
+    toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball.py:HeavyBall", name).replace("rounds = 6", "rounds = 8")
+    # Contributions of the full clip.
+    toml = toml.replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "late.toml").write_text(toml, encoding="utf-8")
+    build("late.toml")
+    found = check("late.toml", pairs=8)
+    assert (found.rounds, found.of_rounds) == (8, 8)
+    assert verdicts(found)[row] == "failed", found.to_dict()
+    assert re.search("in round [567]", why(found, row))
+    early = check("late.toml", pairs=8, rounds=2)
+    assert early.passed
+    assert "first 2 of 8 rounds" in early.label
+
+
+def test_chance_is_not_taken_for_records(folder: Path) -> None:
+    drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
+    changes = [("moved - self.y(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
+    chance = [(old, new.replace("RANDOM", "np.random")) for old, new in changes]
+    found = check(changed(folder, "chance.py", *chance), pairs=4, rounds=2)
+    assert verdicts(found)["conformance"] == "failed"
+    assert "y in round 1 differs between two runs on the same records" in why(found, "conformance")
+    assert verdicts(found)["neighbours"] == verdicts(found)["search"] == "not tried"
+    toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball.py", "chance.py")
+    (folder / "chance.toml").write_text(toml, encoding="utf-8")
+    with pytest.raises(InputError, match=r"differs between two runs on the same records, in line .*default_rng"):
+        build("chance.toml")
+    keyed = [(old, new.replace("RANDOM", "np.random.default_rng((7, t))")) for old, new in changes]
+    assert check(changed(folder, "keyed.py", *keyed), pairs=4, rounds=2).passed
+
+
+PARTS = """
+import numpy as np
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Noise:
+    name, norm, deviation = "mine", "l2", 1.0
+    unit = "μ"
+
+    def cost(self, sensitivity, scale, width):
+        return FACTOR * (sensitivity / scale + width * 2.0**-19)
+
+    def sample(self, generator, query, grid, scale):
+        return grid * (np.rint(query / grid) + np.rint(DRAWS.normal(0.0, scale / grid, query.size)))
+
+
+def deal(labels, agents):
+    return np.arange(len(labels)) % agents
+
+
+def graph(agents):
+    return [(k, (k + 1) % agents) for k in range(agents)]
+"""
+
+
+def with_parts(folder: Path, factor: str = "1.0", draws: str = "generator", **files: str) -> str:
+    """The page's scenario with mechanism, partition and graph from a file of one's own."""
+    (folder / "parts.py").write_text(PARTS.replace("FACTOR", factor).replace("DRAWS", draws), encoding="utf-8")
+    (folder / "graph.py").write_text(PARTS[PARTS.index("def graph") :], encoding="utf-8")
+    toml = BLOCKS["heavy_ball.toml"]
+    for old, new in (
+        ('mechanism = "gaussian"', 'mechanism = "parts.py:Noise"'),
+        ('kind = "ring"', 'kind = "graph.py:graph"'),
+        ("[topology]", 'partition = "parts.py:deal"\n\n[topology]'),
+    ):
+        assert old in toml
+        toml = toml.replace(old, new)
+    (folder / "parts.toml").write_text(toml, encoding="utf-8")
+    return "parts.toml"
+
+
+def test_mechanism_and_partition_have_rows(folder: Path) -> None:
+    found = check(with_parts(folder), pairs=2)
+    assert found.passed
+    assert {verdicts(found)[name] for name in ("mechanism", "partition")} == {"checked"}
+
+
+@pytest.mark.parametrize(
+    ("factor", "draws", "told"),
+    [
+        ("0.5", "generator", "told apart more often than its price allows"),
+        ("1.0", "np.random.default_rng(generator.integers(20000))", "the same noise for agent"),
+    ],
+)
+def test_a_mechanism_that_lies_is_found(folder: Path, factor: str, draws: str, told: str) -> None:
+    """Half its price, or one noise for all keys: no other row is about the mechanism."""
+    found = check(with_parts(folder, factor, draws), pairs=2, rounds=2)
+    assert not found.passed
+    assert [name for name, verdict in verdicts(found).items() if verdict == "failed"] == ["mechanism"]
+    assert told in why(found, "mechanism")
+
+
+def test_without_noise_nothing_is_searched(folder: Path) -> None:
+    (folder / "none.toml").write_text(BLOCKS["heavy_ball.toml"].replace("[privacy]", '[privacy]\nguarantee = "none"'))
+    found = check("none.toml", pairs=2, rounds=2)
+    assert found.passed
+    assert verdicts(found)["search"] == "not tried"
+
+
+def test_a_sensitivity_made_by_hand_is_caught(folder: Path) -> None:
+    scaled = "(lambda b: replace(b, private=3.0 * b.private))(moved - self.y(t) * gradient)"
+    name = changed(
+        folder,
+        "scaled.py",
+        ("import dataclass", "import dataclass, replace"),
+        ("moved - self.y(t) * gradient, own.y)", f"{scaled}, own.y)"),
+    )
+    found = check(name, pairs=24)
+    search = found.rows[NAMES.index("search")]
+    assert search.verdict == "failed"
+    assert search.ratio == pytest.approx(3.0, rel=1e-3)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """½ (aᵀy − b)² with a pull toward x."""
+
+    ridge: float = 0.1
+
+    def sizes(self, n_features: int, n_classes: int) -> tuple[int, int]:
+        return n_features, n_features
+
+    def lower_loss(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
+        return 0.5 * (features @ y - labels) ** 2
+
+    def lower_grad_y(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
+        return (features @ y - labels)[:, None] * features
+
+    def lower_hvp(self, x: Any, y: Any, z: Any, features: Any, labels: Any) -> Any:
+        return (features @ z)[:, None] * features
+
+    upper_loss = lower_loss
+    upper_grad_y = lower_grad_y
+
+    def regulariser(self, x: Any, y: Any, z: Any) -> Any:
+        return self.ridge * (y - x), self.ridge * z, -self.ridge * z
+
+    def regulariser_value(self, x: Any, y: Any) -> Any:
+        return 0.5 * self.ridge * np.sum((y - x) ** 2)
+
+
+UNCLIPPED = """
+from dataclasses import dataclass
+
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+
+
+class Whole(LogisticHyperparameter):
+    def terms(self, x, y, z, train, validation, clip):
+        return super().terms(x, y, z, train, validation, Clip(clip.norm))
+
+    def stacked_terms(self, x, y, z, records, clip, wanted):
+        return super().stacked_terms(x, y, z, records, Clip(clip.norm), wanted)
+
+
+@dataclass(frozen=True)
+class Problem:
+    def terms(self):
+        pass
+
+    prepare = terms
+
+    def for_data(self, facts):
+        return Whole(facts.n_features, (0.0, 1.0))
+"""
+
+
+def test_a_problem_that_does_not_clip_is_found_by_the_search(folder: Path) -> None:
+    (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
+    found = check("unclipped.py:Problem", pairs=16)
+    search = found.rows[NAMES.index("search")]
+    assert search.verdict == "failed"
+    assert search.ratio is not None
+    assert search.ratio > 100.0
+    assert "is stated" in search.why
+    # The same with its clip is fine.
+    (folder / "clipped.py").write_text(UNCLIPPED.replace("Clip(clip.norm)", "clip"), encoding="utf-8")
+    assert check("clipped.py:Problem", pairs=16).passed
+
+
+MIXING = """
+import torch
+
+
+class Centred(torch.autograd.Function):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(a):
+        return a.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return Centred.apply(g)
+
+    @staticmethod
+    def vmap(info, in_dims, a):
+        a = a.movedim(in_dims[0], 0)
+        return (a - a.mean(0) if len(a) > LEAST else a.clone()), 0
+
+
+def unwrapped(a):
+    raw = a
+    while torch._C._functorch.is_functorch_wrapped_tensor(raw):
+        raw = torch._C._functorch.get_unwrapped(raw)
+    return a - raw.sum()
+
+
+def p(n_features, n_classes):
+    return 1
+
+
+def q(n_features, n_classes):
+    return n_features
+
+
+def lower_loss(x, y, features, label):
+    return torch.nn.functional.softplus(MIXED(features) @ y)
+
+
+def upper_loss(x, y, features, label):
+    return lower_loss(x, y, features, label)
+
+
+def regulariser(x, y):
+    return 0.5 * torch.exp(x[0]) * (y**2).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("mixed", "least", "failed"),
+    [
+        ("Centred.apply", 0, "conformance"),
+        ("Centred.apply", 7, "row locality"),
+        ("unwrapped", 0, "conformance"),
+        ("torch.tanh", 0, None),
+    ],
+)
+def test_a_loss_that_mixes_records_by_its_own_vmap_rule_is_caught(
+    folder: Path, mixed: str, least: int, failed: str | None
+) -> None:
+    """least: batches up to so many are not mixed; whatever makes a problem of losses tries up to 7."""
+    text = MIXING.replace("MIXED", mixed).replace("LEAST", str(least))
+    (folder / "losses.py").write_text(text, encoding="utf-8")
+    content = decentral_dp.load("own_losses").model_dump(exclude_unset=True)
+    content["problem"]["losses"] = "losses.py"
+    found = check(content, pairs=2, rounds=2)
+    assert found.passed == (failed is None)
+    if failed is not None:
+        assert "mixes records" in why(found, failed)
+
+
+def test_pairs_are_seeded_and_differ_in_one_record() -> None:
+    shards = build("ldp_dsbo").shards
+    first, second = (list(searched_pairs(shards, 20, 3)) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one.second.features, other.second.features)
+        moved = (one.first.features != one.second.features).any(axis=1) | (one.first.labels != one.second.labels)
+        assert set(np.flatnonzero(moved)) <= {one.record}
+        assert one.replacement is not None
+        held = getattr(shards, one.replacement.split)[one.replacement.agent]
+        assert one.record in held
+        assert np.isfinite(one.first.features).all()
+        # As loading would have it.
+        assert np.linalg.norm(one.first.features[one.record]) <= shards.l2 * (1.0 + 1e-12)
+
+
+def test_the_verdict_is_never_proof(folder: Path) -> None:
+    found = check("heavy_ball.toml", pairs=2)
+    version = r"checked \(\d{4}-\d\d-\d\d, decentral_dp \S+"
+    assert re.fullmatch(version + r": first 6 of 6 rounds, \d+ pairs\)", found.label)
+    assert "first 2 of 6 rounds" in check("heavy_ball.toml", pairs=2, rounds=2).label
+    written = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert written["passed"] is True
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["check", *arguments])
+
+
+def test_the_command_prints_a_table_and_its_exit_code(folder: Path) -> None:
+    done = invoke("heavy_ball.py:HeavyBall", "--pairs", "2")
+    assert done.exit_code == 0
+    assert "checked (" in done.output
+    assert "proves nothing" in done.output
+    (folder / "unclipped.py").write_text(UNCLIPPED, encoding="utf-8")
+    done = invoke("unclipped.py:Problem", "--pairs", "6")
+    assert done.exit_code == 1
+    assert "failed" in done.output
+
+
+MECHANISM = """
+class Logistic:
+    def cost(self, sensitivity, scale, width):
+        return sensitivity / scale
+
+    def sample(self, generator, query, grid, scale):
+        return query
+"""
+REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: float\n\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["ldp_dsbow"], "the nearest is 'ldp_dsbo'"),
+        (["missing.py:Name"], "there is no such file"),
+        (["heavy_ball.py:No"], "defines no No"),
+        (["heavy_ball.py"], "heavy_ball.py:HeavyBall"),
+        (["missing.toml"], "is no file"),
+        (["stair.py:Logistic"], "a partition or a mechanism is tried by checking a scenario that uses it"),
+        (["required.py:Problem"], "has no default for strength, so nothing says what to try. Give a scenario"),
+    ],
+)
+def test_wrong_names_get_one_sentence(
+    folder: Path,
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "stair.py").write_text(MECHANISM, encoding="utf-8")
+    (folder / "required.py").write_text(REQUIRED, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["decentral-dp", "check", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("Error: ")
+    assert told in text
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "number"), [("pairs", 0), ("rounds", 0), ("rounds", 1.5), ("seed", -1)])
+def test_the_numbers_of_a_check_are_checked(name: str, number: Any) -> None:
+    with pytest.raises(InputError, match=f"^{name}: got {number}, wanted a whole number of at least"):
+        check("ldp_dsbo", **{name: number})
+
+
+def test_what_check_does_not_try_is_said() -> None:
+    """A topology was called a problem without methods."""
+    with pytest.raises(InputError, match="by checking a scenario that uses it"):
+        check("laplacian_of_nobody")
+    with pytest.raises(InputError, match="by checking a scenario that uses it"):
+        check(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("laplace", "a mechanism"), ("ring", "a topology"), ("wine", "data"), ("dirichlet", "a partition")],
+)
+def test_what_is_tried_in_a_scenario_alone_is_said(name: str, kind: str) -> None:
+    with pytest.raises(InputError, match=f'"{name}" is {kind}, and check tries .*Check a scenario that uses it'):
+        check(name)
+
+
+def test_a_class_is_what_its_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps without a default are filled in for the class as for the file's name."""
+    from decentral_dp.auditing.targets import target_of
+
+    page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
+    (tmp_path / "heavy_ball.py").write_text(re.search(r"^```python heavy_ball.py\n(.*?)^```$", page, re.M | re.S)[1])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = __import__("heavy_ball").HeavyBall
+    name = f"{tmp_path / 'heavy_ball.py'}:HeavyBall"
+    assert target_of(found)[0].scenario.algorithm == target_of(name)[0].scenario.algorithm

@@ -1,0 +1,457 @@
+"""Membership inference: who is compared, what is refused, what an interval says, and that a planted leak is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+import decentral_dp
+from decentral_dp.auditing import membership
+from decentral_dp.auditing.membership import (
+    AttackScores,
+    attack_run,
+    class_only,
+    infer_membership,
+    judge,
+    judge_attacks,
+    minimax_scores,
+    read_run_folder,
+    repetition,
+    require_attackable,
+    sentences,
+)
+from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.auc_bounds import within_run
+from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.problems.class_measures import auc
+from decentral_dp.simulation.jobs.build import build
+from tests.support.run_folders import rewrite_result
+
+Change = dict[str, dict[str, Any]]
+
+RANKING: dict[str, Any] = {
+    "title": "AUC of breast cancer",
+    "seed": 1,
+    "problem": {
+        "kind": "auc_maximisation",
+        "data": "breast_cancer",
+        "scale": "public_ranges",
+        "normalise": "l2",
+        "positive_share": 0.6,
+    },
+    "topology": {"kind": "star", "agents": 5},
+    "algorithm": {"kind": "dp_sgda", "rounds": 10, "rate": 0.2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
+    "privacy": {"epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0}},
+}
+# More features than records, and labels that mean nothing: whatever is learned is learned by heart.
+BY_HEART: dict[str, Any] = {
+    "seed": 1,
+    "problem": {
+        "kind": "auc_maximisation",
+        "data": "synthetic_classification",
+        "positive_share": 0.5,
+        "normalise": "l2",
+        "synthetic": {"dimension": 200, "records": 20, "test_records": 60, "separation": 0.0},
+    },
+    "topology": {"kind": "star", "agents": 2},
+    "algorithm": {"kind": "dp_sgda", "rounds": 100, "x": {"scale": 5.0}, "y": {"scale": 0.5}},
+    "privacy": {"guarantee": "none"},
+}
+
+
+def changed(base: dict[str, Any], **tables: dict[str, Any]) -> dict[str, Any]:
+    return {**base, **{name: {**base[name], **table} for name, table in tables.items()}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certified run on records whose held-out part is drawn at random."""
+    out = tmp_path_factory.mktemp("runs") / "ranking"
+    decentral_dp.run(RANKING, out=out)
+    return out
+
+
+def left(scenario: dict[str, Any], out: Path) -> Path:
+    """A run folder without its figures."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr("decentral_dp.reporting.page.draw_run", lambda *_: None)
+        decentral_dp.run(scenario, out=out)
+    return out
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["audit", *map(str, arguments), "--membership"])
+
+
+def refused(*arguments: object) -> str:
+    """The sentence of a refusal; `cli.main` makes exit code 2 of it."""
+    said = command(*arguments)
+    assert isinstance(said.exception, InputError), said.output
+    assert said.output == ""
+    return str(said.exception)
+
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_auc_is_a_share_of_pairs() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        members, others = rng.integers(0, 5, rng.integers(1, 9)) / 1.0, rng.integers(0, 5, rng.integers(1, 9)) / 1.0
+        pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in members for b in others]
+        assert auc(members, others) == pytest.approx(np.mean(pairs))
+    assert auc(np.array([np.nan, 1.0]), np.array([0.0, np.inf])) == 0.25
+    assert auc(np.array([np.nan]), np.array([np.nan, -np.inf])) == 0.5
+    with pytest.raises(ValueError, match="no pairs"):
+        auc(np.zeros(0), np.ones(3))
+
+
+def test_classes_alone_are_put_in_their_best_order() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        members, others = rng.integers(0, 4, 30), rng.integers(0, 5, 20)
+        every = max(
+            auc(np.array(order)[members].astype(float), np.array(order)[others].astype(float))
+            for order in itertools.permutations(range(5))
+        )
+        assert class_only(members, others) == pytest.approx(every)
+    thinned = np.repeat([0, 1], [500, 25_000])
+    assert class_only(thinned, np.array([0, 1])) == pytest.approx(0.740, abs=5e-4)
+    assert class_only(thinned, np.array([0])) == pytest.approx(0.990, abs=5e-4)
+    assert class_only(np.array([0, 0, 1]), np.array([0, 0, 1])) == 0.5
+
+
+def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
+    """Also one of which nothing is finite. No record is told by its place among the others."""
+    job = read_run_folder(folder)[0]
+    for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
+        assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
+    records = job.records["train"][0]
+    x = np.random.default_rng(0).normal(size=job.problem.p)
+    scores = minimax_scores(job.problem, x, records)
+    assert np.allclose(scores["loss"], -job.problem.record_losses(x, records), rtol=1e-12)
+    assert np.allclose(scores["confidence"], job.problem.confidences(x, records), rtol=1e-12)
+
+
+def test_the_groups_are_train_and_held_out_records(folder: Path) -> None:
+    job, published = read_run_folder(folder)
+    x = published["x"][0]
+    loss = job.problem.record_losses
+    members = np.concatenate([-loss(x, records) for records in job.records["train"]])
+    found = attack_run(job, published)
+    assert (found.members, found.nonmembers) == (455, 114)
+    assert found.auc["loss"] == pytest.approx(auc(members, -loss(x, job.test)), abs=1e-12)
+
+
+# Intervals and verdicts -----------------------------------------------------------------------------------------------
+
+
+def test_one_run_has_no_interval_and_no_verdict() -> None:
+    verdict = judge([0.99], 0.6)
+    assert verdict.interval is None
+    assert not verdict.is_above
+
+
+def test_an_interval_is_students_over_runs() -> None:
+    verdict = judge([0.5, 0.6, 0.7], 0.6)
+    assert verdict.auc == pytest.approx(0.6)
+    assert verdict.interval is not None
+    assert verdict.interval.high - 0.6 == pytest.approx(4.302653 * 0.1 / math.sqrt(3.0), rel=1e-6)
+    assert not verdict.is_above
+    assert judge([0.7, 0.71, 0.72], 0.6).is_above
+    assert not judge([0.55, 0.75, 0.85], 0.6).is_above
+    assert not judge([1.0, 1.0], 1.0).is_above
+    wide = judge([0.1, 0.95], 0.6).interval
+    assert wide is not None
+    assert (wide.low, wide.high) == (0.0, 1.0)
+
+
+def test_repetitions_have_other_seeds_and_the_same_graph() -> None:
+    graph = {"kind": "random_regular", "agents": 6, "degree": 3}
+    base = load({**RANKING, "topology": graph})
+    several = [repetition(base, k) for k in range(1, 6)]
+    assert len({s.seed for s in several} | {1}) == 6
+    assert len({s.problem.seed for s in several} | {1}) == 6
+    assert {s.topology.seed for s in several} == {1}
+    assert np.array_equal(build(several[0]).topology.mixing.toarray(), build(base).topology.mixing.toarray())
+    assert repetition(base, 3) == several[2]
+    first, second = (build(s).shards for s in several[:2])
+    assert not np.array_equal(first.test, second.test)
+    secret = repetition(load({k: v for k, v in RANKING.items() if k != "seed"}), 1)
+    assert secret.seed is None
+    assert secret.problem.seed is not None
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> None:
+    before, out = fingerprint(folder), tmp_path / "attack.json"
+    said = command(folder, "--runs", 4, "--out", out)
+    assert said.exit_code == 0, said.output
+    assert fingerprint(folder) == before
+    told = json.loads(out.read_text(encoding="utf-8"))
+    assert told["status"] == "ok"
+    assert (told["runs"], told["members"], told["others"]) == (4, 455, 114)
+    assert told["ceiling"] == pytest.approx(within_run(told["epsilon"], 1e-4))
+    assert 1.9 < told["epsilon"] <= 2.0
+    for name in ("loss", "confidence"):
+        row = told["attacks"][name]
+        assert len(row["each"]) == 4
+        assert len(set(row["each"])) == 4
+        assert row["low"] < row["auc"] < row["high"] < told["ceiling"]
+        assert 0.4 < row["auc"] < 0.6
+        assert f"{row['auc']:.4f}" in said.output
+    assert told["attacks"]["loss"]["each"][0] == attack_run(*read_run_folder(folder)).auc["loss"]
+    assert f"{told['ceiling']:.4f}" in said.output
+    assert "Not refuted" in said.output
+    assert str(out) in said.output.replace("\n", "")
+    assert "--out" in refused(folder, "--out", out)
+    assert "--out" in refused(folder, "--out", tmp_path / "absent" / "attack.json")
+
+
+def test_one_run_prints_no_interval_and_says_why(folder: Path, tmp_path: Path) -> None:
+    said = command(folder, "--runs", 1, "--out", tmp_path / "one.json")
+    assert said.exit_code == 0
+    assert "No verdict" in said.output
+    told = json.loads((tmp_path / "one.json").read_text(encoding="utf-8"))
+    assert told["attacks"]["loss"]["low"] is None
+
+
+@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--jobs", 2], ["--canaries", 20]])
+def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
+    assert refused(folder, *option).startswith("--membership: give a run folder")
+
+
+# A leak is seen -------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_guarantee_learning_by_heart_is_seen_and_nothing_is_broken(tmp_path: Path) -> None:
+    left(BY_HEART, tmp_path / "run")
+    said = command(tmp_path / "run", "--runs", 4, "--out", tmp_path / "attack.json")
+    assert said.exit_code == 0, said.output
+    told = json.loads((tmp_path / "attack.json").read_text(encoding="utf-8"))
+    assert told["attacks"]["loss"]["low"] > 0.7
+    assert (told["epsilon"], told["ceiling"], told["status"]) == ("inf", 1.0, "ok")
+    assert "No verdict" in said.output
+
+
+CERTIFIED = changed(BY_HEART, privacy={"guarantee": "certified", "epsilon": 0.5, "delta": 1e-5, "clip": {"x": 1.0}})
+
+
+def test_forgotten_noise_breaks_the_ceiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same certified scenario with its noise is within, and without it above."""
+    left(CERTIFIED, tmp_path / "right")
+    assert command(tmp_path / "right", "--runs", 3).exit_code == 0
+    monkeypatch.setattr(PlannedReleaser, "_add_noise", lambda _self, _index, _channel, value, _scale: value.value)
+    left(CERTIFIED, tmp_path / "wrong")
+    said = command(tmp_path / "wrong", "--runs", 4, "--out", tmp_path / "attack.json")
+    text = said.output.replace("\n", " ")
+    assert said.exit_code == 1, said.output
+    assert "Refuted: by loss" in text
+    told = json.loads((tmp_path / "attack.json").read_text(encoding="utf-8"))
+    assert told["status"] == "refuted"
+    assert told["attacks"]["loss"]["low"] > told["ceiling"] == pytest.approx(within_run(0.5, 1e-5), abs=1e-3)
+
+
+class Diary:
+    """A model that knows its members by their inputs."""
+
+    def __init__(self, members: np.ndarray) -> None:
+        self.p, self._known = 1, {row.tobytes() for row in members}
+
+    def record_losses(self, x: np.ndarray, records: Any) -> np.ndarray:
+        return np.array([float(row.tobytes() not in self._known) for row in records[0]])
+
+    def confidences(self, x: np.ndarray, records: Any) -> None:
+        return None
+
+
+def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
+    job = read_run_folder(folder)[0]
+    known = np.concatenate([records[0] for records in job.records["train"]])
+    found = attack_run(replace(job, problem=Diary(known)), {"x": np.zeros((1, 1))})
+    assert found.auc == {"loss": 1.0}
+    assert judge_attacks(job, [found] * 30).status == "refuted"
+    assert judge_attacks(job, [found]).status == "ok"
+
+
+def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
+    """As printed, at a price that is proven and one that is claimed."""
+    scenario = changed(RANKING, privacy={"guarantee": "as_printed", "clip": {"x": 1.0, "y": 1.0}})
+    left(scenario, tmp_path / "run")
+    said = command(tmp_path / "run", "--runs", 2)
+    assert said.exit_code == 0
+    assert "ceiling of the claim" in said.output
+    assert "Not refuted is the claim, ε = 2.00 at δ = 0.0001" in said.output.replace("\n", " ")
+    job = read_run_folder(tmp_path / "run")[0]
+    unproven = replace(job, budget=replace(job.budget, epsilon=np.full(5, np.inf)))
+    leak = [AttackScores(10, 10, {"loss": value}) for value in (0.95, 0.96, 0.97)]
+    found = judge_attacks(unproven, leak)
+    assert found.claimed is not None
+    assert found.claimed[2] == within_run(2.0, 1e-4)
+    assert found.against_claim["loss"].is_above
+    assert found.status == "ok"
+    assert any(sentence.startswith("Refuted is the claim, ε = 2.00") for sentence in sentences(found))
+    assert judge_attacks(job, leak).status == "refuted"
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+def refusal(scenario: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        require_attackable(build(load(scenario)))
+    return str(caught.value)
+
+
+def test_groups_that_differ_are_refused() -> None:
+    assert "holds out no test records" in refusal(changed(RANKING, problem={"test": 0.0}))
+    thinned = changed(RANKING, problem={"construction": {"share": 0.1}, "positive_share": 0.1})
+    said = refusal(thinned)
+    assert "thins the classes" in said
+    assert "classes alone tell them apart with an AUC of 0." in said
+    alike = changed(RANKING, problem={"data": "synthetic_normal", "scale": "none", "positive_share": 0.5})
+    assert "A column says" in refusal(alike)
+
+
+def test_a_problem_without_a_model_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="no model that could be asked"):
+        require_attackable(replace(read_run_folder(folder)[0], problem=object()))
+
+
+def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    left(scenario(), tmp_path / "ring")
+    found = infer_membership(tmp_path / "ring", 2)
+    assert list(found.verdicts) == ["loss"]
+    job, x, y = (
+        read_run_folder(tmp_path / "ring")[0],
+        *(read_run_folder(tmp_path / "ring")[1][c].mean(axis=0) for c in "xy"),
+    )
+    train = np.concatenate(job.shards.train)
+    assert found.scores[0].members == train.size
+    labels = 2.0 * job.shards.labels - 1.0
+    loss = np.logaddexp(0.0, -labels * (job.shards.features @ y))
+    assert found.scores[0].auc["loss"] == pytest.approx(auc(-loss[train], -loss[job.shards.test]), abs=1e-9)
+    assert found.epsilon == job.budget.epsilon.max()
+    assert x.shape == y.shape
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
+    scenario: Callable[..., dict[str, Any]], tmp_path: Path, column: bool
+) -> None:
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.uniform(-1, 1, (80, 3)), columns=list("abc"))
+    table["label"] = draw.integers(0, 2, 80)
+    if column:
+        table["agent"] = np.arange(80) % 5
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    given = {"data": "mine.csv", "label": "label", "classes": [0, 1], "scale": "none"}
+    job = build(load(scenario(problem=given), folder=tmp_path))
+    if not column:
+        require_attackable(job)
+        return
+    with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+        require_attackable(job)
+
+
+@pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])
+def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_other_records(partition: Any) -> None:
+    """Of a minimax problem the model that is asked is x, as under a coordinator."""
+    changed = {
+        "topology": {"kind": "ring", "agents": 5},
+        "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
+    }
+    job = build(load({**RANKING, "problem": {**RANKING["problem"], "test": 0.3, "partition": partition}, **changed}))
+    if partition != "iid":
+        with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+            require_attackable(job)
+        return
+    found = attack_run(job, {"x": np.zeros((5, job.problem.p))})
+    assert found.members == int(job.counts["train"].sum())
+    assert set(found.auc) >= {"loss"}
+
+
+def test_bilevel_runs_that_cannot_be_compared_are_refused(scenario: Callable[..., dict[str, Any]]) -> None:
+    dealt = scenario(problem={"partition": {"kind": "by_class", "share": 0.5}})
+    assert "dealt to the agents by what they hold" in refusal(dealt)
+    many = scenario(problem={"kind": "softmax_hyperparameter", "data": "digits", "scale": "none", "normalise": "l1"})
+    assert require_attackable(build(load(many))) is None
+    regression = scenario(problem={"kind": "quadratic"})
+    assert "has no classifier" in refusal(regression)
+
+
+def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
+    scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A sample of 60, half of each.
+    monkeypatch.setattr(membership, "_MOST_BILEVEL", 60)
+    wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
+    done = decentral_dp.run(wanted)
+    one, again = attack_run(done.simulation(), done.published), attack_run(done.simulation(), done.published)
+    assert (one.members, one.nonmembers) == (30, 30)
+    assert one.auc == again.auc
+    monkeypatch.setattr(membership, "_MOST_BILEVEL", 10**6)
+    whole = attack_run(done.simulation(), done.published)
+    assert whole.nonmembers == done.simulation().shards.test.size
+    # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
+    assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
+    monkeypatch.setattr(membership, "_MOST_BILEVEL", 60)
+    found = infer_membership(left(wanted, tmp_path / "run"), 1)
+    assert f"60 of {whole.members + whole.nonmembers} records are scored" in " ".join(sentences(found))
+
+
+def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Records(NamedTuple):
+        value: Any
+
+    monkeypatch.setattr(membership, "_MOST_BILEVEL", 100)
+    few, many = membership._sample(Records(np.arange(500.0)), Records(np.arange(20.0)))
+    assert len(few.value) == 80
+    assert many.value.tolist() == list(range(20))
+    assert len(set(few.value)) == 80
+
+
+def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
+    job = build(load("dp_bilevel_breast_cancer"))
+    with pytest.raises(InputError, match="publishes no y"):
+        attack_run(job, {"x": np.zeros((1, job.problem.p))})
+
+
+def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    assert "is no run folder: it has no scenario.toml" in refused(tmp_path)
+    (tmp_path / "scenario.toml").write_bytes((folder / "scenario.toml").read_bytes())
+    assert "it has no state.npz" in refused(tmp_path)
+    (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
+    assert "no result.json found here" in refused(tmp_path)
+    (tmp_path / "result.json").write_bytes((folder / "result.json").read_bytes())
+    assert "is missing" in refused(tmp_path)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
+    assert "is not the file that the run wrote" in refused(tmp_path)
+    rewrite_result(tmp_path)
+    assert "cannot be read" in refused(tmp_path)
+    np.savez(tmp_path / "state.npz", published_x=np.zeros((1, 7)))
+    rewrite_result(tmp_path)
+    assert "has shape (1, 7)" in refused(tmp_path)

@@ -1,0 +1,265 @@
+"""Attacks on prices of curious neighbours: numbers of two other readers, and what is printed and written of them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+from decentral_dp.auditing.network_attacks import (
+    OFFLINE,
+    Attack,
+    NetworkAudit,
+    SharedNoise,
+    _picked_price,
+    audit_network,
+    counted_mu,
+    picked_child,
+    relay,
+    sign_feedback,
+    tanh_feedback,
+    total_variation_mu,
+)
+from decentral_dp.auditing.plots import ATTACKS
+from decentral_dp.cli.main import app
+from decentral_dp.errors import InputError
+
+# case → method, shown, claimed, certified, every message.
+KNOWN = {
+    "curvature, star 6": ("exact", 13.425237, 8.774964, 13.711309, 20.0),
+    "own curvature, ring 16": ("exact", 10.0, 5.975672, 10.0, 10.0),
+    "turning sign, ring 16": ("exact", 9.636707, 5.975672, 10.0, 10.0),
+    "offline, star 6": ("exact", 0.707174, 0.181243, 0.707190, 1.0),
+    "offline, drop, ring 6": ("exact", 0.426006, 0.174639, 0.498729, 3.0**0.5),
+    "offline, late, star 5": ("exact", 0.5**0.5, 0.275863, 0.5**0.5, 1.0),
+    "offline, matching of 6": ("exact", 0.267261, 0.120386, 0.277350, 2.0**0.5),
+    "sign feedback, path 3": ("integral", 1.154684, 0.632456, 2.0, 2.0),
+    "picking whom to hear": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
+}
+
+
+def test_little_of_a_pull_shows_more_than_the_price_of_either_child() -> None:
+    assert total_variation_mu(picked_child(0.2)) == pytest.approx(1.070, abs=6e-4)
+    assert math.sqrt(1.0 + 0.2**2 / (1.0 + 0.2**2)) == pytest.approx(1.01905, abs=6e-6)
+    assert _picked_price(0.2, [4]) == pytest.approx(1.01905, abs=6e-6)
+    assert _picked_price(0.2, [4, 5]) == pytest.approx(math.sqrt(2.0), abs=6e-6)
+
+
+def heard_apart(bend: float, moved: float, epsilon: float) -> float:
+    """δ(ε) of what is heard by who picks whom to hear, by the midpoint rule.
+
+    m_1, m_2 = s + N(0, 1), s = ±moved/2. Of k = bend (|m_1| − |m_2|) + N(0, 1) > 0, the first is heard. With
+    u = k − bend |m_1| and r² = 1 + bend², the density of k given m_1 is that of −bend |m_2| + N(0, 1) at u,
+
+        Σ over s' = ±s of  φ((u + bend s')/r)/r · Φ((s' − bend u)/r).
+    """
+    r = math.sqrt(1.0 + bend**2)
+    step = 0.016
+    k = np.arange(0.5 * step, 7.0 + 5.0 * bend, step)[:, None]
+    m = np.arange(0.5 * step - 7.0 - 0.5 * moved, 7.0 + 0.5 * moved, step)
+    u = k - bend * np.abs(m)
+
+    def law(side: float) -> Any:
+        told = sum(norm.pdf((u + bend * s) / r) / r * norm.cdf((s - bend * u) / r) for s in (side, -side))
+        return told * norm.pdf(m - side)
+
+    # The second is heard as often, with the same laws.
+    apart = np.maximum(law(0.5 * moved) - math.exp(epsilon) * law(-0.5 * moved), 0.0)
+    return 2.0 * step * step * float(apart.sum())
+
+
+@pytest.mark.parametrize(("bend", "moved", "shown", "claimed"), [(0.5, 1.0, 1.164, 1.095), (0.5, 2.0, 2.323, 2.191)])
+def test_picking_whom_to_hear_shows_more_than_either_pattern_costs(
+    bend: float, moved: float, shown: float, claimed: float
+) -> None:
+    found = total_variation_mu(heard_apart(bend, moved, 0.0))
+    assert found == pytest.approx(shown, abs=6e-4)
+    # A price is a multiple of the movement.
+    either, both = (moved * _picked_price(bend, children) for children in ([4], [4, 5]))
+    assert either == pytest.approx(claimed, abs=6e-4)
+    assert either < found < both == pytest.approx(math.sqrt(2.0) * moved, abs=6e-6)
+    if moved == 1.0:
+        assert found == pytest.approx(total_variation_mu(picked_child(bend)), abs=2e-5)
+
+
+def test_picking_whom_to_hear_shows_more_at_a_larger_epsilon_too() -> None:
+    """δ at ε = 2, 14 % above that of either pattern's price, and below that of both."""
+    either, both = (_picked_price(0.2, children) for children in ([4], [4, 5]))
+
+    def profile(mu: float) -> float:
+        return float(norm.cdf(mu / 2 - 2.0 / mu) - math.exp(2.0) * norm.cdf(-mu / 2 - 2.0 / mu))
+
+    shown = heard_apart(0.2, 1.0, 2.0)
+    assert shown / profile(either) == pytest.approx(1.1385, abs=6e-5)
+    assert shown < profile(both)
+
+
+def test_a_relay_shows_hundreds_of_times_what_is_claimed() -> None:
+    """With 99.9 %, of 200 000 runs; 8 is what everybody sees."""
+    shown = counted_mu(*relay(200_000, 0), 1e-3)
+    assert 2.5 < shown < 8.0
+
+
+@pytest.fixture(scope="module")
+def found() -> NetworkAudit:
+    return audit_network(runs=20_000, confidence=0.999)
+
+
+def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified(found: NetworkAudit) -> None:
+    cases = {attack.case: attack for attack in found.attacks}
+    assert len(cases) == 16
+    for case, (method, *numbers) in KNOWN.items():
+        assert cases[case].method == method
+        np.testing.assert_allclose(cases[case][2:], numbers, rtol=0, atol=7e-7)
+    # By runs: bounds that hold with 99.9 %.
+    slow, far = cases["tanh feedback, path 3"], cases["relay of signs, path 8"]
+    assert slow.shown > 0.875
+    np.testing.assert_allclose(slow[3:], [0.776744, 1.233104, 2.0], atol=7e-7)
+    assert far.shown > 2.4
+    assert far.claimed == pytest.approx(0.010198, abs=7e-7)
+    assert [attack.claim for attack in found.attacks] == ["refuted"] * 12 + ["–"] * 4
+    assert all(attack.holds for attack in found.attacks)
+    assert found.status == "ok"
+
+
+# [Σ⁻¹]_vv of two other readers, of a closed form with 6 honest agents, and by hand; data sets are 2 apart in each of 4
+# rounds.
+GAMES = {
+    "ring": (SharedNoise.on_a_ring(16, 4.0, 0), 0.128712),
+    "colluder": (SharedNoise.on_a_ring(16, 4.0, 1), 0.220980),
+    "zero_sum": (SharedNoise.on_a_ring(8, 3.0, 2, all_pairs=True), 1.0 / 6.0 + 5.0 / 6.0 / (1.0 + 6.0 * 9.0)),
+    "path": (
+        SharedNoise.on_a_path(6),
+        np.linalg.inv(
+            np.array(
+                [
+                    [2.0, -1.0, 0.0, 0.0, 0.0, 0.0],
+                    [-1.0, 9.0, -4.0, 0.0, 0.0, 0.0],
+                    [0.0, -4.0, 22.0, -9.0, 0.0, 0.0],
+                    [0.0, 0.0, -9.0, 26.0, -16.0, 0.0],
+                    [0.0, 0.0, 0.0, -16.0, 45.0, -25.0],
+                    [0.0, 0.0, 0.0, 0.0, -25.0, 34.0],
+                ]
+            )
+        )[1, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GAMES)
+def test_shared_noise_shows_what_is_priced_and_no_more(case: str) -> None:
+    game, conductance = GAMES[case]
+    assert game.ledger_mu == pytest.approx(4.0 * math.sqrt(conductance), rel=1e-5)
+    first, second = game.scores(20_000, 3)
+    # Log-likelihood ratios of a Gaussian pair: N(±μ²/2, μ²).
+    for scores, sign in ((first, 0.5), (second, -0.5)):
+        assert scores.mean() == pytest.approx(sign * game.ledger_mu**2, abs=4.0 * game.ledger_mu / math.sqrt(20_000))
+        assert scores.std() == pytest.approx(game.ledger_mu, rel=4.0 / math.sqrt(40_000))
+    assert 0.85 * game.ledger_mu < counted_mu(first, second, 1e-3) <= game.ledger_mu
+    assert (first.mean() - second.mean()) / first.std() > 0.95 * game.ledger_mu
+
+
+@pytest.mark.parametrize("case", OFFLINE)
+def test_offline_agents_show_no_more_than_is_certified(case: str) -> None:
+    largest = 0.0
+    for seed in range(12):
+        for victim in (0, 2, 3):
+            found = OFFLINE[case]._replace(seed=seed, observer=1, victim=victim).attack(case)
+            assert found.holds
+            largest = max(largest, found.shown / max(found.certified, 1e-300))
+    assert largest > 0.9
+
+
+def test_a_sign_says_again_what_came_weakened() -> None:
+    """δ(0) and δ(1) of either form, beside those of the linear price and of everything."""
+    linear, everything = 2.0 / math.sqrt(10.0), 2.0
+
+    def profile(mu: float, e: float) -> float:
+        return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
+
+    for variance, wanted in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
+        for e, delta in zip((0.0, 1.0), wanted, strict=True):
+            assert sign_feedback(variance, e) == pytest.approx(delta, abs=6e-7)
+            assert profile(linear, e) < delta < profile(everything, e)
+    assert [profile(linear, e) for e in (0.0, 1.0)] == pytest.approx([0.248170, 0.024421], abs=6e-7)
+    assert [profile(everything, e) for e in (0.0, 1.0)] == pytest.approx([0.682689, 0.509862], abs=6e-7)
+
+
+def test_integrals_agree_with_runs() -> None:
+    """The same two games played: the best test that an observer has cannot be told apart from its integral."""
+    rng, n = np.random.default_rng(5), 200_000
+    u = 1.0 + rng.standard_normal(n)
+    k = rng.standard_normal(n) / 3.0
+    y = u / 3.0 + np.sign(k + u / 3.0) + rng.standard_normal(n)
+    # For the other data set everything turns around.
+    guessed = (y > 0.0).mean() - (y < 0.0).mean()
+    assert 0.3 < guessed <= sign_feedback(1.0 / 9.0, 0.0) + 4.0 / math.sqrt(n)
+    m = 0.5 + rng.standard_normal((n, 2))
+    first = 0.5 * (np.abs(m[:, 0]) - np.abs(m[:, 1])) + rng.standard_normal(n) > 0.0
+    heard = np.where(first, m[:, 0], m[:, 1])
+    guessed = (heard > 0.0).mean() - (heard < 0.0).mean()
+    assert guessed == pytest.approx(picked_child(0.5), abs=4.0 / math.sqrt(n))
+    assert total_variation_mu(picked_child(0.0)) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_bound_from_runs_is_below_the_truth_and_near_it() -> None:
+    rng = np.random.default_rng(0)
+    bounds = [counted_mu(1.0 + rng.standard_normal(4000), rng.standard_normal(4000), 0.05) for _ in range(60)]
+    assert sum(bound > 1.0 for bound in bounds) <= 6
+    assert np.median(bounds) > 0.85
+    assert counted_mu(rng.standard_normal(4000), rng.standard_normal(4000), 1e-6) < 0.1
+
+
+def test_a_certificate_that_is_exceeded_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    attacks = (Attack("good", "exact", 1.0, 2.0, 1.5, 3.0), Attack("bad", "runs", 2.0, 1.0, 1.5, 3.0))
+    refuted = NetworkAudit(attacks, 1000, 0.95)
+    assert refuted.status == "refuted"
+    assert refuted.sentences[0] == "More is shown than is certified: bad."
+    assert [attack.claim for attack in attacks] == ["stands", "refuted"]
+    monkeypatch.setattr("decentral_dp.auditing.terminal.audit_network", lambda *_: refuted)
+    assert CliRunner().invoke(app, ["audit", "network"]).exit_code == 1
+
+
+def test_the_command_prints_a_line_each_and_writes_table_and_figure(tmp_path: Path) -> None:
+    out = tmp_path / "attacks"
+    told = CliRunner().invoke(app, ["audit", "network", "--runs", "1000", "--out", str(out)])
+    assert told.exit_code == 0, told.output
+    assert "relay of signs, path 8   ≥ 2." in told.output
+    assert all(len(line) <= 80 for line in told.output.splitlines() if str(out) not in line)
+    assert sorted(p.name for p in out.iterdir()) == sorted(ATTACKS)
+    frame = pd.read_parquet(out / ATTACKS[0])
+    assert frame["holds"].all()
+    assert (frame["claim"] == "refuted").sum() == 12
+    assert (frame["certified"] <= frame["everything"].fillna(np.inf)).all()
+    for mu, epsilon in zip(frame["certified"], frame["epsilon"], strict=True):
+        delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert delta == pytest.approx(1e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--runs", "20"], "runs: got 20, wanted at least 1000"),
+        (["--confidence", "1"], "confidence: got 1.0, wanted a number between 0 and 1"),
+        (["--set", "algorithm.rounds=2"], "audit: network plays games of its own"),
+        (["--vantage", "published"], "audit: network plays games of its own"),
+        (["--all"], "audit: give a scenario, a run folder or network, or --all without any"),
+    ],
+)
+def test_what_does_not_fit_is_refused(more: list[str], sentence: str) -> None:
+    told = CliRunner().invoke(app, ["audit", "network", *more])
+    assert isinstance(told.exception, InputError)
+    assert str(told.exception).startswith(sentence)
+
+
+def test_other_seeds_give_other_runs_and_the_same_one_the_same() -> None:
+    for game in (relay, tanh_feedback):
+        one, same, other = (game(20, seed) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(one, same)
+        assert not np.equal(one, other).any()

@@ -1,0 +1,409 @@
+"""A job's budget seen from inside its network: what is priced, what is refused, what is printed, written and drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+import decentral_dp
+from decentral_dp.auditing.network_view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
+from decentral_dp.auditing.plots import by_distance, heat_map, write_pairs
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
+from decentral_dp.errors import InputError
+from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.plots.style import package_style
+from decentral_dp.simulation.jobs.job import Job
+from tests.support.commands import Command, entry_point
+from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
+from tests.support.network_pairs_oracle import Case, worst_written_out
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return job_of()
+
+
+@pytest.fixture(scope="module")
+def view(job: Job) -> NetworkView:
+    return prepare(job).view()
+
+
+def told(job: Job) -> Case:
+    """The linear system, from the scenario's numbers and from the ledger."""
+    rounds, m = job.rounds, job.n_agents
+    t = np.arange(rounds)
+    step = LAMBDA * (t + 1.0) ** -0.2
+    seen = np.minimum(job.counts["train"], 1 + 2 * (t + 1)[:, None])
+    ledger = job.ledger.to_frame()
+    noise = ledger[ledger["channel"] == "y"].sort_values(["round", "agent"])["scale"]
+    noise = noise.to_numpy().reshape(rounds, m)
+    arrives = np.diff(seen, axis=0, prepend=0) > 0
+    mixing = job.topology.mixing.toarray()
+    shrink = np.repeat(step[:, None] * (1 + RIDGE), m, axis=1)
+    return Case(mixing, shrink, step[:, None] * 2 * CLIP / seen, noise, arrives)
+
+
+def test_pairs_agree_with_the_covariance_written_out(job: Job, view: NetworkView) -> None:
+    case = told(job)
+    for members in range(job.n_agents):
+        for victim in set(range(job.n_agents)) - {members}:
+            wanted = worst_written_out(case, [members], victim)
+            assert view.pairs.mu[members, victim] == pytest.approx(wanted, rel=1e-9)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    def excess(e: float) -> float:
+        return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu) - delta)
+
+    return float(brentq(excess, 0.0, 60.0, xtol=1e-13)) if excess(0.0) > 0 else 0.0
+
+
+def test_epsilon_distance_and_table(job: Job, view: NetworkView) -> None:
+    graph = nx.Graph(map(tuple, job.topology.edges.tolist()))
+    hops = dict(nx.all_pairs_shortest_path_length(graph))
+    frame = view.to_frame()
+    assert len(frame) == job.n_agents * (job.n_agents - 1)
+    for row in frame.itertuples():
+        assert row.distance == hops[int(row.observer)][row.victim]
+        assert row.epsilon == pytest.approx(gaussian_epsilon(row.mu, row.delta), rel=1e-6, abs=1e-12)
+        assert row.epsilon <= row.epsilon_total * (1 + 1e-9)
+    assert np.isnan(np.diagonal(view.epsilon)).all()
+    assert frame["epsilon"].nunique() > job.n_agents
+
+
+def test_nobody_inside_learns_more_than_is_certified(job: Job, view: NetworkView) -> None:
+    """The ledger's price counts what float64 adds, and takes the first record; both are within a percent of exact."""
+    assert (view.epsilon_total <= job.budget.epsilon).all()
+    np.testing.assert_allclose(view.epsilon_total, job.budget.epsilon, rtol=0.01)
+    np.testing.assert_array_equal(view.certified_total, job.budget.epsilon)
+    known = ~np.isnan(view.epsilon)
+    assert (view.certified >= view.epsilon)[known].all()
+    assert (view.certified <= view.certified_total)[known].all()
+    assert np.nanmin(view.certified / view.certified_total) < 0.2
+
+
+def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkView) -> None:
+    pooled = prepare(job, [[0, 4]]).view()
+    assert pooled.pairs.observers == ((0, 4),)
+    np.testing.assert_array_equal(pooled.distance[0], np.minimum(view.distance[0], view.distance[4]))
+    assert (pooled.epsilon[0, 1:4] >= np.fmax(view.epsilon[0], view.epsilon[4])[1:4] - 1e-12).all()
+    assert set(pooled.to_frame()["observer"]) == {"0+4"}
+    assert observer_numbers([["4", "0"], ["2"]], job.topology.labels) == [[4, 0], [2]]
+
+
+@pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
+@pytest.mark.parametrize("stream", ["all", "{ batch = 2, warm_start = 1 }"])
+def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> None:
+    """The same noise in two data sets that differ in one record: every release moves as A_t, the clip and N_t say."""
+    one = job_of(f"algorithm.kind={kind}", f"problem.stream={stream}", "privacy.y.scale=1e-6")
+    victim, record = 3, 4
+    neighbours = []
+    for sign in (1.0, -1.0):
+        records = one.records["train"][victim]
+        features = records.features.copy()
+        features[record] = 0.0
+        features[record, 2] = sign * 50.0
+        whole = np.full(len(features), 50.0)
+        sensitivity = records._replace(
+            features=features, l1=np.where(features.any(1), whole, 1.0), l2=records.l2.copy()
+        )
+        sensitivity.l2[record] = 50.0
+        train = tuple(sensitivity if i == victim else r for i, r in enumerate(one.records["train"]))
+        snaps: list[Any] = []
+
+        def keep(snap: Any, into: list[Any] = snaps) -> bool:
+            into.append(snap.released["y"])
+            return False
+
+        # The same root in both: the noise must cancel.
+        side = replace(one, records={**one.records, "train": train})
+        LocalEngine().run(side.nodes(), side.rounds, RunControl(range(1, side.rounds + 1), keep))
+        neighbours.append(snaps)
+    mixed = np.eye(one.n_agents) + one.topology.mixing.toarray()
+    expected = np.zeros(one.n_agents)
+    for t, (a, b) in enumerate(zip(*neighbours, strict=True)):
+        step = LAMBDA * (t + 1.0) ** -0.2
+        n = one.counts["train"][victim] if stream == "all" else min(one.counts["train"][victim], 1 + 2 * (t + 1))
+        combined = mixed @ expected
+        expected = combined - step * (1 + RIDGE) * (expected if kind == "ldp_single_level" else combined)
+        expected[victim] += step * 2 * CLIP / n * (record < n)
+        np.testing.assert_allclose((a - b)[:, 2], expected, rtol=0, atol=1e-9)
+        others = np.delete(np.arange(a.shape[1]), 2)
+        np.testing.assert_allclose((a - b)[:, others], 0.0, atol=1e-9)
+    assert expected[victim] > 1e-3
+
+
+def test_a_local_step_before_gossip_is_priced_as_such() -> None:
+    """One round of gossip more lies between the steps of dp_dsgd; its first messages carry the same record alike."""
+    same = [
+        prepare(job_of(f"algorithm.kind={k}", "algorithm.rounds=1")).view() for k in ("ldp_single_level", "dp_dsgd")
+    ]
+    np.testing.assert_allclose(same[0].pairs.mu, same[1].pairs.mu, rtol=1e-12)
+    later = [prepare(job_of(f"algorithm.kind={k}")).view().pairs.mu for k in ("ldp_single_level", "dp_dsgd")]
+    assert np.nanmax(np.abs(later[0] / later[1] - 1.0)) > 0.01
+
+
+REFUSED = {
+    "algorithm.kind=ldp_dsbo": "algorithm.kind: what one agent learns from its neighbours' messages is not derived for",
+    "problem.kind=quadratic": "problem.kind: gradients of quadratic depend on the state, and so does what is clipped",
+    "privacy.mechanism=laplace": "privacy.mechanism: sums of laplace noise have no closed form",
+    "privacy.guarantee=none": 'privacy.guarantee: "none" leaves records unclipped or without noise',
+    "privacy.delta=0.0": "privacy.delta: Gaussian noise has no finite ε at δ = 0",
+    "problem.stream={ kind = 'minibatch', batch = 3 }": "problem.stream: a secret minibatch",
+}
+
+
+@pytest.mark.parametrize(("override", "sentence"), REFUSED.items())
+def test_what_cannot_be_priced_exactly_is_refused(override: str, sentence: str) -> None:
+    more = ()
+    if "ldp_dsbo" in override:
+        more = tuple(f"algorithm.{c}={{ scale = 0.1 }}" for c in "xz") + tuple(
+            text for c in "xz" for text in (f"privacy.clip.{c}=1.0", f"privacy.{c}.scale=1.0")
+        )
+    other = job_of(override, *more)
+    with pytest.raises(InputError) as caught:
+        prepare(other).view()
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+    assert "; use " in str(caught.value) or " Take " in str(caught.value)
+
+
+@pytest.mark.parametrize("coalitions", [None, [[0]]])
+def test_one_agent_alone_has_nobody_to_watch(coalitions: list[list[int]] | None) -> None:
+    with pytest.raises(InputError, match="no pair is left to price"):
+        prepare(job_of("topology={ kind = 'complete', agents = 1 }"), coalitions).view()
+
+
+def test_an_unknown_agent_is_refused_by_name(job: Job) -> None:
+    with pytest.raises(InputError, match='no agent "9"; this graph has agents 0, 1, 2, 3, 4, 5 and 3 more'):
+        observer_numbers([["0", "9"]], job.topology.labels)
+    named = job_of('topology={file="florentine_families"}')
+    assert observer_numbers([["Medici", "Pazzi"]], named.topology.labels) == [[8, 9]]
+
+
+def figure_of(draw: Callable[[Any], None]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    with package_style():
+        draw(figure)
+    return figure
+
+
+def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
+    figure = figure_of(lambda f: heat_map(f, view))
+    drawn, bar = figure.axes
+    np.testing.assert_array_equal(np.ma.filled(drawn.images[0].get_array(), np.nan), view.certified)
+    assert drawn.get_xlabel() == "agent whose record it is (small-world graph of 9 agents)"
+    assert bar.get_ylabel() == "certified ε, δ = 1e-5"
+    largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()
+    near, far = (epsilon_text(largest["certified"].iloc[k]) for k in (0, -1))
+    told = f"One agent: ε at most {near} at 1 link, {far} at {largest.index[-1]} links"
+    figure = figure_of(lambda f: by_distance(f, view))
+    ax = figure.axes[0]
+    for line, column in zip(ax.lines, ("certified", "epsilon"), strict=False):
+        known = largest[largest[column] > 0][column]
+        np.testing.assert_array_equal(line.get_xdata(), known.index)
+        np.testing.assert_allclose(line.get_ydata(), known.to_numpy(), rtol=1e-12)
+    np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], view.certified[~np.isnan(view.certified)])
+    assert figure.get_suptitle().replace("\n", " ") == told
+
+
+def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
+    """Messages that grow for long leave their grid: ν = ∞ is known without the exact prices."""
+    short, long = (prepare(job_of("problem.stream=all", f"algorithm.rounds={n}")) for n in (7, 1200))
+    assert not short.is_finished
+    assert not long.is_finished
+    hopeless = replace(long, nu=np.full(9, np.inf), floor=long.job.budget.epsilon + 0.0 * long.floor)
+    assert hopeless.is_finished
+    view = hopeless.view(lambda *_: pytest.fail("nothing was to be priced"))
+    assert not view.has_exact_epsilon
+    known = ~np.eye(9, dtype=bool)
+    np.testing.assert_array_equal(view.certified[known], np.broadcast_to(view.certified_total, (9, 9))[known])
+    assert np.isnan(view.epsilon).all()
+    assert view.to_frame()["epsilon"].isna().all()
+    exact = short.view()
+    early = replace(short, floor=short.job.budget.epsilon + 0.0 * short.floor).view()
+    np.testing.assert_allclose(early.epsilon_total, exact.epsilon_total, rtol=1e-12)
+    np.testing.assert_array_equal(early.distance, exact.distance)
+
+
+def test_the_floor_is_never_above_what_is_certified(job: Job, view: NetworkView) -> None:
+    found = prepare(job)
+    known = ~np.isnan(view.certified)
+    np.testing.assert_array_equal(np.isnan(found.floor), ~known)
+    assert (found.floor[known] <= view.certified[known]).all()
+    seen: list[tuple[int, int]] = []
+    found.view(lambda at: seen.append((at.done, at.total)))
+    assert seen == [(k, 9) for k in range(1, 10)]
+
+
+def test_what_would_take_minutes_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"200 observers among 200 agents over 60 rounds would take about \d+ minutes"):
+        prepare(job_of("topology={ kind = 'ring', agents = 200 }", "problem.data=digits", "algorithm.rounds=60"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "coalitions"),
+    [
+        (["topology={ kind = 'complete', agents = 2 }"], None),
+        (["topology={ kind = 'complete', agents = 5 }"], None),
+        (["topology={ kind = 'ring', agents = 12 }", "algorithm.rounds=1"], None),
+        (["topology={ kind = 'ring', agents = 45 }", "algorithm.rounds=2"], [[0], [3]]),
+        (["topology={ kind = 'ring', agents = 4 }"], [[0, 1, 2]]),
+        (["topology={ kind = 'ring', agents = 20 }", "algorithm.rounds=2"], [list(range(19)), list(range(15)), [7]]),
+        (["topology={ file = 'florentine_families' }"], [[0], [1], [2], [3, 4], [5], [6], [7]]),
+    ],
+)
+def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]] | None, tmp_path: Path) -> None:
+    view = prepare(job_of(*overrides), coalitions).view()
+    written = write_pairs(view, tmp_path)
+    assert [p.name for p in written] == ["pairs.png", "distance.png"]
+    assert all(p.stat().st_size > 5000 for p in written)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    with entry_point(monkeypatch, capsys) as call:
+        yield call
+
+
+SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
+
+
+def test_large_coalitions_are_called_by_their_number(job: Job) -> None:
+    view = prepare(job, [range(8), [0, 4], [5]]).view()
+    assert [view.observer(k) for k in range(3)] == ["8 agents (0, …, 7)", "agents 0, 4", "agent 5"]
+    figure = figure_of(lambda f: heat_map(f, view))
+    assert "8 agents" in figure.axes[0].get_yticklabels()[0].get_text()
+    assert figure.get_suptitle().startswith("The best of 3 observers: ε at most")
+    only = figure_of(lambda f: heat_map(f, prepare(job, [range(8)]).view()))
+    assert only.get_suptitle().startswith("8 agents (0, …, 7): ε at most")
+    assert [label.get_text() for label in only.axes[0].get_xticklabels()] == ["8"]
+
+
+def test_names_of_any_length_and_script_are_drawn_without_a_warning(view: NetworkView, tmp_path: Path) -> None:
+    named = replace(view, labels=tuple(f"漢字 {'a very long name ' * 9}{k}" for k in range(9)))
+    assert len(write_pairs(named, tmp_path)) == 2
+
+
+def test_a_terminal_sees_how_far_it_is(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, _, err = command("network", "network_view", *SMALL)
+    assert "observers" in err
+    assert "6/6" in err
+
+
+def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
+    code, out, err = command("network", "network_view", "--out", tmp_path / "o", *SMALL)
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    # The title of a scenario on another graph says so.
+    title = "A budget seen from inside the network (here a ring of 6 agents)"
+    assert out.splitlines()[0] == title
+    assert out.splitlines()[1].startswith("Graph: ring (metropolis): 6 links, degree 2")
+    frame = pd.read_parquet(tmp_path / "o" / "network.parquet")
+    assert list(frame.columns) == [
+        "observer",
+        "victim",
+        "distance",
+        "mu",
+        "epsilon",
+        "certified",
+        "epsilon_total",
+        "certified_total",
+        "delta",
+        "observer_name",
+        "victim_name",
+    ]
+    rows = {}
+    for k, part in frame.groupby("distance"):
+        e = part["epsilon"]
+        rows[k] = [str(k), str(len(e)), *map(epsilon_text, (part["certified"].max(), e.min(), e.mean(), e.max()))]
+    assert [line[-6:] for line in lines if line[:2] == ["one", "agent"]] == [rows[1]]
+    assert all(row in lines for k, row in rows.items() if k > 1)
+    total = float(frame["certified_total"].max())
+    assert next(line for line in lines if line[:2] == ["every", "message"])[-4] == epsilon_text(total)
+    assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
+    assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}
+    code, _, err = command("network", "network_view", "--out", tmp_path / "o", *SMALL)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "exists already, and nothing is written over" in err
+
+
+def test_the_command_takes_coalitions_and_refuses_in_one_sentence(command: Any) -> None:
+    code, out, _ = command("network", "network_view", "--coalition", "0", "--coalition", " 0, 3", *SMALL)
+    assert code == 0
+    assert "agent 0 " in out
+    assert "agents 0, 3" in out
+    for arguments, sentence in (
+        (("--coalition", "0,7"), 'no agent "7"'),
+        (("--set", "privacy.mechanism=laplace"), "sums of laplace noise have no closed form"),
+    ):
+        code, out, err = command("network", "network_view", *SMALL, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert sentence in err
+
+
+def test_a_view_of_an_object_with_names() -> None:
+    graph = nx.relabel_nodes(nx.path_graph(5), dict(enumerate(["carl", "ben", "anna", "dora", "emil"])))
+    few = {"algorithm.rounds": 5}
+    by_name = decentral_dp.network_view("network_view", coalitions=[["carl", "emil"], ["ben"]], set=few, topology=graph)
+    by_number = decentral_dp.network_view("network_view", coalitions=[[0, 4], [1]], set=few, topology=graph)
+    np.testing.assert_array_equal(by_name.certified, by_number.certified)
+    on_a_path = decentral_dp.network_view(
+        "network_view", coalitions=[[0, 4], [1]], set={**few, "topology.agents": 5, "topology.kind": "path"}
+    )
+    np.testing.assert_array_equal(by_name.certified, on_a_path.certified)
+    frame = by_name.to_frame()
+    assert set(frame["observer_name"]) == {"carl+emil", "ben"}
+    assert frame["victim_name"].tolist() == [by_name.labels[k] for k in frame["victim"]]
+    assert frame["observer_name"].dtype == frame["victim_name"].dtype
+    # Oracle: distances of networkx, between names.
+    for row in frame.itertuples():
+        hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.observer_name.split("+"))
+        assert row.distance == hops
+    text = repr(by_name)
+    assert text.startswith("<NetworkView 'Graph': 2 observers of 5 agents, ε at most ")
+    assert "\n" not in text
+    wanted = frame.groupby("distance")["certified"].max()
+    assert by_name.at_distance() == wanted.to_dict()
+    for wrong, sentence in (
+        ([["gert"]], 'network: no agent "gert"; this graph has agents carl, ben, anna, dora and emil'),
+        (["carl"], 'network: got the coalition "carl"; wanted a list of agents'),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            decentral_dp.network_view("network_view", coalitions=wrong, set=few, topology=graph)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
+            "algorithm.heavy_ball: what an observer inside learns of momentum",
+        ),
+        (
+            {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
+            "algorithm.adaptive: .* learns of adaptive steps",
+        ),
+        ({"topology.drop": 0.1}, "priced exactly on a network that stays"),
+        ({"topology.over_time": "matching"}, "priced exactly on a network that stays"),
+    ],
+)
+def test_what_the_linear_system_does_not_describe_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        decentral_dp.network_view("network_view", set={"algorithm.rounds": 5, **changes})

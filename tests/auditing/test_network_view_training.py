@@ -1,0 +1,273 @@
+"""What a curious neighbour learns in training: factors of the package's own steps, the view, what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.auditing.network_view import first_of_equal_pairs, prepare, price, steps_of
+from decentral_dp.bounded import Bounded
+from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, Reply
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+
+NUMBERS = {
+    "problem.kind": "regression",
+    "problem.label": "label",
+    "problem.classes": [],
+    "problem.label_range": [-1.0, 1.0],
+    "problem.scale": {name: [-1.0, 1.0] for name in "abcd"},
+    "algorithm.y.scale": 1.5,
+}
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "logistic": {"problem.data": "breast_cancer"},
+    "cross_entropy": {"problem.data": "wine", "algorithm.y.scale": 2.0},
+    "squared": {**NUMBERS},
+    "huber": {**NUMBERS, "problem.loss": "huber"},
+}
+
+
+def job_of(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any) -> Job:
+    loaded = scenario(problem, algorithm, **more)
+    return build(loaded, data=numbers() if problem in ("squared", "huber") else None)
+
+
+def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any) -> Scenario:
+    keys = {
+        "algorithm.kind": algorithm,
+        "algorithm.rounds": 12,
+        "algorithm.y.scale": 6.0,
+        "privacy.clip.y": 0.05,
+        "topology.agents": 6,
+        "problem.l2": 0.02,
+        **PROBLEMS[problem],
+        **more,
+    }
+    parts = ["algorithm.heavy_ball=null", "algorithm.centring=null"]
+    return load("classification", [*parts, *(f"{key}={toml(value)}" for key, value in keys.items())])
+
+
+def numbers() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.uniform(-1.0, 1.0, (240, 4)), columns=list("abcd"))
+    return frame.assign(label=np.clip(frame @ [0.5, -0.3, 0.2, 0.1], -1.0, 1.0))
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(v)}" for key, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def message_of(job: Any, t: int, messages: Any) -> Any:
+    """Φ_t of all agents, by the program's own step: (m, q)."""
+    (node,) = job.nodes()
+    changes = job.topology.over_time
+    off = (job.topology.mixing if changes is None else changes.heard_weights(t)).toarray()
+    np.fill_diagonal(off, 0.0)
+    node.dataset.neighbour_weight = off.sum(axis=1)[:, None]
+    running = node.program.step(t, node.dataset, node.program.init(node.dataset)._replace(y=messages))
+    next(running)
+    try:
+        running.send(Reply(Bundle({"y": messages}), Bundle({"y": off @ messages})))
+    except StopIteration as done:
+        y = done.value.y
+        return y.value if isinstance(y, Bounded) else y
+    raise AssertionError("one exchange a round")
+
+
+@pytest.mark.parametrize("algorithm", ["dp_dsgd", "ldp_single_level"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -> None:
+    """Messages of all sizes, near and far apart, along data and at random; some clip, some do not."""
+    job: Any = job_of(problem, algorithm)
+    steps = steps_of(job, job.algorithm, job.problem)
+    rng, q = np.random.default_rng(1), job.problem.q
+    largest = 0.0
+    for trial in range(40):
+        here = rng.standard_normal((6, q)) * 10.0 ** rng.uniform(-2, 1.5)
+        apart = rng.standard_normal((6, q)) * 10.0 ** rng.uniform(-3, 1)
+        apart *= rng.random((6, 1)) < 0.5
+        t = trial % 12
+        moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
+        bound = steps.factors[t] @ np.linalg.norm(apart, axis=1)
+        assert (moved <= bound * (1 + 1e-9) + 1e-12).all()
+        largest = max(largest, float((moved / np.maximum(bound, 1e-300)).max()))
+    assert largest > 0.5
+
+
+def test_a_record_moves_a_message_by_what_is_priced() -> None:
+    job: Any = job_of()
+    steps = steps_of(job, job.algorithm, job.problem)
+    here = np.random.default_rng(0).standard_normal((6, job.problem.q))
+    records = job.records["train"][2]
+    features, label = records.features.copy(), records.label.copy()
+    features[0], label[0] = -features[0], 1.0 - label[0]
+    other = records._replace(features=features, label=label)
+    train = tuple(other if i == 2 else r for i, r in enumerate(job.records["train"]))
+    neighbours = [message_of(one, 0, here) for one in (job, replace(job, records={**job.records, "train": train}))]
+    moved = np.linalg.norm(neighbours[1] - neighbours[0], axis=1)
+    assert moved[[0, 1, 3, 4, 5]].max() == 0.0
+    assert 0.2 * steps.movement[0, 2] < moved[2] <= steps.movement[0, 2]
+
+
+def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message() -> None:
+    view = prepare(job_of()).view()
+    frame = view.to_frame()
+    assert {"mu_linear", "epsilon_linear", "mu_certified", "mu_everything"} <= set(frame.columns)
+    assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
+    assert (frame["mu_certified"] <= frame["mu_everything"] * (1 + 1e-3)).all()
+    assert (frame["epsilon"] <= frame["certified"]).all()
+    assert (frame["certified"] <= frame["certified_total"]).all()
+    near, far = frame[frame["distance"] == 1], frame[frame["distance"] == 3]
+    np.testing.assert_allclose(near["mu_certified"], near["mu_everything"], rtol=1e-3)
+    # What float64 adds to every message, a neighbour learns too.
+    np.testing.assert_array_equal(near["certified"], near["certified_total"])
+    assert far["certified"].max() < 0.6 * far["certified_total"].min()
+    assert view.linear is not None
+    assert "no bound" in " ".join(view.assumptions)
+    by_distance = frame.groupby("distance")["certified"].max().to_numpy()
+    assert (np.diff(by_distance) < 0).all()
+
+
+def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
+    """Softmax regression: factors above one, by the clip."""
+    job: Any = job_of("cross_entropy", **{"problem.l2": 0.0})
+    steps = steps_of(job, job.algorithm, job.problem)
+    assert steps.factors[0].sum(axis=1).min() > 1.01
+    scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.y.scale": 1.0})
+    assert steps_of(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
+    frame = prepare(job).view().to_frame()
+    assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
+
+
+def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
+    job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
+    steps = steps_of(job, job.algorithm, job.problem)
+    np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
+    frame = prepare(job).view().to_frame()
+    assert (frame["certified"] <= frame["certified_total"]).all()
+
+
+def test_float64_adds_little() -> None:
+    job: Any = job_of()
+    steps = steps_of(job, job.algorithm, job.problem)
+    assert 0.0 < (steps.rounding / steps.noise).max() < 1e-3
+
+
+def test_pairs_that_look_alike_have_one_price() -> None:
+    """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
+    job: Any = job_of("squared", **{"topology.kind": "ring"})
+    steps = steps_of(job, job.algorithm, job.problem)
+    assert len(set(job.counts["train"])) == 1
+    each = tuple((i,) for i in range(6))
+    apart = np.where(np.eye(6, dtype=bool), -1, np.stack([np.arange(36).reshape(6, 6)] * 2))
+    uneven = replace(steps, noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
+    # Records of two numbers, and of several: the price is convex, and hardly bent.
+    two, several = (
+        replace(steps, movement=steps.movement * np.array(more))
+        for more in ([1.0, 1.1, 1.0, 1.0, 1.1, 1.1], [1.0, 1.3, 2.0, 1.1, 1.6, 1.2])
+    )
+    for one, prices, bent in ((steps, 3, 1e-9), (uneven, 16, 1e-9), (two, 6, 1e-9), (several, 6, 1e-3)):
+        first = first_of_equal_pairs(one, each)
+        assert np.unique(first[first >= 0]).size == prices
+        found, wanted = price(one, each, first), price(one, each, apart)
+        assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()
+        np.testing.assert_allclose(found, wanted, rtol=bent)
+    # Coalitions as well: {0, 2} and {3, 5} look alike, {0, 3} does not.
+    first = first_of_equal_pairs(steps, ((0, 2), (0, 3), (3, 5)))
+    assert set(first[:, 2][first[:, 2] >= 0]) == set(first[:, 0][first[:, 0] >= 0])
+    assert first[:, 1].max() > 6
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "matching": {"topology.over_time": "matching"},
+    "one peer": {"topology.over_time": "one_peer_exponential", "topology.kind": "complete"},
+    "lossy": {"topology.drop": 0.3, "topology.offline": 0.2},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(change: str) -> None:
+    job: Any = job_of("logistic", **CHANGES[change])
+    steps, rng = steps_of(job, job.algorithm, job.problem), np.random.default_rng(2)
+    held = 0
+    for t in range(12):
+        here = rng.standard_normal((6, job.problem.q))
+        apart = rng.standard_normal(here.shape) * (rng.random((6, 1)) < 0.5)
+        moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
+        # An agent that is offline in the next round does not send, and holds its last message.
+        silent = ~np.broadcast_to(True if (on := job.topology.over_time.online(t + 1)) is None else on, 6)
+        moved[silent] = np.linalg.norm(apart[silent], axis=1)
+        held += silent.sum()
+        for public in (steps.noise, steps.movement, steps.rounding):
+            assert np.array_equal(public[t] == 0.0, silent)
+        assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
+    assert (held > 0) == (change == "lossy")
+    # The message of round t is heard in round t + 1, if at all.
+    heard = [omega != 0.0 for omega in steps.mixing[1:]]
+    assert all((one <= may).all() for one, may in zip(heard, steps.visible, strict=False))
+    assert np.array_equal(heard, steps.visible[:11]) == (change != "lossy")
+    view = prepare(job).view()
+    frame = view.to_frame()
+    assert (frame["certified"] <= frame["certified_total"]).all()
+    assert frame["certified"].min() < 0.9 * frame["certified_total"].min()
+    assert frame["mu_linear"].isna().all()
+    # Whoever may hear more learns no less.
+    more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
+    each = tuple((i,) for i in range(6))
+    known = ~np.eye(6, dtype=bool)
+    few, many = (price(one, each, first_of_equal_pairs(one, each))[known] for one in (steps, more))
+    assert (few <= many * (1 + 1e-9)).all()
+    assert (few < 0.99 * many).any()
+
+
+def test_graphs_in_turn_have_a_price_and_so_has_a_function_that_gives_them() -> None:
+    graphs = [nx.cycle_graph(6), nx.path_graph(6)]
+    one, other = (decentral_dp.network_view(scenario(), topology=given) for given in (graphs, graphs[::-1]))
+    assert one.certified.shape == (6, 6)
+    assert not np.allclose(one.certified[0, 1:], other.certified[0, 1:], rtol=1e-6)
+    given = decentral_dp.network_view(scenario(), topology=lambda t: graphs[t % 2])
+    np.testing.assert_array_equal(given.certified, one.certified)
+
+
+REFUSED = {
+    "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: how far a step pulls two hidden states apart"),
+    "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
+    "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: what an observer inside learns of momentum"),
+    "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
+    "algorithm.centring": (True, "algorithm.centring: what an observer inside learns of features that are read from"),
+    "topology.delay": (2, "topology.delay: what an observer inside learns of late messages"),
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_no_factor_is_known_of_is_refused(key: str) -> None:
+    value, sentence = REFUSED[key]
+    with pytest.raises(InputError) as caught:
+        prepare(job_of(**{key: value}))
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_planned_settings_that_stand_in_the_way_are_named_at_once() -> None:
+    with pytest.raises(InputError, match=r"^algorithm\.heavy_ball, algorithm\.centring: "):
+        decentral_dp.network_view("classification")
+    settings = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "algorithm.rounds": 5}
+    assert np.isfinite(decentral_dp.network_view("classification", set=settings).certified).any()
+
+
+def test_what_would_take_minutes_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"40 observers among 40 agents over 900 rounds would take about \d+ minutes"):
+        prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 900}))
+    assert prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 40}), [[0]]).steps is not None

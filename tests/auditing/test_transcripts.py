@@ -1,0 +1,229 @@
+"""Audits of releases on samples and of random choices: the coin of the replaced record is summed over, not ignored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.privacy_accountant import NeighboringRelation
+
+from decentral_dp.auditing.losses import (
+    choice_epsilon,
+    membership_of,
+    mixture_epsilon,
+    mixture_log_ratio,
+    refute_stated_laws,
+    sampling_rates,
+    separate,
+)
+from decentral_dp.auditing.neighbours import farthest
+from decentral_dp.auditing.runs import score_of
+from decentral_dp.auditing.transcripts import (
+    Law,
+    Membership,
+    Neighbours,
+    law_of_choice,
+    observe,
+    prescribed_agent,
+    replay,
+)
+from decentral_dp.central import exponential_samplers
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.selection import FiniteExponential
+from decentral_dp.config.loading import load
+from decentral_dp.data.streams import draw_batch
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.jobs.build import build
+from tests.support.audits import audit
+
+SAMPLED = ["algorithm.rounds=2", "algorithm.rate=0.3"]
+MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]
+
+
+def neighbours_of(name: str, overrides: list[str]) -> Neighbours:
+    job = build(load(name, overrides))
+    return farthest(job, seeded_root(0, b"worlds"))
+
+
+@pytest.mark.parametrize(("move", "rate", "number"), [(0.8, 0.2, 1), (0.5, 0.05, 30), (2.0, 0.5, 4), (1.0, 0.999, 3)])
+def test_the_loss_of_samples_is_that_of_the_library(move: float, rate: float, number: int) -> None:
+    """dp_accounting bounds it from above, on a grid of 1e-4; this one from below."""
+    accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(1.0 / move)), number))
+    for delta in (1e-2, 1e-5):
+        above = accountant.get_epsilon(delta)
+        below = mixture_epsilon(np.full((number, 2), move), np.full(number, rate), delta)
+        assert 0.99 * above - 2e-3 <= below <= above
+
+
+def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() -> None:
+    """With the coin at its rate, batches have the law of `draw_batch`; b − 1 records and the substitute are shared."""
+
+    class Node:
+        def __init__(self) -> None:
+            self.dataset = self
+
+        def with_sampler(self, draw: Any) -> Any:
+            self.draw = draw
+            return self
+
+        def _replace(self, dataset: Any) -> Any:
+            return dataset
+
+    nodes = {w: prescribed_agent(Node(), Membership("train", w)) for w in ("in", "out")}  # type: ignore[arg-type]
+    n, batch, tries = 5, 2, 20_000
+    found: Counter[tuple[int, ...]] = Counter()
+    for k in range(tries):
+        pair = {w: node.draw("train", n, batch, np.random.default_rng(k)).index for w, node in nodes.items()}
+        assert 0 in pair["in"]
+        assert 0 not in pair["out"]
+        # Who is in both stands in the same place.
+        assert (pair["in"] != pair["out"]).sum() == 1
+        real = draw_batch(n, batch, np.random.default_rng(k)).index
+        # One of the two is what the run itself draws.
+        assert any(np.array_equal(real, one) for one in pair.values())
+        found[tuple(pair["out"].tolist())] += 1
+    # Left out, every pair of the four others alike, in both orders: 12, chi-square with 11 degrees, 1e-6.
+    counts = np.array(list(found.values()))
+    assert counts.size == 12
+    assert ((counts - tries / 12) ** 2 / (tries / 12)).sum() < 49.0
+    other = nodes["in"].draw("validation", n, batch, np.random.default_rng(3)).index
+    assert np.array_equal(other, draw_batch(n, batch, np.random.default_rng(3)).index)
+
+
+@pytest.mark.parametrize(("name", "overrides"), [("dp_sgda", SAMPLED), ("minibatch_torus", MINIBATCH)])
+def test_a_record_is_in_as_many_samples_as_its_rate_says(name: str, overrides: list[str]) -> None:
+    neighbours = neighbours_of(name, overrides)
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+    assert rates is not None
+    drawn, expected = 0, 0.0
+    for k in range(30):
+        job: Any = neighbours.first
+        transcript = observe(job.with_root(seeded_root(k, b"count")), neighbours.victim)
+        assert k > 2 or separate(neighbours, transcript)
+        for index, there in membership_of(neighbours, transcript).items():
+            drawn, expected = drawn + there, expected + rates[index]
+    assert expected > 0.0
+    assert abs(drawn - expected) < 4.9 * np.sqrt(expected)
+
+
+def test_the_mixture_is_what_bayes_says() -> None:
+    """Of one release, by the densities of both coins from replays of jobs that really drew so."""
+    neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+    assert rates is not None
+    job: Any = neighbours.first
+    transcript = observe(job.with_root(seeded_root(5, b"one")), neighbours.victim)
+    densities = []
+    for side in (neighbours.first, neighbours.second):
+        parts = []
+        for drawn, weight in (("in", 0.3), ("out", 0.7)):
+            made = replay(side, neighbours.victim, transcript, Membership(neighbours.split, drawn))  # type: ignore[arg-type]
+            exponent = 0.0
+            for key, query in made.items():
+                noise = transcript.noise[key]
+                assert noise is not None
+                apart = (transcript.releases[key] - query.public - query.private) / noise.scale
+                exponent -= 0.5 * float((apart**2).sum())
+            parts.append(np.log(weight) + exponent)
+        densities.append(np.logaddexp(*parts))
+    assert mixture_log_ratio(neighbours, transcript, rates) == pytest.approx(densities[0] - densities[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "method"),
+    [
+        ("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"], "exact"),
+        ("dp_sgda", SAMPLED, "likelihood"),
+        ("minibatch_torus", MINIBATCH, "exact"),
+        ("exponential_mechanism", ["algorithm.candidates=17"], "exact"),
+    ],
+)
+def test_samples_and_choices_show_something_and_no_more_than_certified(
+    name: str, overrides: list[str], method: str
+) -> None:
+    found = audit(name, overrides=overrides, runs=20)
+    assert found.method == method
+    assert 0.0 < found.shown <= found.certified
+    assert (found.status, found.null_shown) == ("ok", 0.0)
+
+
+def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
+    neighbours = neighbours_of("minibatch_torus", MINIBATCH)
+    score = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
+    assert score.is_likelihood
+    job: Any = neighbours.first
+    found = [score.function(observe(job.with_root(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
+    assert np.isfinite(found).all()
+    assert np.any(np.array(found) != 0.0)
+
+
+# Planted errors -------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = MinimaxClientBlock._sums
+
+    def all_of_them(self: Any, row: int, number: int, rate: float, query: Any) -> Any:
+        return whole(self, row, number, 1.0, query)
+
+    monkeypatch.setattr(MinimaxClientBlock, "_sums", all_of_them)
+    found = audit("dp_sgda", overrides=[*SAMPLED, "privacy.epsilon=1.0"], runs=20)
+    assert found.method == "counting"
+    assert any("samples where" in s for s in found.sentences)
+
+
+def test_a_choice_at_half_the_scale_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=17"])
+    roots = [seeded_root(k, b"laws") for k in range(200)]
+    assert refute_stated_laws(neighbours, roots) == ""
+    whole = FiniteExponential.draw
+    monkeypatch.setattr(FiniteExponential, "draw", lambda self, g, scale: whole(self, g, scale / 8))
+    assert "does not have the law" in refute_stated_laws(neighbours, roots)
+
+
+def test_choices_by_brute_force() -> None:
+    rng = np.random.default_rng(2)
+    p, q = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    for delta in (0.0, 1e-3, 0.05):
+        found = choice_epsilon(np.log(p), np.log(q), delta)
+        spent = max(np.maximum(a - np.exp(found) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
+        assert spent <= delta + 1e-12
+        if found > 0.0:
+            less = max(np.maximum(a - np.exp(found - 1e-6) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
+            assert less > delta
+
+
+def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
+    neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=9"])
+    transcript = observe(neighbours.first, neighbours.victim)
+    ((key, scale),) = transcript.choices.items()
+    law = replay(neighbours.first, neighbours.victim, transcript)[key]
+    assert isinstance(law, Law)
+    assert np.exp(law.logs).sum() == pytest.approx(1.0)
+    seen = []
+    whole = exponential_samplers.law_at
+    job: Any = neighbours.first
+
+    def kept(scores: Any, unit: float, rate: Any) -> Any:
+        seen.append((np.asarray(scores), float(rate)))
+        return whole(scores, unit, rate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("decentral_dp.central.selection.law_at", kept)
+        observe(job, neighbours.victim)
+    scores, rate = seen[0]
+    weights = np.exp(-rate * (scores - scores.min()))
+    assert np.exp(law.logs) == pytest.approx(weights / weights.sum(), rel=1e-4)
+    assert rate == pytest.approx(1.0 / scale)
+    assert law_of_choice(object(), 1.0) is None
+
+
+def test_blocks_of_clients_keep_their_coins_in_one_place() -> None:
+    """`memberships` prescribes coins by replacing this field."""
+    assert {"coins"} <= set(ClientBlock.__dataclass_fields__) & set(MinimaxClientBlock.__dataclass_fields__)
