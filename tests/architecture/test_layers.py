@@ -183,12 +183,6 @@ def test_imports_run_downwards(room: str) -> None:
             assert fine, f"{name} imports {other}"
 
 
-def test_the_core_imports_no_annex() -> None:
-    for name, path in MODULES.items():
-        if room_of(name) not in ANNEXES:
-            assert not [other for other in own_imports(path) if room_of(other) in ANNEXES], name
-
-
 def test_the_rooms_of_the_coordinator_have_an_order() -> None:
     level = {room: k for k, rooms in enumerate(CENTRAL) for room in rooms}
     inner = {name: name.split(".")[2] for name in MODULES if name.startswith("decentral_dp.central.")}
