@@ -19,7 +19,6 @@ import numpy as np
 
 from decentral_dp.bounded import Split
 from decentral_dp.errors import InputError
-from decentral_dp.files.source_lines import place_of
 from decentral_dp.models.devices import default_device, is_of_device, repeatable, tensor
 from decentral_dp.user_code import USER_ERRORS, blame
 
@@ -240,10 +239,10 @@ def trace(
             reads_records = _reads_records(upper_loss, lower_loss, device, *leaves, *records)
         x, y = x.detach(), y.detach()
         point = x[0], y[0], z[0]
-        with _blame("upper_loss", device, upper_loss):
+        with _blame("upper_loss", device):
             vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
             over_grid(upper_loss, 2)(x, y, *records)
-        with _blame("lower_loss", device, lower_loss):
+        with _blame("lower_loss", device):
 
             def lower(forward: bool) -> None:
                 vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
@@ -252,11 +251,11 @@ def trace(
             forward = _forward(lower)
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
-            with _blame("regulariser", device, regulariser):
+            with _blame("regulariser", device):
                 vmap(scalar("regulariser: it", regulariser, _advice("regulariser")))(x, y)
                 forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
         if predict is not None:
-            with _blame("predict", device, predict):
+            with _blame("predict", device):
                 over_grid(lambda y, features, _: _checked_predict(predict, classes)(y, features), 1)(y, *records)
     return Trace(reads_records, forward)
 
@@ -271,7 +270,7 @@ def _reads_records(
     reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
-        with _blame(name, device, loss):
+        with _blame(name, device):
             value = vmap(scalar(f"{name}: it", loss, _advice(name)))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
@@ -348,21 +347,18 @@ def _checked_predict(predict: Callable[..., Any], classes: int | None) -> Callab
 
 
 @contextmanager
-def _blame(name: str, device: str, function: Callable[..., Any]) -> Iterator[None]:
+def _blame(name: str, device: str) -> Iterator[None]:
     """Turn what a function raises, and what is wrong with what it gives, into one sentence with its line."""
-    place = place_of(function)
     try:
         yield
-    except InputError as error:
-        if not place or place in str(error):
-            raise
-        raise InputError(f"{str(error).rstrip('.')}; it is {place.removeprefix(', ')}.") from error
+    except InputError:
+        raise
     except USER_ERRORS as error:
         if device == "cpu":
-            raise InputError(f"{name}: {blame(error, place)}; {_advice(name)}.") from error
+            raise InputError(f"{name}: {blame(error)}; {_advice(name)}.") from error
         # It ran on the processor before.
         raise InputError(
-            f'{name} runs on the processor, and not on device = "{device}": {blame(error, place)}. Make its tensors '
+            f'{name} runs on the processor, and not on device = "{device}": {blame(error)}. Make its tensors '
             "within the function, where they are created on the device, or move what it closes over to that of its "
             "arguments, as in weights.to(y.device)."
         ) from error

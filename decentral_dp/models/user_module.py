@@ -60,7 +60,7 @@ def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int,
         InputError: with one sentence, a file that does not run or lacks the function. Also a module that is random,
             mixes records, changes as it is used, or gives anything but (n, outputs) float64 numbers.
     """
-    file = run_file(path, "problem.model.file must name a Python file with a function that makes a torch module")
+    file = run_file(path)
     make = getattr(file, name, None)
     if not callable(make):
         raise InputError(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 
 from decentral_dp.formatting import SUPERSCRIPTS
 from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
-from decentral_dp.user_code import in_file
+from decentral_dp.user_code import in_module
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -64,9 +64,9 @@ def article(noun: str) -> str:
 
 
 def graph_noun(graph: Json) -> str:
-    """What a graph of this kind is called; "network" of one from outside whose name is no word."""
+    """What a graph of this kind is called; "network" of a custom one whose name is no word."""
     kind = str(graph.get("kind") or "")
-    place = in_file(kind)
+    place = in_module(kind)
     kind = kind if place is None else place.name
     plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
     return GRAPHS.get(kind, plain) or "network"

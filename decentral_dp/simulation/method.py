@@ -7,7 +7,6 @@ asks for them, and plans, tables, legends and pages print which are on.
 from __future__ import annotations
 
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.user_code import own_name
 
 _NAMES = {
     "dp_dsgd": "D-SGD",
@@ -42,5 +41,5 @@ def method_name(job: Job) -> str:
         parts.append("centred features")
     if min(job.scenario.tail_length, job.rounds) > 1:
         parts.append("tail average")
-    name = _NAMES.get(kind, own_name(kind))
+    name = _NAMES.get(kind, kind)
     return f"{name} + {', '.join(parts)}" if parts else name

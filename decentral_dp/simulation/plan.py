@@ -54,7 +54,6 @@ from decentral_dp.simulation.statements.of_job import settings_of, statement_of,
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.topology.over_time import OverTime
-from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -538,7 +537,7 @@ def title_here(s: Scenario, topology: Topology, served: bool) -> str:
         if named
         else article(topology_name({"kind": topology.name, "agents": m}))
     )
-    others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
+    others = [s.algorithm.kind] if "algorithm" in replaced else []
     if "topology" in replaced:
         others.append("a server with all records" if s.topology.pooled else _agents(m) if served or m == 1 else graph)
     return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
@@ -579,7 +578,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
-        "kind": own_name(job.scenario.problem.kind),
+        "kind": job.scenario.problem.kind,
         "solves": job.solves,
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
@@ -609,8 +608,8 @@ def _reading_facts(job: Job) -> dict[str, Any]:
 def _data_name(c: Components) -> str:
     """What the records are called; of a file its name, for its folders say who ran this."""
     table = c.scenario.problem
-    named = ("problem", "data") in c.files or table.manifest is not None
-    return Path(table.data).name if named and in_file(table.data) is None else own_name(table.data)
+    named = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
+    return Path(table.data).name if named else table.data
 
 
 # Problems of which x has a coordinate for each feature.

@@ -112,7 +112,7 @@ def test_a_function_by_name_and_a_file_from_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = {"kind": "torch", "file": "net.py", "name": "mine"}
     assert build_model(ModelTable(**table), 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
-    with pytest.raises(InputError, match=r"there is no such file.*; problem\.model\.file must name a Python file"):
+    with pytest.raises(InputError, match="there is no such file"):
         build_model(ModelTable(**(table | {"file": "gone.py"})), 6, 2, None, 0, "cpu", tmp_path)
     assert "it defines no function build; write build(n_features, outputs)" in refusal(tmp_path, "return 3", head)
 

@@ -105,7 +105,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/fingerprint.py",
         "            return [sibling]\n",
         "            return []\n",
-        ("tests/config/test_sibling_files.py::test_digests_and_labels_follow_all_files",),
+        ("tests/test_user_code.py::test_digests_follow_all_files",),
     ),
     Mutation(
         "an audit that cannot refute and does not say so",
@@ -466,6 +466,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MACHINES}::test_a_journal_that_lacks_its_last_lines_is_refused",),
     ),
     Mutation(
+        "a coordinator's sample that is larger than the planned one",
+        "privacy/mechanisms/releasers.py",
+        "not rate <= planned * _ROUND_UP:",
+        "False:",
+        ("tests/algorithms/test_outside_algorithms.py::test_a_coordinators_release_that_is_not_planned_ends_the_run",),
+    ),
+    Mutation(
+        "a custom component whose ε is printed as verified",
+        "simulation/statements/statement.py",
+        "        return self.is_noisy and bool(self.authors_word)",
+        "        return False",
+        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+    ),
+    Mutation(
+        "a function of any installed package that a scenario may call",
+        "user_code.py",
+        "    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):\n",
+        "    if False:\n",
+        ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
+    ),
+    Mutation(
+        "an installed module that a run folder from elsewhere names and runs",
+        "config/components.py",
+        "                trust.require_trust(Path(kind), kind.encode())\n",
+        "                pass\n",
+        ("tests/files/test_trust.py::test_an_installed_module_that_a_run_folder_names_needs_consent_as_well",),
+    ),
+    Mutation(
+        "a cache beside a file of the user's own that is run instead of the source",
+        "user_code.py",
+        "        return ModuleSpec(name, self, origin=str(file))",
+        '        return __import__("importlib.util").util.spec_from_file_location(name, file)',
+        ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
+    ),
+    Mutation(
         "code whose name has another ending, which no digest follows",
         "user_code.py",
         'if path.suffix != ".py":',
@@ -489,8 +524,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"}',
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
+        '"code_folders", "versions", "objects", "run_graph"}',
+        '"code_folders", "versions", "objects", "run_graph", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(

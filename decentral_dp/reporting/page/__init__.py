@@ -22,7 +22,6 @@ from decentral_dp.reporting.page import guarantee, run
 from decentral_dp.reporting.words import Json, capitalise, choose_words, topology_name
 from decentral_dp.simulation.result import RunResult, mode_of, read_result
 from decentral_dp.simulation.statements.statement import PrivacyStatement
-from decentral_dp.user_code import own_name
 
 
 def write_report(folder: Path) -> Path:
@@ -101,7 +100,7 @@ def _citations(kind: str, guarantee: str) -> list[Html]:
     cited = entry.citations if entry is not None else ()
     blocks = [tag("p", f"{c.part}: {c.work.text}") for c in cited]
     if entry is None:
-        blocks = [tag("p", f"No algorithm {own_name(kind)!r} is registered here: cite where it comes from.")]
+        blocks = [tag("p", f"No algorithm {kind!r} is registered here: cite where it comes from.")]
     if guarantee != "none":
         word = "provable" if guarantee == "as_printed" else "certified"
         theirs = "the paper" if len(cited) == 1 else "these papers" if cited else "a paper"

@@ -43,7 +43,6 @@ from decentral_dp.reporting.words import (
 )
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
-from decentral_dp.user_code import own_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 # How a mechanism is called in a sentence.
@@ -211,7 +210,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Topology", capitalise(words.network) or network),
         (
             "Algorithm",
-            " · ".join(filter(None, (result.method or own_name(str(ran.get("kind") or "")), privacy.protocol))),
+            " · ".join(filter(None, (result.method or str(ran.get("kind") or ""), privacy.protocol))),
         ),
         ("Step sizes", schedules("λ", steps)),
         ("Settings", settings_text({k: v if isinstance(v, str) else power_text(v) for k, v in plain.items()})),

@@ -31,8 +31,6 @@ from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.reporting.words import MEASURES
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.probing.probe import probe
-from decentral_dp.simulation.setting import setting_of
 
 
 def noise_root(seed: int | None) -> Root:
@@ -63,7 +61,7 @@ def run_digest(job: Job) -> str:
     s = c.scenario
     content = s.model_dump(
         mode="json",
-        exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"},
+        exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph"},
         exclude_none=True,
         exclude_defaults=True,
     )
@@ -120,9 +118,16 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
         InputError: one sentence about whatever does not fit.
     """
     c = scenario if isinstance(scenario, Components) else components_of(scenario, **objects)
-    job = assemble(c)
-    probe(job)
-    return job
+    try:
+        check_device(c)
+        check_sizes(c)
+        of_classes = _taken_of_classes(c)
+        with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
+            job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
+        _check_probabilities(job)
+    except InputError as error:
+        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+    return job.with_root(noise_root(c.scenario.seed))
 
 
 def with_blocks(job: Job) -> Job:
@@ -141,23 +146,6 @@ def with_blocks(job: Job) -> Job:
     each = 1 if table.place is not None else math.ceil(job.n_agents / cores())
     settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": each})})
     return replace(job, components=replace(job.components, scenario=settled))
-
-
-def assemble(c: Components) -> Job:
-    """The job of a scenario, planned and priced, of which nothing was tried yet: `build` is for whatever will run.
-
-    Raises InputError for whatever does not fit.
-    """
-    try:
-        check_device(c)
-        check_sizes(c)
-        of_classes = _taken_of_classes(c)
-        with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
-        _check_probabilities(job)
-    except InputError as error:
-        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
-    return job.with_root(noise_root(c.scenario.seed))
 
 
 def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:

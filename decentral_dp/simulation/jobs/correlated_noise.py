@@ -43,7 +43,7 @@ def follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
     Of an author's own that is what is recorded: what it keeps un-noised is in the sums, what no sum bounds is infinite,
     and what was not planned is not released.
     """
-    return (bool(c.algorithm.origin) or algorithm.memoryless) and algorithm.protocol == "released"
+    return (bool(c.algorithm.custom) or algorithm.memoryless) and algorithm.protocol == "released"
 
 
 def check_correlation(c: Components, algorithm: Algorithm, network: Network, stream: Stream) -> bool:
@@ -96,7 +96,7 @@ def _check_time(c: Components, algorithm: Algorithm, network: Network, stream: S
             'take problem.stream.kind = "turns"',
             IN_TIME,
         )
-    if c.algorithm.origin or algorithm.releases_per_round != 1:
+    if c.algorithm.custom or algorithm.releases_per_round != 1:
         why = f"it is priced where a round makes one release, and {kind} makes more or says not."
         raise refusal_of_correlation(why, "take dp_dsgd", IN_TIME)
     if stream.kind == "turns" and not algorithm.one_mean:
