@@ -31,6 +31,7 @@ from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.reporting.words import MEASURES
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.setting import setting_of
 
 
 def noise_root(seed: int | None) -> Root:
