@@ -281,34 +281,23 @@ class ColludersTable(Table):
     """q, how many there may be."""
 
 
-FactorKind = Literal["banded_square_root", "banded_inverse", "buffered_toeplitz", "anti_pgd"]
-
-
 # An array of numpy is a list of rows as well.
 Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
 
 
 class TimeFactorTable(Table):
-    """C⁻¹, the lower-triangular factor by which noise goes on from that of earlier rounds: of a kind, or in a file."""
-
-    kind: FactorKind | None = None
-    """The factor. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2), x the shift by a round;
-    "banded_inverse": C⁻¹ has those of (1 − x)^(1/2); "buffered_toeplitz": a few sums that fade; "anti_pgd": each round
-    takes back what the one before drew."""
+    """The factor C⁻¹ of noise correlated over rounds: of a banded square root, or a custom one from a file."""
 
     bands: Count | None = None
-    """Coefficients, the leading 1 included, if left out as many as rounds from one read of a record to the next; or
-    sums of buffered_toeplitz, from 2 on, 4 if left out. Not read by anti_pgd."""
+    """Of the banded square root: coefficients, the leading 1 included."""
 
     file: str | None = None
-    """Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind."""
+    """Path of a .csv file with a custom C⁻¹, a line for each round."""
 
     @model_validator(mode="after")
-    def _check_one_kind(self) -> TimeFactorTable:
-        if (self.kind is None) == (self.file is None):
-            raise ValueError("give either kind or file")
-        if self.bands is not None and self.kind in (None, "anti_pgd"):
-            raise ValueError("bands are of banded_square_root, banded_inverse and buffered_toeplitz alone")
+    def _check_one_factor(self) -> TimeFactorTable:
+        if (self.bands is None) == (self.file is None):
+            raise ValueError("give either bands or file")
         return self
 
 
@@ -324,10 +313,11 @@ class CorrelationTable(Table):
     """c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in gossip
     at one price, 4 at most, on a network that stays. Not read by "optimised"."""
 
-    in_time: FactorKind | TimeFactorTable | Rows | None = None
-    """Factor of noise that is correlated in time, by name, as a table, or a C⁻¹ of your own: a list of numbers for each
-    round, in Python an array as well. Noise is fresh in every round if left out. Saves reading, and no privacy, where
-    problem.stream.kind = "turns"."""
+    in_time: Literal["banded_square_root"] | TimeFactorTable | Rows | None = None
+    """Factor C⁻¹ of noise correlated over rounds. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2),
+    x the shift by a round, as many as rounds from one read of a record to the next. A table sets their number, or names
+    a file. A list of numbers for each round, in Python also an array, is a custom C⁻¹. Noise is fresh in every round if
+    left out. Saves reading, and no privacy, where problem.stream.kind = "turns"."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:

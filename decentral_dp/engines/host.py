@@ -46,14 +46,6 @@ from decentral_dp.user_code import (
     wrong_yield,
 )
 
-try:
-    from decentral_dp.models import _linear_terms as _compiled
-except ImportError:
-    _compiled = None  # type: ignore[assignment]  # it is compiled where there is a compiler
-
-
-# Ends of the rows, columns and weights of a sparse matrix.
-_ByRow = tuple[NDArray[np.int64], NDArray[np.int64], Array]
 # Numbers of messages from which on they are not laid side by side: new pages of the system each time take longer than
 # to call once for each of them.
 _MOST_STACKED = 2**18
@@ -123,7 +115,6 @@ class Host:
         )
         # Of the round, of the block and of all, where they change.
         self._weights, self._of_all = node.mixing, None
-        self._by_message: tuple[sp.csr_array | None, list[_ByRow]] = None, []
         # Row of the block and number of the neighbour, for each weight.
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
@@ -345,31 +336,9 @@ class Host:
 
     def _mix(self, messages: tuple[Array, ...]) -> Array:
         """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        weights, agents = self._weights, self._node.agents.size
-        # Added up message by message, terms of a row keep their order where it is that of columns.
-        if _compiled is None or (len(messages) > 1 and not weights.has_sorted_indices):
-            mixed = np.asarray(weights @ np.concatenate(messages))
-        else:
-            by_message = self._weights_of(messages)
-            mixed = np.empty((len(by_message[0][0]) - 1, messages[0].shape[1]))
-            rows = [np.ascontiguousarray(message, np.float64) for message in messages]
-            _compiled.mix(mixed, *(a for by_row, m in zip(by_message, rows, strict=True) for a in (*by_row, m)))
+        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        agents = self._node.agents.size
         return mixed if len(mixed) == agents else np.broadcast_to(mixed, (agents, mixed.shape[1]))
-
-    def _weights_of(self, messages: tuple[Array, ...]) -> list[_ByRow]:
-        """The weights of each message, kept while they stay."""
-        known, by_message = self._by_message
-        if known is self._weights and len(by_message) == len(messages):
-            return by_message
-        parts = [self._weights]
-        if len(messages) > 1:
-            ends = np.cumsum([len(m) for m in messages])
-            parts = [sp.csr_array(self._weights[:, end - len(m) : end]) for m, end in zip(messages, ends, strict=True)]
-        self._by_message = (
-            self._weights,
-            [(p.indptr.astype(np.int64), p.indices.astype(np.int64), p.data.astype(np.float64)) for p in parts],
-        )
-        return self._by_message[1]
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:

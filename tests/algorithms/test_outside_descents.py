@@ -316,7 +316,7 @@ def test_a_variance_of_noise_that_neighbours_share_is_refused() -> None:
 
 def test_a_variance_of_noise_that_goes_on_is_refused() -> None:
     """Where programs of one's own are refused for other reasons, the records refuse this one too."""
-    correlation = {"in_time": {"kind": "banded_square_root", "bands": 2}}
+    correlation = {"in_time": {"bands": 2}}
     job = decentral_dp.build(content(epsilon=4.0, correlation=correlation)).simulation()
     with pytest.raises(InputError, match="or it goes on in time"):
         job.nodes()[0].dataset.noise_variance("y", 1)

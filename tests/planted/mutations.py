@@ -56,7 +56,8 @@ _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _SCHEDULES = "tests/privacy/test_schedules.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
-_CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
+_CONVOLUTIONS = "tests/models/test_networks.py"
+_MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
@@ -702,8 +703,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "sums of coefficients as they come",
         "models/linear_terms.py",
-        "    c = clip_coefficients(coefficients, norms, bound)\n    if not",
-        "    c = coefficients\n    if not",
+        "clipped = [clip_coefficients(each, norms, bound) for",
+        "clipped = [each for",
         (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
     ),
     Mutation(
@@ -773,9 +774,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features in units of the largest in a batch",
         "models/linear_terms.py",
-        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    return [np.asarray(np.matmul(rows",
         "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, [v * unit for v in vectors]\n"
-        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    return [np.asarray(np.matmul(rows",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
@@ -1814,18 +1815,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),
     Mutation(
-        "a norm of a network's gradient without the biases of its convolutions",
-        "models/stacked_convolution.py",
-        "size += sizes(by_rows, norm) + sizes(by_bias, norm)",
-        "size += sizes(by_rows, norm)",
+        "a norm of a network's gradient without its first parameters",
+        "models/module.py",
+        "torch.linalg.vector_norm(rows, dim=1)",
+        "torch.linalg.vector_norm(rows[:, 30:], dim=1)",
         (f"{_CONVOLUTIONS}::test_no_record_contributes_more_than_its_clip",),
     ),
     Mutation(
-        "a norm of a network's gradient without its first layer",
-        "models/stacked_convolution.py",
-        "            size += sizes(by_rows, norm) + sizes(by_bias, norm)\n",
-        "            size += (sizes(by_rows, norm) + sizes(by_bias, norm)) * (k > 0)\n",
+        "gradients of a torch module clipped to twice their bound",
+        "models/module.py",
+        "factors[part] = clip_factors(norms, bound)",
+        "factors[part] = clip_factors(norms, 2.0 * bound)",
         (f"{_CONVOLUTIONS}::test_one_replaced_record_moves_a_mean_by_two_clips_over_n",),
+    ),
+    Mutation(
+        "a module with running statistics",
+        "models/user_module.py",
+        "if name not in before or not torch.equal(before[name], value):",
+        "if False:",
+        (f"{_MODULES}::test_layers_that_are_refused",),
+    ),
+    Mutation(
+        "a module that mixes the records of a batch",
+        "models/user_module.py",
+        "if not np.allclose(one_by_one, to_numpy(together),",
+        "if False and not np.allclose(one_by_one, to_numpy(together),",
+        (f"{_MODULES}::test_modules_that_are_refused",),
     ),
     Mutation(
         "a mean of features that are not clipped",
@@ -1865,7 +1880,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = extrapolate(combined, s.last_mixed, self.heavy_ball) if",
+        "ahead = combined + self.heavy_ball * (combined - s.last_mixed) if",
         "ahead = combined + self.heavy_ball * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
