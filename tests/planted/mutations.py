@@ -304,6 +304,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_UNITS}::test_rounding_of_one_record_less_has_room",),
     ),
     Mutation(
+        "pages that take names from files for markup",
+        "reporting/render.py",
+        "        autoescape=True,\n",
+        "        autoescape=False,\n",
+        ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
+    ),
+    Mutation(
+        "control characters of names on pages",
+        "reporting/render.py",
+        "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
+        "value",
+        ("tests/files/test_printable.py",),
+    ),
+    Mutation(
         "unlike units side by side without a word",
         "reporting/comparison.py",
         "if len(adjacencies) > 1:",
@@ -1415,8 +1429,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a statement of privacy that is read without its neighbours",
         "simulation/statements/statement.py",
-        "_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)",
-        '_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS, "neighbours")',
+        "missing = [f.name for f in fields(cls) if f.name not in content]",
+        'missing = [f.name for f in fields(cls) if f.name not in (*content, "neighbours")]',
         ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
     ),
     Mutation(

@@ -29,7 +29,7 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
-from decentral_dp.reporting.words import MEASURES
+from decentral_dp.reporting.measures import MEASURES
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.setting import setting_of
 
