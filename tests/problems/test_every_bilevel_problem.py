@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from decentral_dp.bounded import Array
 from decentral_dp.models import linear_terms
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import records as record_sums
 from decentral_dp.problems.bilevel import losses as loss_problem
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS
 from decentral_dp.problems.records import regulariser_matrices, take
 from tests.support.bilevel_cases import KINDS, point_of, prepared, problem_of, raw_records

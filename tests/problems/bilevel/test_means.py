@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from decentral_dp.models import linear_terms
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.means import MeanEstimation
+from decentral_dp.problems.lower_level import solve_lower
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp import InputError
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.means import MeanLowerBound
+from decentral_dp.problems.lower_level import solve_lower
 from tests.support.hypergradients import true_hypergradient
 
 D = 3
