@@ -153,7 +153,7 @@ def make_shards(
         test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
-        certified: as of `construct` and `scale`; default yes.
+        certified: as of `scale`; default yes.
         root: where relative paths start.
         levels: 1 where a problem has no validation records; default 2.
         construction: `table` of `construct`; None for the records as they are.
@@ -170,7 +170,7 @@ def make_shards(
     aside = select_test(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
-        dataset, dealt = construct(dataset, construction, among, seed=seed, certified=certified)
+        dataset, dealt = construct(dataset, construction, among, seed=seed)
     why_not = _why_not_exchangeable(
         dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size
     )
@@ -258,7 +258,7 @@ def features_for_model(
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = encode_features(columns, names, rules, where or source, before=before, is_fixed=True)
+    features = encode_features(columns, names, rules, where or source, before=before, propose=False)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
     scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features

@@ -1467,8 +1467,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != manifest.agents[agent].sha256:\n",
-        "        if not manifest.agents[agent].sha256:\n",
+        "        if digest_of_shard(path) != entry.sha256:\n",
+        "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
             "tests/simulation/jobs/test_agent_records.py::test_resume_checks_the_files_again",
@@ -2080,8 +2080,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record taken for the names of columns",
         "data/tables.py",
-        "if _VALUE.fullmatch(name) or is_gap or (not name and k):",
-        "if not name and k:",
+        "if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:",
+        "if (not name and k) or name in names[:k]:",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
