@@ -11,7 +11,7 @@ from torch import nn
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.mlp import mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
-from decentral_dp.models.resnet import residual_network
+from decentral_dp.models.networks import residual_network
 from decentral_dp.participants.clients import MinimaxClientBlock
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
@@ -130,7 +130,7 @@ def test_poisson_sample_ratio(benchmark):
 def test_residual_network_ratio(benchmark, n):
     """Width 16 and one block for each stage on 32 × 32 × 3 in float64, on one core."""
     module = residual_network((32, 32, 3), 16, 1, 1, 0)
-    model = as_model(module, 3072, 1, "cpu")
+    model = as_model(module, 3072, "cpu")
     clipped, released, plain = steps(model, module, n, 3072)
     private, noisy, bare = measured(benchmark, 1, [clipped, released, plain], 4)
     benchmark.extra_info |= {"ratio": noisy / bare, "without_noise": private / bare}
