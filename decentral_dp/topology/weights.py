@@ -322,10 +322,11 @@ def _solve(graph: Graph) -> Array:
             # It warns where it stops short of the tolerance; the result is judged by its own ρ all the same.
             warnings.filterwarnings("ignore", message="Solution may be inaccurate")
             problem.solve(solver=cp.SCS, eps_abs=1e-7, eps_rel=1e-7, max_iters=20_000)
+        status = problem.status
     except cp.SolverError as error:
-        raise InputError(f'{WHERE}: optimised failed in the solver ({error}); use "metropolis".') from error
+        status = str(error)
     if w.value is None:
-        raise InputError(f'{WHERE}: optimised failed in the solver (status {problem.status}); use "metropolis".')
+        raise InputError(f'{WHERE}: optimised failed in the solver ({status}); use "metropolis".')
     return np.asarray(w.value, dtype=np.float64)
 
 
