@@ -130,7 +130,7 @@ class Manifest(Table):
         return content if self.notes else {key: value for key, value in content.items() if key != "notes"}
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_shard_manifest(path: Path) -> Manifest:
     """Read a manifest; no record.
 
     Args:

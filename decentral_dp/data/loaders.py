@@ -39,7 +39,7 @@ _CLASSES: Mapping[str, tuple[Label, ...]] = {
 # Their columns beside features and labels.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
 # A file's ending → its reader. A new format is a function and a line here.
-FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.Table]] = {
+FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.RawTable]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
     ".parquet": tables.read_table,
@@ -180,4 +180,4 @@ def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float],
     if name == synthetic.CENSUS:
         return synthetic.census(n_agents=n_agents, seed=seed, **sizes)
     separation = stated.get("separation", 2.0)
-    return synthetic.classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)
+    return synthetic.gaussian_classes(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -4,7 +4,7 @@ Everything here depends on the seed and on what is public: counts, the declared 
 by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
 order.
 
-A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split` then
+A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split_shards` then
 cuts every agent's shard into train and validation records.
 
 A rule that deals by label ("by_class", "dirichlet", a function) is different, and the deal is taken as given: the
@@ -99,10 +99,10 @@ def cut_roles(
     Args:
         dataset: the records.
         among: (n,) indices of the records to divide, in file order.
-        validation: as of `split`; the share is of all records together.
-        test: as of `split`.
+        validation: as of `split_shards`; the share is of all records together.
+        test: as of `split_shards`.
         seed: the public one.
-        levels: as of `split`.
+        levels: as of `split_shards`.
         agent: whose records they are; default those of all agents, before they are dealt.
 
     Returns:
@@ -124,7 +124,7 @@ def cut_roles(
     return Roles(among[~chosen], among[chosen])
 
 
-def split(
+def split_shards(
     dataset: Dataset,
     shards: Sequence[IntArray],
     *,
@@ -272,7 +272,7 @@ def deals_by_label(spec: str | Mapping[str, Any] | Callable[..., Any] | None) ->
     return callable(spec) or kind in ("by_class", "dirichlet")
 
 
-def deal(
+def partition_roles(
     dataset: Dataset,
     n_agents: int,
     spec: str | Mapping[str, Any] | Callable[..., Any] | None,

@@ -18,11 +18,11 @@ from decentral_dp.data.partition import (
     FUNCTION_NOTE,
     Roles,
     cut_roles,
-    deal,
     deals_by_label,
     partition,
+    partition_roles,
     select_test,
-    split,
+    split_shards,
     values_by_column,
 )
 from decentral_dp.data.synthetic import construct
@@ -149,7 +149,7 @@ def make_shards(
         n_agents: how many agents there are.
         seed: the public one.
         partition_spec: `spec` of `partition`; default the owner column where the data have one, else "iid".
-        validation: as of `split`.
+        validation: as of `split_shards`.
         test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
@@ -178,10 +178,10 @@ def make_shards(
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
         roles = Roles(*(role[np.isin(role, dealt)] for role in cut))
-        parts = deal(dataset, n_agents, partition_spec, seed, roles, levels)
+        parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
-        parts = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+        parts = split_shards(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     labels_cut = 0.0
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)

@@ -109,7 +109,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     return _dataset(name, np.concatenate([*parts, test]), labels, n_agents, records)
 
 
-def classification(
+def gaussian_classes(
     *, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float, relevant: int | None = None
 ) -> Dataset:
     """Draw two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
@@ -127,7 +127,7 @@ def classification(
         Records with the columns of `heterogeneous`.
 
     Example:
-        >>> made = classification(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
+        >>> made = gaussian_classes(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
         >>> made.split[:4].tolist()
         ['train', 'validation', 'train', 'validation']
     """

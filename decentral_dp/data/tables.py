@@ -46,7 +46,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
 
 
-class Table(NamedTuple):
+class RawTable(NamedTuple):
     """The content of a file: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
 
     features: FloatArray
@@ -114,7 +114,7 @@ class DeclaredColumns(NamedTuple):
     csv: CsvFormat = USUAL_CSV
 
 
-class Roles(NamedTuple):
+class ColumnRoles(NamedTuple):
     """Names of the columns that are no features; None where a table has no owners, or no split."""
 
     label: str
@@ -130,11 +130,11 @@ class Roles(NamedTuple):
 def make_table(
     columns: Columns,
     raw: Sequence[str],
-    roles: Roles,
+    roles: ColumnRoles,
     declared: DeclaredColumns,
     where: str,
     header: Sequence[str] = (),
-) -> Table:
+) -> RawTable:
     """Make the features, labels, owners and splits of columns of cells. All tables pass through here.
 
     Args:
@@ -161,12 +161,12 @@ def _table(
     features: FloatArray,
     names: tuple[str, ...],
     columns: Mapping[str, NDArray[Any]],
-    roles: Roles,
+    roles: ColumnRoles,
     where: str,
     agents: Sequence[Label] | None,
-) -> Table:
+) -> RawTable:
     agent, split = roles.agent, roles.split
-    return Table(
+    return RawTable(
         features,
         columns[roles.label],
         names,
@@ -176,14 +176,14 @@ def _table(
 
 
 def dataset_of(
-    table: Table, source: str, classes: Sequence[Label] | None, certified: bool, rules: ColumnRules | None
+    table: RawTable, source: str, classes: Sequence[Label] | None, certified: bool, rules: ColumnRules | None
 ) -> Dataset:
     """Return the records of a table, with labels encoded by the declared classes. Raises InputError."""
     labels, known = encode_labels(table.labels, classes, certified=certified, source=source)
     return with_rules(Dataset(table.features, labels, known, table.names, source, table.agent, table.split), rules)
 
 
-def read_table(path: Path, declared: DeclaredColumns) -> Table:
+def read_table(path: Path, declared: DeclaredColumns) -> RawTable:
     """Read a CSV file with one header line, or a Parquet file.
 
     Every column that is not label, agent or split, and that no rule drops, is a feature or several.
@@ -224,7 +224,9 @@ def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[st
 INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
 
 
-def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns) -> tuple[tuple[str, ...], Roles]:
+def select_columns(
+    source: str, header: Sequence[str], declared: DeclaredColumns
+) -> tuple[tuple[str, ...], ColumnRoles]:
     """Choose the feature columns, and the label, owner and split columns. It reads names only.
 
     Args:
@@ -243,7 +245,7 @@ def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns
     for key, name in (("label", label), ("partition", agent), ("validation", split)):
         if name is not None and name not in header:
             raise InputError(f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}.")
-    roles, rules = Roles(label, agent, split), rules or ColumnRules()
+    roles, rules = ColumnRoles(label, agent, split), rules or ColumnRules()
     rules.require_columns(header, roles.column_names, repr(source))
     columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
     if index := [name for name in INDEX_NAMES if name in columns]:
@@ -542,7 +544,7 @@ def _parquet_parts(
             yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
 
 
-def read_npz(path: Path, declared: DeclaredColumns) -> Table:
+def read_npz(path: Path, declared: DeclaredColumns) -> RawTable:
     """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
     X are records as they are, or features that a public model computed of them. Of `declared` the label is not read,
@@ -555,7 +557,7 @@ def read_npz(path: Path, declared: DeclaredColumns) -> Table:
     named = [name for name in ("X", "y", agent, split) if name is not None]
     usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
     arrays = read_archive(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
-    roles = Roles(
+    roles = ColumnRoles(
         "y", agent or ("agent" if "agent" in arrays else None), split or ("split" if "split" in arrays else None)
     )
     features = real_numbers(arrays["X"], 2, f"{where}, array 'X'", "(records, features)")

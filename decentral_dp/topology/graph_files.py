@@ -63,7 +63,7 @@ def find_named(name: str) -> Path:
     return shipped_folder("topologies") / f"{name}.graphml"
 
 
-def title(name: str) -> str:
+def graph_title(name: str) -> str:
     """Return one line about a network that comes with the package."""
     return ElementTree.parse(find_named(name)).getroot().findtext("{*}desc", name)
 

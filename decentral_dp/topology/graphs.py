@@ -14,7 +14,7 @@ import difflib
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -181,7 +181,7 @@ def require_connected(graph: Graph, subject: str) -> None:
         )
 
 
-def _require_strongly_connected(graph: Graph, names: Sequence[str], subject: str) -> None:
+def _require_strongly_connected(graph: Graph, names: tuple[str, ...], subject: str) -> None:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -247,7 +247,7 @@ Columns = Annotated[int, Ge(2), Key("agents of a row")]
 SHARED = ("agents", "weights", "seed", "directed", "over_time", "drop", "offline", "delay", "compression")
 
 
-def resolve(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Check given values of the parameters that are keys of a function, and fill in defaults.
 
     Args:
@@ -262,7 +262,7 @@ def resolve(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -
         InputError: an unknown name, a required parameter that is missing, or a wrong value.
 
     Example:
-        >>> resolve("topology", small_world, {"degree": 6})
+        >>> fill_parameters("topology", small_world, {"degree": 6})
         {'degree': 6, 'rewire': 0.3}
     """
     keys = {key.name: key for key in declared_keys(make)}
@@ -423,15 +423,13 @@ def isolated(agents: int) -> Graph:
 
 def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least: int) -> tuple[int, int]:
     """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
-    if columns is None:
-        rows = _most_square(agents, least) if rows is None else rows
-        if rows is None:
-            near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
-            wanted = f"a product rows × columns of at least {least} each as the number of"
-            require_agents(kind, False, wanted, agents, f"use {near}, or another kind")
-        columns = agents // rows
-    elif rows is None:
-        rows = agents // columns
+    square = _most_square(agents, least) or 0
+    if rows is None and columns is None:
+        near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
+        wanted = f"a product rows × columns of at least {least} each as the number of"
+        require_agents(kind, square > 0, wanted, agents, f"use {near}, or another kind")
+    rows = rows or (agents // columns if columns else square)
+    columns = columns or agents // rows
     if min(rows, columns) < least or rows * columns != agents:
         raise InputError(
             f'topology (kind "{kind}"): rows × columns = {rows} × {columns} for {agents} agents, wanted sides of at '
@@ -834,7 +832,7 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     require_room(kind, agents - 1)
     if whole_number("seed", seed) < 0:
         raise InputError(f"seed: got {seed}, wanted a whole number of at least 0.")
-    chosen = resolve(f'topology (kind "{kind}")', generator.make, params)
+    chosen = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
     return generator.make(agents, **({"seed": seed} if generator.random else {}), **chosen)
 
 

@@ -58,11 +58,11 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def are_numbers(names: Sequence[str]) -> bool:
+def are_whole_numbers(names: Sequence[str]) -> bool:
     """Whether every name is a whole number, and no two are the same one.
 
     Example:
-        >>> are_numbers(["3", "1", "0"]), are_numbers(["a", "1"]), are_numbers(["1", "01"])
+        >>> are_whole_numbers(["3", "1", "0"]), are_whole_numbers(["a", "1"]), are_whole_numbers(["1", "01"])
         (True, False, False)
     """
     matches = [_WHOLE_NUMBER.fullmatch(name) for name in names]
@@ -80,7 +80,7 @@ def numbering(names: Sequence[str]) -> list[int]:
         ([2, 1, 3, 0], [0, 1])
     """
     places = range(len(names))
-    if not are_numbers(names):
+    if not are_whole_numbers(names):
         return list(places)
     return sorted(places, key=lambda k: int(names[k].removesuffix(".0")))
 
@@ -197,7 +197,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # A label that repeats names no agent; and one that is the number of another node would name the wrong agent.
-    if len({*map(_plain, labels)}) < len(labels) or (are_numbers(labels) and are_numbers(nodes)):
+    if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
         if labels != nodes:
             note = "labels of nodes are not used, since they repeat or are numbers of other nodes"
             made = made._replace(notes=(*made.notes, note))
@@ -240,7 +240,7 @@ def write_graphml(
     graph = nx.DiGraph() if directed else nx.Graph()
     numbers = [str(agent) for agent in range(len(labels))]
     # Labels that are other numbers would not be read beside ids that are numbers.
-    ids = [f"n{number}" for number in numbers] if are_numbers(labels) and list(labels) != numbers else numbers
+    ids = [f"n{number}" for number in numbers] if are_whole_numbers(labels) and list(labels) != numbers else numbers
     for agent, label in enumerate(labels):
         named = {} if label == ids[agent] else {"label": label}
         at = {} if positions is None else {"x": float(positions[agent, 0]), "y": float(positions[agent, 1])}

@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 from decentral_dp import InputError
-from decentral_dp.data.agent_shards import Manifest, ShardEntry, read_manifest
+from decentral_dp.data.agent_shards import Manifest, ShardEntry, read_shard_manifest
 
 SHA = "0123456789abcdef" * 4
 TOLD = Manifest(
@@ -30,7 +30,7 @@ GOOD: dict[str, Any] = {"features": 2, "classes": [0, 1], "agents": [AGENT]}
 def read(folder: Path, content: Any) -> Manifest:
     path = folder / "manifest.toml"
     path.write_text(content if isinstance(content, str) else tomli_w.dumps(content))
-    return read_manifest(path)
+    return read_shard_manifest(path)
 
 
 def test_a_written_manifest_is_read_again(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_files_that_are_no_manifest_are_refused(tmp_path: Path) -> None:
             read(tmp_path, content)
     for missing in (tmp_path / "none.toml", tmp_path, Path("/dev/zero")):
         with pytest.raises(InputError, match=r"problem\.manifest: "):
-            read_manifest(missing)
+            read_shard_manifest(missing)
 
 
 def test_a_manifest_with_bytes_changed_is_read_or_refused(tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ def test_a_manifest_with_bytes_changed_is_read_or_refused(tmp_path: Path) -> Non
             content[draw.randrange(len(content))] = draw.randrange(256)
         path.write_bytes(content)
         with contextlib.suppress(InputError):
-            assert read_manifest(path).agents
+            assert read_shard_manifest(path).agents

@@ -1644,7 +1644,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "nodes numbered as they were inserted",
         "topology/networkx_graphs.py",
-        "    if not are_numbers(names):\n",
+        "    if not are_whole_numbers(names):\n",
         "    if names:\n",
         (
             "tests/topology/test_graph_files_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
@@ -2030,8 +2030,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "links of what is sent, from those who hear",
         "simulation/communication.py",
-        "ends = weights.indices.astype(np.int64), rows_of(weights)",
-        "ends = rows_of(weights), weights.indices.astype(np.int64)",
+        "ends = weights.indices.astype(np.int64), row_indices(weights)",
+        "ends = row_indices(weights), weights.indices.astype(np.int64)",
         ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
     ),
     Mutation(

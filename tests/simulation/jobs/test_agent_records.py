@@ -17,7 +17,7 @@ from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
-from decentral_dp.data.agent_shards import read_manifest
+from decentral_dp.data.agent_shards import read_shard_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped
@@ -128,7 +128,7 @@ def test_a_run_has_one_digest_for_one_manifest(shards: Path, tmp_path: Path) -> 
     moved = shutil.copytree(shards, tmp_path / "moved")
     assert run_digest(sharded(moved)) == run_digest(sharded(shards))
     manifest = moved / "manifest.toml"
-    digest = read_manifest(manifest).agents[2].sha256
+    digest = read_shard_manifest(manifest).agents[2].sha256
     manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
     assert run_digest(sharded(moved)) != run_digest(sharded(shards))
 
@@ -220,7 +220,7 @@ def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"agent 0: .*another SHA-256 than the manifest says"):
         decentral_dp.resume(tmp_path / "run")
     manifest = moved / "manifest.toml"
-    zeroth, first = (one.sha256 for one in read_manifest(manifest).agents[:2])
+    zeroth, first = (one.sha256 for one in read_shard_manifest(manifest).agents[:2])
     manifest.write_text(manifest.read_text().replace(zeroth, first))
     with pytest.raises(InputError, match="are others than when the run was begun"):
         decentral_dp.resume(tmp_path / "run")
@@ -336,7 +336,7 @@ def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> Non
 
 def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(shards, tmp_path / "moved")
-    told = read_manifest(moved / "manifest.toml")
+    told = read_shard_manifest(moved / "manifest.toml")
     held = []
     for agent, one in enumerate(told.agents):
         with np.load(moved / f"agent-{agent}.npz") as arrays:
