@@ -596,7 +596,7 @@ def read_archive(
     except InputError:
         raise
     except (OSError, NoArchiveError, *DAMAGED) as error:
-        reason = getattr(error, "strerror", None) or "it is no archive of plain arrays, or damaged"
+        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
             f"{where} cannot be read: {reason}; save arrays of numbers or text with np.savez(path, {example})."
         ) from error

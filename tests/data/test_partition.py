@@ -204,7 +204,7 @@ def test_refused_columns() -> None:
             "problem.partition: row 4 of 'test' has no number of an agent (expected 0 to 1). Fix: number the agents "
             "from 0, or name them in the order of the topology, for example agents = [1, 2] of the partition."
         )
-    with pytest.raises(InputError, match=r"the split column says which records are for testing; leave `test` out"):
+    with pytest.raises(InputError, match=r"the split column says which records are for testing"):
         select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):
         split_shards(dataset, [np.array([0, 2])], validation={"column": "split"}, seed=0)
