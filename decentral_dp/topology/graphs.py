@@ -784,21 +784,6 @@ class Generator:
         return "seed" in inspect.signature(self.make).parameters
 
 
-# Generator → what networkx and textbooks call it.
-_OTHER_NAMES = {
-    "bipartite": ("complete_bipartite",),
-    "complete": ("fully_connected", "clique"),
-    "erdos_renyi": ("gnp_random", "fast_gnp_random", "binomial"),
-    "geometric": ("random_geometric",),
-    "grid": ("lattice", "grid_2d"),
-    "isolated": ("empty", "null"),
-    "path": ("line", "chain"),
-    "preferential_attachment": ("barabasi_albert",),
-    "ring": ("cycle", "circle"),
-    "small_world": ("watts_strogatz", "connected_watts_strogatz"),
-}
-
-
 def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Generate the graph of a registered family.
 
@@ -820,9 +805,6 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
         (18, 2)
     """
     if kind not in GENERATORS:
-        meant = next((ours for ours, others in _OTHER_NAMES.items() if kind.removesuffix("_graph") in others), None)
-        if meant is not None:
-            raise InputError(f'topology.kind: got "{kind}", which is called "{meant}" here; write kind = "{meant}".')
         raise unknown("topology.kind", kind, GENERATORS)
     generator = GENERATORS[kind]
     agents = whole_number("topology.agents", agents)
