@@ -31,7 +31,7 @@ from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.schema import ClipTable, Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
-from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
+from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.models import devices
@@ -160,7 +160,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
             )
         return None
     _check_elsewhere(c)
-    manifest = read_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
+    manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
     if len(manifest.agents) != n_agents:
         raise InputError(
             f"problem.manifest: it lists {len(manifest.agents)} agents, and the topology has {n_agents}. Make them "
