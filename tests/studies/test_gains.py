@@ -23,6 +23,7 @@ from decentral_dp.studies.gains import (
     PAYS,
     UNEQUAL,
     check_gains,
+    gain_figures,
     gain_table,
     gain_words,
 )
