@@ -1,0 +1,179 @@
+"""Work on records against bare products over the same records: oracles, questions, scores and clipped gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from decentral_dp.constants.families import family_of
+from decentral_dp.exchange import ClippedQuery, ClippedSum
+from decentral_dp.models.mlp import mlp
+from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.pooled import Pooled
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
+from decentral_dp.privacy.randomness import Streams, seeded_root, tag
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.meta_learning import MetaLearning
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
+from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.minimax.auc import AucObjective
+from decentral_dp.problems.minimax.composite import Composite
+from tests.benchmarks.timing import fastest, one_thread, report
+
+CLIP = Clip("l2", 1.0, 1.0, 1.0)
+
+
+def test_logistic_oracle(benchmark: Any) -> None:
+    """All terms of a round, against X·[y z] and [r s]ᵀ·X on the train records, X·y and rᵀ·X on the validation."""
+    n, d = 20_000, 200
+    rng = np.random.default_rng([n, d])
+    problem = LogisticHyperparameter(d)
+    train, validation = (
+        problem.prepare(rng.normal(size=(n, d)), rng.choice([-1.0, 1.0], size=n), "l2") for _ in range(2)
+    )
+    x, y, z = rng.normal(size=(3, d)) / d
+    right, left = np.stack([y, z], axis=1), rng.normal(size=(2, n))
+
+    def products() -> object:
+        return train.signed @ right, left @ train.signed, validation.signed @ y, left[0] @ validation.signed
+
+    with one_thread():
+        ours, bare = fastest([lambda: problem.terms(x, y, z, train, validation, CLIP), products], 15)
+    report(benchmark, f"logistic oracle {n} x {d}, of two bare passes", ours / bare, 1.3)
+
+
+def test_a_question_of_a_coordinator(benchmark: Any) -> None:
+    """A clipped gradient over ten agents' records, against X·y and rᵀ·X over the same records."""
+    agents, n, d = 10, 100_000, 64
+    rng, problem = np.random.default_rng([n, d]), LogisticHyperparameter(d)
+    parts = [
+        problem.prepare(rng.normal(size=(n // agents, d)), rng.choice([-1.0, 1.0], size=n // agents), "l2")
+        for _ in range(agents)
+    ]
+    coins = Streams(seeded_root(1, b"ask"), "coins", range(agents))
+    block = ClientBlock(np.arange(agents), problem, {"train": parts, "validation": parts}, CLIP, coins)
+    context = CoordinatorContext(problem, {"train": n, "validation": n}, agents, CLIP, Domain())
+    x, y = rng.normal(size=(2, d)) / d
+    question = {"g": ClippedSum("lower_grad_y", x, y)}
+    rows, left = [p[0] for p in parts], [rng.normal(size=n // agents) for _ in parts]
+
+    def products() -> object:
+        return [a @ y for a in rows], [r @ a for r, a in zip(left, rows, strict=True)]
+
+    with one_thread():
+        ours, bare = fastest([lambda: context.combine(1, question, block.answer(1, question)), products], 15)
+    report(benchmark, f"a question for a gradient, {n} x {d}, of two bare passes", ours / bare, 1.5)
+
+
+def test_certified_scores(benchmark: Any) -> None:
+    """65 scores of a logistic regression, each a solve, against three passes a score: gradient, back, and losses."""
+    n, d, rng = 100_000, 20, np.random.default_rng(3)
+    problem = logistic_regularisation(d, [0.0, 1.0])
+    features = rng.normal(size=(n, d))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    labels = features[:, 0] + 0.5 * rng.normal(size=n) > 0
+    records, family = problem.prepare(features, labels.astype(float), "l2"), family_of(problem, 1.0, 1.0)
+    points, coefficients = np.linspace([0.0], [-5.0], 65), rng.normal(size=n)
+
+    def passes() -> None:
+        for at in rng.normal(size=(len(points), d)):
+            (features @ at, coefficients @ features, features @ at)
+
+    with one_thread():
+        # A pool of its own each time: moments that are kept are part of the price of the first look.
+        solved, bare = fastest(
+            [lambda: Pooled.from_agents(family, [(records, records)]).scores_along(points), passes], 3
+        )
+    report(benchmark, f"65 certified scores, n = {n}, of three passes each", solved / bare, 4.0)
+
+
+def convolutions(network: Any, x: np.ndarray) -> list[torch.Tensor]:
+    """The weights per layer, kernels as torch has them."""
+    out, c, done, o = [], network.image[2], 0, network.channels
+    for _ in range(network.depth):
+        sizes = [o * 9 * c, o, o, o]
+        kernel, *rest = torch.split(torch.tensor(x[done : done + sum(sizes)]), sizes)
+        out += [kernel.reshape(o, 3, 3, c).permute(0, 3, 1, 2).contiguous(), *(r.clone() for r in rest)]
+        c, done = o, done + sum(sizes)
+    return [w.requires_grad_() for w in out]
+
+
+@pytest.mark.parametrize(("image", "width"), [((8, 8, 1), 8), ((32, 32, 3), 8), ((32, 32, 3), 32)])
+def test_clipped_gradients_of_convolutions(benchmark: Any, image: tuple[int, int, int], width: int) -> None:
+    """∇_x h clipped per record, against torch's gradient of the mean loss in x, both in float64."""
+    n, rng = 50, np.random.default_rng([*image, width])
+    height, wide, c = image
+    features, labels = rng.normal(size=(n, height * wide * c)), rng.integers(5, size=n)
+    problem = MetaLearning.from_dataset(features.shape[1], 5, image, width=width)
+    network, clip = problem.network, Clip("l1", 0.1, 0.1, 0.1)
+    records = problem.prepare(features, labels.astype(float), "l1")
+    x, (y, z) = problem.start["x"], rng.normal(size=(2, problem.q))
+    weights = convolutions(network, x)
+    images, target = torch.tensor(features).reshape(-1, c, height, wide), torch.tensor(labels)
+    head = torch.tensor(y).reshape(5, -1)
+
+    def plain() -> object:
+        h = images
+        for k in range(network.depth):
+            kernel, bias, scale, shift = weights[4 * k : 4 * k + 4]
+            h = functional.group_norm(functional.conv2d(h, kernel, bias, padding=1), network.groups, scale, shift)
+            h = functional.max_pool2d(torch.relu(h), 2)
+        outputs = h.permute(0, 2, 3, 1).flatten(1) @ head[:, :-1].T + head[:, -1]
+        return torch.autograd.grad(functional.cross_entropy(outputs, target), weights)
+
+    def ours() -> object:
+        return problem.terms(x, y, z, records, records, clip, ("upper_grad_x",))
+
+    with one_thread():
+        clipped, bare = fastest([ours, plain], 30 if height == 8 else 4)
+    report(benchmark, f"clipped gradients, {image} of width {width}, of a plain batch gradient", clipped / bare, 3.0)
+
+
+@pytest.mark.parametrize(("sample", "limit"), [("batch", 3.0), ("poisson", 6.0)])
+def test_a_private_step_of_a_network(benchmark: Any, sample: str, limit: float) -> None:
+    """784-256-128-1 with noise, against torch's plain step: 256 records, or a Poisson sample of as many of 5000."""
+    size, n, share = 256, 5000, 0.4
+    rng, model = np.random.default_rng([size, 784]), mlp(784, (256, 128), 1, 0)
+    layers = [nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1)]
+    module = nn.Sequential(*layers).double()
+    nn.utils.vector_to_parameters(torch.tensor(model.start), module.parameters())
+    problem, noise = Composite(model, AucObjective(share)), Streams(seeded_root(0, b"models"), "noise", [0])
+    x, y = np.concatenate([model.start, [0.6, 0.4]]), np.array([0.9])
+    features, labels = rng.normal(size=(n, 784)), (rng.random(n) < share).astype(float)
+    weights, (a, b) = list(module.parameters()), (torch.tensor(v, dtype=torch.float64).requires_grad_() for v in x[-2:])
+    inputs, positive = torch.from_numpy(features[:size]), torch.from_numpy(labels[:size] == 1.0)
+    records = problem.prepare(features[:size], labels[:size], "l2")
+    client = MinimaxClientBlock(np.array([0]), problem, [problem.prepare(features, labels, "l2")], noise)
+    asked, numbers = {"gx": ClippedQuery("grad_x", x, y, 1.0, rate=size / n)}, itertools.count(1)
+
+    def plain() -> list[torch.Tensor]:
+        h = torch.sigmoid(module(inputs)[:, 0])
+        squares = torch.where(positive, (1 - share) * (h - a) ** 2, share * (h - b) ** 2)
+        loss = (squares + 1.8 * torch.where(positive, (share - 1.0) * h, share * h)).mean()
+        return list(torch.autograd.grad(loss, [*weights, a, b]))
+
+    clipped: Callable[[], np.ndarray] = (
+        (lambda: problem.sums(records, [ClippedQuery("grad_x", x, y, 1.0)])[0])
+        if sample == "batch"
+        else (lambda: dict(client.sums_of_agent(0, next(numbers), asked))["gx"])
+    )
+
+    def released() -> np.ndarray:
+        total, grid = clipped(), np.array([[2.0 / 2**20]])
+        normals = noise.generator(0, 1, tag("gx")).standard_normal((1, total.size))
+        return grid * gaussian_integers(total[None], grid, 2.0 / grid, normals)
+
+    unclipped = problem.sums(records, [ClippedQuery("grad_x", x, y, np.inf)])[0] / size
+    np.testing.assert_allclose(unclipped, torch.cat([g.flatten() for g in plain()]).numpy(), atol=1e-12)
+    with one_thread():
+        noisy, bare = fastest([released, plain], 12)
+    report(benchmark, f"a private step of 784-256-128-1, {sample}, of a plain step", noisy / bare, limit)
