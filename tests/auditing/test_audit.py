@@ -256,28 +256,6 @@ def test_the_command_audits_a_run(
     assert said(monkeypatch, capsys, "network_view", "--runs", 20, *sets)[0] == 1
 
 
-def test_an_interrupt_of_the_command_keeps_what_it_has(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    real, calls, out = audit_runs.runs_of, [], tmp_path / "kept.json"
-
-    def runs_of(game: Any, numbers: Any) -> Any:
-        calls.append(0)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return real(game, numbers)
-
-    arguments = ("bsa", "--runs", 20, "--set", "algorithm.rounds=2", "--out", out)
-    monkeypatch.setattr(audit_runs, "runs_of", runs_of)
-    code, text = said(monkeypatch, capsys, *arguments)
-    assert code == 130
-    assert "decentral-dp resume" in " ".join(text.split())
-    assert json.loads(out.read_text())["status"] == "interrupted"
-    monkeypatch.setattr(audit_runs, "runs_of", real)
-    assert said(monkeypatch, capsys, *arguments)[0] == 0
-    assert json.loads(out.read_text())["status"] == "ok"
-
-
 def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["bsa", "paper_boxed", "scdro"]
     table = audit_table(names, runs=20)
