@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,9 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.auditing import runs as audit_runs
-from decentral_dp.auditing import tables
-from decentral_dp.auditing.audit import AuditResult, LowerBound, play_game, sentences_of
+from decentral_dp.auditing.audit import LowerBound, play_game, sentences_of
 from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.auditing.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
-from decentral_dp.cli import main as cli
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
@@ -30,6 +27,7 @@ from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks.parallel import Workers
 from tests.support.audits import audit
+from tests.support.commands import Command
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
@@ -220,26 +218,11 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         audit("bsa", overrides=overrides, runs=24, out=out)
 
 
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    monkeypatch.setattr(sys, "argv", ["decentral-dp", "audit", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "100")
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = int(end.code or 0)
-    out, err = capsys.readouterr()
-    return code, out + err
-
-
-def test_the_command_audits_a_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = tmp_path / "run"
     decentral_dp.run(load("network_view", ONE), out=run)
     before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
-    code, text = said(monkeypatch, capsys, run, "--runs", 20)
-    assert code == 0, text
+    assert command("audit", run, "--runs", 20).code == 0
     written = ("audit.json", "result.json", "report.html")
     kept = {name: content for name, content in before.items() if name not in written}
     assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.name not in written} == kept
@@ -253,10 +236,10 @@ def test_the_command_audits_a_run(
     assert "≥ 3.99, with confidence 100 %" in (run / "report.html").read_text()
     halved(monkeypatch)
     sets = [part for key in ONE for part in ("--set", key)]
-    assert said(monkeypatch, capsys, "network_view", "--runs", 20, *sets)[0] == 1
+    assert command("audit", "network_view", "--runs", 20, *sets).code == 1
 
 
-def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_several_scenarios(tmp_path: Path) -> None:
     names = ["bsa", "paper_boxed", "scdro"]
     table = audit_table(names, runs=20)
     assert list(table["scenario"]) == names
@@ -266,27 +249,6 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
     written = write_table(table, tmp_path / "audits")
     assert pd.read_parquet(written[0]).equals(table)
     assert written[1].read_bytes()[:4] == b"\x89PNG"
-    # Interrupted at the second, the first is kept.
-    real, calls = tables.play_game, []
-
-    def interrupted(*arguments: Any) -> AuditResult:
-        calls.append(0)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(tables, "play_game", interrupted)
-    with pytest.raises(Stopped, match="audits of 1 systems"):
-        audit_table(names, runs=20, out=tmp_path / "kept")
-    assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
-    monkeypatch.setattr(tables, "play_game", lambda *given: calls.append(1) or real(*given))
-    calls.clear()
-    with pytest.raises(InputError, match="other settings"):
-        audit_table(names, runs=21, out=tmp_path / "kept")
-    assert audit_table(names, runs=20, out=tmp_path / "kept").equals(table)
-    assert len(calls) == 2
-    assert audit_table(names, runs=20, out=tmp_path / "kept").equals(table)
-    assert len(calls) == 2
 
 
 def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> None:
@@ -340,14 +302,7 @@ def test_a_record_that_is_seldom_drawn_shows_without_noise() -> None:
         (["--all", "--set", "algorithm.rounds=2"], "--all"),
     ],
 )
-def test_wrong_input_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    arguments: list[object],
-    words: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, text = said(monkeypatch, capsys, *arguments)
+def test_wrong_input_is_refused(command: Command, arguments: list[object], words: str) -> None:
+    code, _, err = command("audit", *arguments)
     assert code == 2
-    assert words in text
+    assert words in err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.job import Job
-from tests.support.commands import Command, entry_point
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
 
@@ -252,14 +251,6 @@ def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]
     view = prepare(job_of(*overrides), coalitions).view()
     written = write_pairs(replace(view, labels=tuple(f"漢字 {k}" for k in range(len(view.labels)))), tmp_path)
     assert all(p.stat().st_size > 5000 for p in written)
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    with entry_point(monkeypatch, capsys) as call:
-        yield call
 
 
 SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
