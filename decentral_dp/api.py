@@ -386,7 +386,7 @@ def check(what: Any, **options: Any) -> CheckResult:
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
 
     Args:
-        what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all that it names is checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
             many are tried, from the first on, by default as many as fit in a few seconds; callbacks: called with a

@@ -1,17 +1,13 @@
-"""Python code of the user's own: files that are run, and components found in them, by entry point, or as objects.
+"""Python code of the user's own: components that a scenario names as `module:Name`, and files that it names.
 
-A component is named where a registered one would be, `kind = …` of a table of the scenario:
+    kind = "heavy_ball:HeavyBall"          the name HeavyBall of heavy_ball.py in the scenario's folder
+    kind = "my_package.heavy_ball:HeavyBall"    the same of an installed package
 
-    kind = "heavy_ball.py:HeavyBall"    the name HeavyBall of a Python file, seen from the scenario's folder
-    kind = "heavy_ball"                 a registered component, or one of an installed package, by entry point
+The scenario's folder gives single files, which may import one another at their top. It hides no installed module: a
+name of both is refused. A package has components if it requires decentral_dp; others, and Python's own modules, do not.
 
-An installed package declares entry points in the groups of `GROUPS`, for example
-
-    [project.entry-points."decentral_dp.algorithms"]
-    heavy_ball = "my_package.heavy_ball:HeavyBall"
-
-Files are code, not data: whatever they do is done when a scenario that names them is built. Such a file may import, at
-its top, another one beside it by its name, where nothing that is installed is called so.
+Each file is compiled from its source, never from a cache beside it, which nobody has consented to. Python knows the
+module only while it runs: two folders may have modules of one name, and classes travel to other processes by value.
 """
 
 from __future__ import annotations
@@ -22,135 +18,149 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.metadata import entry_points
+from importlib.metadata import packages_distributions, requires
+from importlib.util import find_spec
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from decentral_dp.errors import InputError, missing_package, quoted
+from decentral_dp.errors import InputError, missing_package, quoted, quoted_path
 from decentral_dp.files import trust
 from decentral_dp.files.regular import regular
-from decentral_dp.files.source_lines import class_at, definitions, line_at_top, line_in_class, place_in_class
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
 # libraries, such as networkx.NetworkXError, inherit from Exception alone.
 USER_ERRORS = (Exception, SystemExit, GeneratorExit)
 
-# Where Python's own modules are.
+# Where Python's own modules and installed packages are.
 _PYTHON = sysconfig.get_path("stdlib")
-# What Python says of a dataclass with option(…) and no type.
-_UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
-
-# How alike two names are, from 0 to 1, of which one is taken for the other misspelt.
-NEAR = 0.75
-# What is no component, whatever it is to be one of.
-_PLAIN = (bool, int, float, complex, str, bytes, ModuleType, type(None))
-# What is none but records, or the links of a graph.
-_TABLES, _OF_VALUES = (list, tuple, dict, set), ("data", "topology")
-
-# What a component is → the group of entry points that installed packages declare it in.
-GROUPS: Mapping[str, str] = {
-    "algorithm": "decentral_dp.algorithms",
-    "problem": "decentral_dp.problems",
-    "objective": "decentral_dp.objectives",
-    "mechanism": "decentral_dp.mechanisms",
-    "topology": "decentral_dp.topologies",
-    "data": "decentral_dp.data",
-    "partition": "decentral_dp.partitions",
-}
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+# Prefixes of problem.data that name no module.
+_SCHEMES = ("openml",)
 
 
 class UserCodeError(RuntimeError):
     """Code of the user's own raised in a run; the message says in which round, and in which line."""
 
 
-class InFile(NamedTuple):
-    """A component's place as a scenario writes it: "file.py:Name"."""
+class InModule(NamedTuple):
+    """A component as a scenario writes it: "module:Name"."""
 
-    file: str
+    module: str
     name: str
 
 
-def in_file(kind: str) -> InFile | None:
-    """The file and the name of "file.py:Name"; None for whatever is no such text."""
-    file, colon, name = kind.rpartition(":")
-    return InFile(file, name) if colon and file.lower().endswith(".py") and name.isidentifier() else None
-
-
-def own_name(kind: str) -> str:
-    """What pages and results call a component: of "folder/file.py:Name" it says nothing of folders.
+def in_module(kind: str) -> InModule | None:
+    """The module and the name of "module:Name"; None for any other text.
 
     Example:
-        >>> own_name("/home/ann/heavy_ball.py:HeavyBall"), own_name("ldp_dsbo")
-        ('heavy_ball.py:HeavyBall', 'ldp_dsbo')
+        >>> in_module("my_package.heavy_ball:HeavyBall"), in_module("ldp_dsbo"), in_module("openml:iris")
+        (InModule(module='my_package.heavy_ball', name='HeavyBall'), None, None)
     """
-    place = in_file(kind)
-    return kind if place is None else f"{Path(place.file).name}:{place.name}"
+    module, colon, name = kind.partition(":")
+    named = colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    # "heavy_ball.py:HeavyBall" names a file.
+    return InModule(module, name) if named and module not in _SCHEMES and not module.endswith(".py") else None
 
 
-def entry_points_of(what: str) -> dict[str, Any]:
-    """Name → entry point, of the components that installed packages declare. what: a key of `GROUPS`."""
-    return _entry_points(GROUPS[what], tuple(sys.path))
+def module_file(module: str, folders: Sequence[Path]) -> Path | None:
+    """The file of a module in the first of the folders that has it; None where none has."""
+    found = (path for folder in folders if (path := folder / f"{module}.py").is_file())
+    return None if "." in module else next(found, None)
 
 
-@cache
-def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, Any]:
-    # Reading what all installed packages declare takes milliseconds, and every name in a scenario is looked up.
-    return {point.name: point for point in entry_points(group=group)}
-
-
-def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
-    """The component that `kind` names in a file or by entry point; None where it is neither.
+def component(kind: str, folders: Sequence[Path], key: str) -> Any | None:
+    """Import the component that "module:Name" names; None for any other text.
 
     Args:
-        what: a key of `GROUPS`.
         kind: as the scenario gives it.
-        folder: where a relative path starts, or here where there is nothing.
+        folders: where files are looked up.
         key: the scenario's key, for a refusal, for example "algorithm.kind".
 
     Raises:
-        InputError: for a file that is missing, does not run or lacks the name, and for an entry point that does not
-            load.
+        InputError: the module is missing, ambiguous, unknown here or does not run, or it lacks the name.
     """
-    place = in_file(kind)
-    if place is not None:
-        path = Path(place.file).expanduser()
-        # Of an absolute path both are the path itself.
-        path = next((p for p in (folder / path, Path.cwd() / path) if p.exists()), folder / path)
-        module = run_file(path, f"{key} must name a Python file and what it defines, as in file.py:Name")
-        if not hasattr(module, place.name):
-            raise InputError(
-                f"{key}: {path} defines no {place.name}{_nearest_name(place.name, path)}. Define it there, or name "
-                "what the file defines."
-            )
-        thing = getattr(module, place.name)
-        if isinstance(thing, _PLAIN if what in _OF_VALUES else (*_PLAIN, *_TABLES)):
-            line = line_at_top(path, place.name)
-            raise InputError(
-                f"{key}: {place.name} is {_plain(thing)}{f', in line {line}' if line is not None else ''} of {path}; "
-                "wanted a class, a function or an object. Define it there, or name another."
-            )
-        return thing
-    if kind.lower().endswith(".py"):
-        path = folder / Path(kind).expanduser()
-        names = list(definitions(path)) or ["Name"]
-        known = f"; {path} defines {', '.join(names)}" if names != ["Name"] else ""
-        raise InputError(
-            f"{key}: got {quoted(kind)}, wanted what the file defines as well: {quoted(f'{kind}:{names[0]}')}{known}."
-        )
-    point = entry_points_of(what).get(kind)
-    if point is None:
+    named = in_module(kind)
+    if named is None:
+        if kind.lower().endswith(".py") or ".py:" in kind:
+            raise InputError(f'{key}: got {quoted(kind)}, expected "module:Name", such as "heavy_ball:HeavyBall".')
         return None
+    path = module_file(named.module, folders)
+    _check_module(named.module, path, key)
+    module = run_file(path) if path is not None else _installed(kind, named.module, folders, key)
+    if not hasattr(module, named.name):
+        near = difflib.get_close_matches(named.name, vars(module), n=1)
+        meant = f"; did you mean {near[0]}" if near else ""
+        raise InputError(f"{key}: {named.module} defines no {named.name}{meant}. Fix: define it, or name another.")
+    return getattr(module, named.name)
+
+
+def _check_module(module: str, path: Path | None, key: str) -> None:
+    """Refuse a module that is no component's, before it is imported.
+
+    A scenario is data, and a function that it names is called with its keys: one of Python, or of a package that was
+    not made for this, could do anything.
+
+    Args:
+        module: its dotted name.
+        path: of the file of this name; None where there is none.
+        key: of the scenario.
+
+    Raises:
+        InputError: a module of Python, of this package, or of an installed package that does not require this one; one
+            in a run folder on Python's path; or one of a package and of a file alike.
+    """
+    first = module.partition(".")[0]
+    if first in sys.stdlib_module_names or first == __package__:
+        raise InputError(f"{key}: {module} is a module of Python or of this package. Fix: name a module of your own.")
     try:
-        return point.load()
-    except USER_ERRORS as error:
+        spec = find_spec(first)
+    except (ImportError, ValueError):
+        return
+    if spec is None:
+        return
+    places = [Path(place) for place in (spec.origin, *(spec.submodule_search_locations or ())) if place is not None]
+    installed = any(part in _PACKAGE_FOLDERS for place in places for part in place.parts)
+    if path is not None and installed:
         raise InputError(
-            f"{key}: the entry point {quoted(kind)} ({point.value}) does not load: {reason(error)}. Mend the package."
-        ) from error
+            f"{key}: {module} is {quoted_path(path)} and an installed module as well. Fix: rename the file."
+        )
+    if path is None and any(map(trust.is_in_run_folder, places)):
+        # Python would import it from a cache, and without consent.
+        raise InputError(f"{key}: {module} is in a run folder on Python's path. Fix: run this from another folder.")
+    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):
+        raise InputError(
+            f"{key}: {first} is an installed package that does not require decentral_dp. Fix: write the component in a "
+            "file of your own, which may import it."
+        )
+
+
+def _requires_this(distribution: str) -> bool:
+    return any(re.match(r"decentral[-_.]dp\b", line, re.IGNORECASE) for line in requires(distribution) or ())
+
+
+def _installed(kind: str, module: str, folders: Sequence[Path], key: str) -> ModuleType:
+    """The module of an installed package, or of Python's path."""
+    try:
+        imported = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise InputError(f"{key}: {module} does not run: {reason(error)}. Fix: install {error.name}.") from error
+        near = difflib.get_close_matches(module, [p.stem for folder in folders for p in folder.glob("*.py")], n=1)
+        meant = f"; did you mean {near[0]}" if near else ""
+        places = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
+        raise InputError(
+            f"{key}: there is no module {module}{meant} (looked for {module}.py in {places}, and for an installed "
+            "module). Fix: put the file there, or install the package."
+        ) from None
+    except USER_ERRORS as error:
+        raise InputError(f"{key}: {module} does not run: {blame(error)}. Fix: mend it.") from error
+    trust.remember(kind.encode())
+    return imported
 
 
 class _Beside:
@@ -209,26 +219,17 @@ def _siblings_of(path: Path) -> Iterator[None]:
             sys.modules.pop(name, None)
 
 
-def run_file(path: Path, requirement: str) -> ModuleType:
+def run_file(path: Path) -> ModuleType:
     """The module of a Python file of the user's own, which is run: it is code, not data.
 
-    Python knows the module only while it runs, so that its functions and classes travel to other processes by value.
-
-    Args:
-        path: the file.
-        requirement: what is to be there, for a refusal.
-
     Raises:
-        InputError: where there is no such file, or it does not run; with its line.
+        InputError: there is no such file, or it does not run.
     """
     if path.suffix != ".py":
         # Digests and consent follow this ending.
         raise InputError(f"{path}: code is read from files that end in .py. Fix: rename the file.")
-    if not os.path.isfile(regular(path, requirement.partition(" ")[0])):
-        near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.py")], n=1)
-        meant = f"; did you mean {near[0]}.py" if near else ""
-        here = "" if path.parent.resolve() == Path.cwd() else f", and none of this name in {Path.cwd()}"
-        raise InputError(f"{path}: there is no such file{here}{meant}; {requirement}.")
+    if not os.path.isfile(regular(path, "code")):
+        raise InputError(f"{path}: there is no such file. Fix: give the path of a Python file.")
     name = f"user_code_{path.stem}"
     module, shadowed = ModuleType(name), sys.modules.get(name)
     sys.modules[name] = module
@@ -238,11 +239,7 @@ def run_file(path: Path, requirement: str) -> ModuleType:
     except InputError:
         raise
     except USER_ERRORS as error:
-        line, mend = _line(error, path), missing_package(error) or _missing_sibling(error, path) or "mend the file"
-        if isinstance(error, TypeError) and (untyped := _UNTYPED_FIELD.match(str(error))):
-            line = _line_of_field(untyped[1], error, path) or line
-            mend = f"write {untyped[1]}: float = …, for example"
-        raise InputError(f"{path}: it does not run: {reason(error)}{line}; {mend}.") from error
+        raise InputError(f"{path}: it does not run: {blame(error)}; {_mend(error, path)}.") from error
     finally:
         sys.modules.pop(name, None)
         if shadowed is not None:
@@ -250,47 +247,12 @@ def run_file(path: Path, requirement: str) -> ModuleType:
     return module
 
 
-def _missing_sibling(error: BaseException, path: Path) -> str | None:
-    """How to mend an import of what is neither installed nor beside the file; None of another error."""
+def _mend(error: BaseException, path: Path) -> str:
+    """How to mend a file that does not run."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return None
+        return "mend the file"
     name = error.name.partition(".")[0]
-    return f"install {name}, or put {name}.py into {path.parent}, and import it at the top"
-
-
-def _plain(value: Any) -> str:
-    """A value that is no component, in words."""
-    return "a module" if isinstance(value, ModuleType) else quoted(value) if value is not None else "None"
-
-
-def _nearest_name(name: str, path: Path) -> str:
-    """The name in a file that one comes nearest to, with its line, and all that are there, for a refusal."""
-    lines = definitions(path)
-    near = difflib.get_close_matches(name, lines, n=1, cutoff=0.5)
-    meant = f"; did you mean {near[0]}, in line {lines[near[0]]}" if near else ""
-    others = [f"{other} (line {line})" for other, line in lines.items() if other not in near]
-    return meant + (f"{' beside' if near else '; it defines'} {', '.join(others)}" if others else "")
-
-
-def _line(error: BaseException, path: Path) -> str:
-    """The last line of this file that an error came through, as ", in line 3"; "" where none is known."""
-    if isinstance(error, SyntaxError):
-        return ""  # Its text says it.
-    line = _line_number(error, path)
-    return f", in line {line}" if line is not None else ""
-
-
-def _line_number(error: BaseException, path: Path) -> int | None:
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return lines[-1] if lines else None
-
-
-def _line_of_field(field: str, error: BaseException, path: Path) -> str:
-    """The line of a field for which a dataclass is refused, as `_line`: Python names that of the decorator."""
-    at = _line_number(error, path)
-    name = class_at(path, at) if at is not None else None
-    line = line_in_class(path, name, field) if name is not None else None
-    return f", in line {line}" if line is not None else ""
+    return missing_package(error) or f"install {name}, or put {name}.py into {path.parent}, and import it at the top"
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
@@ -315,54 +277,10 @@ def call(function: Callable[..., Any], values: Mapping[str, Any], sentence: Call
         raise InputError(sentence(error)) from error
 
 
-def untyped_options(cls: type) -> list[str]:
-    """What a class sets to a plain value without a type: it looks like an option, and is none."""
-    # Read first: asking a class without annotations for them adds an entry to what is gone through.
-    typed = getattr(cls, "__annotations__", {})
-    return [
-        key
-        for key, value in vars(cls).items()
-        if key not in typed
-        and key.islower()
-        and not key.startswith("_")
-        and isinstance(value, bool | int | float | str | list | dict)
-    ]
-
-
-def misspelt_method(cls: type, optional: Collection[str], needed: Collection[str]) -> str | None:
-    """Say which method of a class is none that is asked for, and is called nearly like one that may be left out.
-
-    Args:
-        cls: the class.
-        optional: names of methods that may be left out.
-        needed: names of those that may not.
-
-    Returns:
-        A sentence; None where there is none.
-    """
-    missing = [name for name in optional if not hasattr(cls, name)]
-    for name, member in vars(cls).items():
-        if not isinstance(member, FunctionType) or name.startswith("_") or name in (*optional, *needed):
-            continue
-        of_this_length = [other for other in missing if abs(len(other) - len(name)) <= 1]
-        for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=NEAR):
-            return (
-                f"{cls.__name__} has a method {name}{place_in_class(cls, name)}, which nothing asks for; did you "
-                f"mean {near}? Call it that, or _{name} where it is one of your own."
-            )
-    return None
-
-
-def blame(error: BaseException, otherwise: str = "") -> str:
-    """The reason of an error with the file and line of the user's own that it came from, where one is known.
-
-    Args:
-        error: what was raised.
-        otherwise: what stands in the place of the line where none is known, as of `place_in_class`.
-    """
-    frames = _frames(error)
-    own = [f for f in frames if "site-packages" not in f.filename] or ([] if otherwise else frames)
-    return reason(error) + (f", in line {own[-1].lineno} of {own[-1].filename}" if own else otherwise)
+def blame(error: BaseException) -> str:
+    """The reason of an error with the file and line of the user's own that it came from, where one is known."""
+    own = [f for f in _frames(error) if "site-packages" not in f.filename]
+    return reason(error) + (f", in line {own[-1].lineno} of {own[-1].filename}" if own else "")
 
 
 def is_users(error: BaseException) -> bool:
@@ -386,8 +304,25 @@ def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
     """
     author = type(getattr(program, "program", program))
     raise UserCodeError(
-        f"round {t}: step of {author.__name__} {verb} {made}{place_in_class(author, 'step')}, and releases_per_round "
+        f"round {t}: step of {author.__name__} {verb} {made}, and releases_per_round "
         f"states {program.releases_per_round}. Mend it there."
+    )
+
+
+def running_step(program: Any, t: int, known: Any, state: Any) -> Generator[Any, Any, Any]:
+    """The generator of a program's round t, from 0. Raises UserCodeError where its step yields nothing."""
+    running = program.step(t, known, state)
+    if not isinstance(running, Generator):
+        raise wrong_yield(program, t + 1, f"returns {type(running).__name__} and never yields")
+    return running
+
+
+def wrong_yield(program: Any, t: int, done: str) -> UserCodeError:
+    """The end of a run in round t, from 1, whose step yields no exchange. done: what it does, in words."""
+    author = type(getattr(program, "program", program))
+    return UserCodeError(
+        f"round {t}: step of {author.__name__} {done}, wanted exchanges. Fix: write for example own, near = yield "
+        "Gossip(y=s.y), or g = yield from release_gradients(…) for a coordinator."
     )
 
 

@@ -33,7 +33,7 @@ import scipy.optimize
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried_noise, empty_past, next_past, time_factor
+from decentral_dp.privacy.mechanisms.time_factors import banded_square_root
 from decentral_dp.simulation.statistics import exactly
 from decentral_dp.topology import build, from_file
 from papers.findings import Check, Row, values
@@ -44,13 +44,7 @@ EPOCHS, QUICK_EPOCHS = (1, 2, 4, 10, 20), (1, 2, 4)
 DELTA, EPSILON = 1e-6, 10.0
 FRESH, ANTI = "fresh noise", "AntiPGD"
 GRAPH, CENTRAL = "optimal for the graph (MAFALDA)", "optimal for one model"
-NAMED = {
-    "banded square root": ("banded_square_root", APART),
-    "banded inverse": ("banded_inverse", 4),
-    ANTI: ("anti_pgd", 2),
-}
-# What is drawn beside the optimal ones, and is of their size.
-_OTHERS = ("banded square root", "banded inverse")
+ROOT = "banded square root"
 # The paper's graphs of 148, 271 and 919 agents are files that are not at hand; preferential attachment stands in.
 GRAPHS: Mapping[str, Any] = {
     "florentine families, 15 agents": lambda: from_file("florentine_families"),
@@ -119,22 +113,37 @@ def gram(graph: Spectrum, rounds: int) -> Array:
     return out
 
 
-def first_column(factor: TimeFactor, rounds: int) -> Array:
-    """Compute the first column of a factor's C⁻¹.
+def square_root(rounds: int, bands: int, apart: int) -> tuple[Array, float]:
+    """Compute the first column of C⁻¹ and sens²(C) of a banded square root.
 
     Args:
-        factor: of the noise.
         rounds: T.
+        bands: coefficients of C.
+        apart: a record is read in every so many rounds.
 
     Returns:
-        a, (T,): what a draw of round 0 adds to the noise of each round.
+        a, (T,): what a draw of round 0 adds to the noise of each round; and sens².
     """
-    past, out = empty_past(factor, ()), np.zeros(rounds)
-    for t in range(rounds):
-        draw = np.array(float(t == 0))
-        out[t] = carried_noise(factor, past) + draw
-        past = next_past(factor, past, draw)
-    return out
+    factor = banded_square_root(rounds, bands, apart)
+    series = np.zeros(rounds)
+    series[: factor.noise_weights.size + 1] = [1.0, *factor.noise_weights]
+    column = scipy.linalg.solve_toeplitz((series, np.eye(1, rounds)[0]), np.eye(1, rounds)[0])
+    return column, float(np.square(factor.row_sums).sum())
+
+
+def anti_pgd(rounds: int, apart: int) -> tuple[Array, float]:
+    """Compute the same of AntiPGD (Orvieto et al. 2022): C⁻¹ = 1 − x, each round subtracts the draw before.
+
+    Args:
+        rounds: T, at least 2.
+        apart: a record is read in every so many rounds.
+
+    Returns:
+        a, (T,), and sens². The entries of C are 1, so the reads up to round t show their number.
+    """
+    column = np.zeros(rounds)
+    column[:2] = 1.0, -1.0
+    return column, float(np.square(np.arange(rounds) // apart + 1.0).sum())
 
 
 def errors(graph: Spectrum, column: Array) -> Array:
@@ -237,9 +246,11 @@ def measure(seed: int, quick: bool) -> list[Row]:
             rounds = APART * k
             fresh = k * errors(graph, np.eye(1, rounds)[0])[-1]
             found = {FRESH: 1.0}
-            for name, (kind, band) in NAMED.items():
-                factor = time_factor(kind, rounds, band, apart=APART)
-                found[name] = errors(graph, first_column(factor, rounds))[-1] * np.square(factor.row_sums).sum() / fresh
+            for name, (column, price) in (
+                (ROOT, square_root(rounds, APART, APART)),
+                (ANTI, anti_pgd(rounds, APART)),
+            ):
+                found[name] = errors(graph, column)[-1] * price / fresh
             # G of fewer rounds is the lower right corner of that of more.
             here = whole[-rounds:, -rounds:]
             found[CENTRAL] = error_of(here, central[k]) / fresh
@@ -247,7 +258,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
             of = {name: (ANTI, place) if name == ANTI else (place, name) for name in found}
             rows += [Row(*of[name], "rounds", rounds, ERROR, 0, value) for name, value in found.items()]
         worth = largest_mu(EPSILON, DELTA)
-        for name in (GRAPH, CENTRAL, *_OTHERS):
+        for name in (GRAPH, CENTRAL, ROOT):
             value = float(gaussian_epsilon(worth * math.sqrt(found[name]), DELTA))
             rows.append(Row(SAME, name, "agents", agents, AT_EPSILON, 0, value))
         sizes = {"eigenvalues": float(held), "the matrix of all powers": 8.0 * (agents * longest) ** 2}
@@ -267,7 +278,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     """
     longest = int(rows[rows["axis"] == "rounds"]["at"].max())
     best = max(
-        float(value / min(values(rows, place, other, at)[0] for other in (FRESH, CENTRAL, *_OTHERS)))
+        float(value / min(values(rows, place, other, at)[0] for other in (FRESH, CENTRAL, ROOT)))
         for place in GRAPHS
         for at, value in rows[(rows["panel"] == place) & (rows["series"] == GRAPH)][["at", "value"]].to_numpy()
     )

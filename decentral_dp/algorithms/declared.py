@@ -35,7 +35,6 @@ from decentral_dp.algorithms.sensitivity_rules import Use, free_release, plan_re
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
@@ -156,8 +155,8 @@ class Derived(protocol.Algorithm, Protocol):
         if isinstance(factor, str) and not hasattr(self._author, factor):
             name = type(self._author).__name__
             raise InputError(
-                f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none"
-                f"{place_in_class(type(self._author), 'RELEASES', factor)}. Name a field, or give a number."
+                f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none. "
+                "Name a field, or give a number."
             )
         value = getattr(self._author, factor) if isinstance(factor, str) else factor
         try:
@@ -172,13 +171,11 @@ class Derived(protocol.Algorithm, Protocol):
         except InputError:
             raise
         except USER_ERRORS as error:
-            why = f"fails with {blame(error, self._place_of(factor))}"
+            why = f"fails with {blame(error)}"
             raise self._no_factor(factor, why) from error
         sound = np.isfinite(series) & (series >= 0.0)
         if not sound.all():
-            raise self._no_factor(
-                factor, f"gives {numbers[int(np.argmin(sound)) // series[0].size]}{self._place_of(factor)}"
-            )
+            raise self._no_factor(factor, f"gives {numbers[int(np.argmin(sound)) // series[0].size]}")
         return series
 
     def _no_factor(self, factor: str | float, why: str) -> InputError:
@@ -187,11 +184,6 @@ class Derived(protocol.Algorithm, Protocol):
             f"algorithm.kind: the factor {named} in RELEASES of {type(self._author).__name__} {why}; wanted a step "
             "size, a finite number of at least 0, or a method of t (or of t and agents) that returns it. Mend it."
         )
-
-    def _place_of(self, factor: str | float) -> str:
-        """Where the factor is set; of a number, where it is stated."""
-        author = type(self._author)
-        return place_in_class(author, factor if isinstance(factor, str) else "RELEASES")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ terms that only those have. Each states what it releases (`declared`), or plans 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -21,10 +20,9 @@ from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated
 from decentral_dp.algorithms.references import AUC, Citation
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.source_lines import place_in_class, place_of
+from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.user_code import untyped_options
+from decentral_dp.user_code import reason
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 
@@ -122,8 +120,8 @@ class Entry(NamedTuple):
     claim: str = ""
     # Refuses a guarantee that it cannot give.
     check_guarantee: Callable[[str], None] | None = None
-    # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
-    origin: str = ""
+    # Whether it is a user's own. source: a digest of its code, where no file that the scenario names has it.
+    custom: bool = False
     source: str = ""
     # The object itself, where one was given in Python.
     instance: Any = None
@@ -152,7 +150,7 @@ class Entry(NamedTuple):
     def summary(self) -> str:
         """One line for the list: how the docstring of the class begins."""
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
-        return text if self.origin else f"{text[0].lower()}{text[1:]}"
+        return text if self.custom else f"{text[0].lower()}{text[1:]}"
 
     @property
     def keys(self) -> tuple[Option, ...]:
@@ -218,110 +216,43 @@ _COORDINATOR_MEMBERS = (
 _OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
-def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> Entry:
-    """The entry of a class from outside.
+def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
+    """The entry of a custom class.
 
     Args:
         algorithm: the class, a dataclass.
         kind: as the scenario names it.
-        origin: where it comes from, for notes.
-        source: what the noise root hashes beside the scenario and the files that it names.
+        source: a digest of its code, where no file that the scenario names has it.
 
     Raises:
         InputError: for what is no algorithm.
     """
     if not isinstance(algorithm, type):
-        raise InputError(
-            f"algorithm.kind: {kind} is no class{place_of(algorithm)}. Name a frozen dataclass with init and step."
-        )
-    try:
-        options_of(algorithm)
-    except InputError as error:
-        raise InputError(f"algorithm.kind: {kind}: {error}") from None
-    _check_typed(algorithm, kind)
+        raise InputError(f"algorithm.kind: {kind} is no class. Name a frozen dataclass with init and step.")
     trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
     if not trusted and not hasattr(algorithm, "channels"):
         raise InputError(
-            f"algorithm.kind: {kind} is no algorithm{place_in_class(algorithm, '')}: a gossip algorithm states its "
-            "channels, and a coordinator's its "
+            f"algorithm.kind: {kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its "
             'QUERIES. Add one of them, for example channels = ("x", "y").'
         )
-    plans = hasattr(algorithm, "planned_releases")
-    _check_statements(algorithm, kind)
-    _check_complete(algorithm, kind, trusted, plans)
-    if not (trusted or plans):
-        _check_declared_gossip(algorithm, kind)
-    if trusted and not plans:
-        _check_shares(algorithm, kind)
-    setting = _setting(algorithm, trusted)
-    example = RULES[setting].example
-    return Entry(kind, algorithm, (), setting=setting, origin=origin, source=source, example=example)
-
-
-def _check_typed(algorithm: type, kind: str) -> None:
-    """Refuse what looks like an option and is none, for want of a type. Raises InputError."""
-    known = {"channels", "queries", "solves", *dir(Algorithm), *dir(Coordinated)}
-    untyped = next((name for name in untyped_options(algorithm) if name not in known), None)
-    if untyped is not None:
+    try:
+        options_of(algorithm)
+        _check_complete(algorithm, kind, trusted, hasattr(algorithm, "planned_releases"))
+        setting = _setting(algorithm, trusted)
+    except (AttributeError, TypeError) as error:
         raise InputError(
-            f"algorithm.kind: {kind} sets {untyped} without a type{place_in_class(algorithm, untyped)}, so it is no "
-            "option. Write for example "
-            f"{untyped}: float = …, or in capitals where it is none."
-        )
+            f"algorithm.kind: {kind} states its releases in another form than it is read ({reason(error)}). Fix: state "
+            'them as in RELEASES = {"y": {"lower_grad_y": "y"}} or QUERIES = ("grad_x", "grad_y").'
+        ) from error
+    example = RULES[setting].example
+    return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
 
 
-def _check_statements(algorithm: type, kind: str) -> None:
-    """Refuse what a class states of its releases in another form than it is read. Raises InputError."""
-    for name, form, fits in _STATEMENTS:
-        value = getattr(algorithm, name, None)
-        # What an object works out for itself is known of the object alone.
-        if value is None or isinstance(value, property) or fits(value):
-            continue
-        place = place_in_class(algorithm, name)
-        raise InputError(f"algorithm.kind: {name} of {kind} is {value!r}{place}; wanted {form}. Mend it.")
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) > 0 and all(isinstance(name, str) for name in value)
-
-
-def _is_releases(value: Any) -> bool:
-    return isinstance(value, Mapping) and len(value) > 0 and all(isinstance(terms, Mapping) for terms in value.values())
-
-
-# What a class states → what it must be, in words, and whether it is that.
-_STATEMENTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("channels", 'names of variables, for example ("x", "y")', _is_names),
-    (
-        "RELEASES",
-        'channel → term → factor of what each release carries, for example {"y": {"lower_grad_y": "y"}}',
-        _is_releases,
-    ),
-    (
-        "WIDTHS",
-        'channel → number of its coordinates, for example {"w": 1}',
-        lambda value: isinstance(value, Mapping) and all(isinstance(w, int) and w >= 1 for w in value.values()),
-    ),
-    ("QUERIES", 'terms that are asked for, for example ("grad_x", "grad_y")', _is_names),
-    (
-        "SHARES",
-        'term → its share of a round\'s budget, for example {"grad_x": 0.5, "grad_y": 0.5}',
-        lambda value: isinstance(value, Mapping),
-    ),
-    ("solves", '"bilevel" or "minimax"', lambda value: value in ("bilevel", "minimax")),
-    (
-        "releases_per_round",
-        "a whole number of at least 1",
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
-    ),
-)
-
-
-def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> None:
+def _check_complete(algorithm: Any, kind: str, trusted: bool, plans: bool) -> None:
     """Refuse a class that lacks what it must have, or that can be changed while it runs. Raises InputError."""
     if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", True):
         raise InputError(
-            f"algorithm.kind: {kind} is a dataclass that is not frozen{place_in_class(algorithm, '')}, so that a round "
+            f"algorithm.kind: {kind} is a dataclass that is not frozen, so that a round "
             "could change its options after they were priced. Write @dataclass(frozen=True)."
         )
     if plans:
@@ -333,65 +264,27 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
     if missing:
         what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
         why = " that plans its releases itself" if plans else ""
-        place = place_in_class(algorithm, missing[0])
-        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has{place}. Add it.")
-    if not plans and (term := declared.unknown_term(algorithm)) is not None:
+        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has. Add it.")
+    if plans:
+        return
+    if (term := declared.unknown_term(algorithm)) is not None:
+        known = (*TERMS, *declared.MINIMAX_TERMS) if trusted else TERMS
         raise InputError(
-            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it"
-            f"{place_in_class(algorithm, 'QUERIES' if trusted else 'RELEASES', term)}; {_terms(term, trusted)}."
+            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it; take one of {', '.join(known)}."
         )
-
-
-def _check_declared_gossip(algorithm: type, kind: str) -> None:
-    """Refuse channels that metrics could not do without, and a number of exchanges that is not read."""
-    channels = getattr(algorithm, "channels", ())
-    missing = [c for c in ("x", "y") if isinstance(channels, tuple | list) and c not in channels]
-    if missing:
+    if not trusted and not {"x", "y"} <= set(algorithm.channels):
+        raise InputError(f"algorithm.kind: channels of {kind} lack x or y, which metrics read. Add it.")
+    if not trusted and getattr(algorithm, "releases_per_round", 1) != 1:
         raise InputError(
-            f"algorithm.kind: channels of {kind} lack {missing[0]}{place_in_class(algorithm, 'channels')}; metrics "
-            "read x and y, so both are among them. Add it: a variable that is not in RELEASES is sent at the end alone."
+            f"algorithm.kind: {kind} states releases_per_round, and with RELEASES it makes one exchange a round. Send "
+            "all channels in one Gossip, or state releases and planned_releases in the place of RELEASES."
         )
-    if getattr(algorithm, "releases_per_round", 1) != 1:
-        raise InputError(
-            f"algorithm.kind: {kind} states releases_per_round{place_in_class(algorithm, 'releases_per_round')}, and a "
-            "gossip algorithm with RELEASES makes one exchange a round. Send all channels in one Gossip, or state "
-            "releases and planned_releases in the place of RELEASES."
-        )
-
-
-def _check_shares(algorithm: Any, kind: str) -> None:
-    """Refuse a share of a term that is not asked for, one that is no positive number, and one that is not stated.
-
-    Raises:
-        InputError: for any of these.
-    """
     shares = getattr(algorithm, "SHARES", {})
-    for term, share in shares.items():
-        place = place_in_class(algorithm, "SHARES", term)
-        if term not in algorithm.QUERIES:
-            near = difflib.get_close_matches(term, algorithm.QUERIES, n=1, cutoff=0.5)
-            raise InputError(
-                f"algorithm.kind: SHARES of {kind} names {quoted(term)}{place}, which QUERIES does not; "
-                f"{f'did you mean {near[0]}, of ' if near else 'take some of '}{', '.join(algorithm.QUERIES)}."
-            )
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < math.inf:
-            raise InputError(
-                f"algorithm.kind: SHARES of {kind} gives {term} {share!r}{place}, wanted a number above 0. Shares are "
-                "in proportion to each other."
-            )
-    unsaid = [term for term in algorithm.QUERIES if shares and term not in shares]
-    if unsaid:
+    if shares and (set(shares) != set(algorithm.QUERIES) or not all(0 < share < math.inf for share in shares.values())):
         raise InputError(
-            f"algorithm.kind: SHARES of {kind} gives {unsaid[0]} none{place_in_class(algorithm, 'SHARES')}; wanted one "
-            "for every term of QUERIES. Add it, or leave out SHARES for equal parts."
+            f"algorithm.kind: SHARES of {kind} is {shares}; wanted a number above 0 for each of "
+            f"{', '.join(algorithm.QUERIES)}."
         )
-
-
-def _terms(term: str, trusted: bool) -> str:
-    """The term that one comes nearest to, and all that there are."""
-    known = (*TERMS, *declared.MINIMAX_TERMS) if trusted else TERMS
-    near = difflib.get_close_matches(term, known, n=1, cutoff=0.5)
-    return f"{f'did you mean {near[0]}, of ' if near else 'take one of '}{', '.join(known)}"
 
 
 def _states(algorithm: type, name: str) -> bool:

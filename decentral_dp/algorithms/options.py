@@ -23,7 +23,6 @@ from pydantic import AllowInfNan, ConfigDict, TypeAdapter, ValidationError
 
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 
 # Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
@@ -125,9 +124,7 @@ def options_of(algorithm: type) -> tuple[Option, ...]:
     """
     name = algorithm.__name__
     if not dataclasses.is_dataclass(algorithm):
-        raise InputError(
-            f"{name} is no dataclass{place_in_class(algorithm, '')}. Put @dataclass(frozen=True) before it."
-        )
+        raise InputError(f"{name} is no dataclass. Put @dataclass(frozen=True) before it.")
     hints = _hints(algorithm)
     return tuple(_option(algorithm, f, hints[f.name]) for f in _keys(algorithm))
 
@@ -147,20 +144,7 @@ def _hints(algorithm: type) -> dict[str, Any]:
     try:
         return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:
-        raise InputError(
-            f"{algorithm.__name__}: the type of a field is not known ({error}){_untyped_field(algorithm, scope)}. "
-            "Import it."
-        ) from None
-
-
-def _untyped_field(algorithm: type, scope: dict[str, Any]) -> str:
-    """The place of the first field whose type is not known."""
-    for name, hint in vars(algorithm).get("__annotations__", {}).items():
-        try:
-            eval(hint, scope) if isinstance(hint, str) else hint
-        except (NameError, TypeError, SyntaxError, AttributeError):
-            return place_in_class(algorithm, name)
-    return place_in_class(algorithm, "")
+        raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
 
 
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
@@ -169,17 +153,13 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     plain = _plain_type(hint)
     if plain is None:
         type_name = getattr(field.type, "__name__", field.type)
-        place = place_in_class(algorithm, field.name)
         raise InputError(
-            f"{name}.{field.name}: no key of a scenario can have the type {type_name}{place}. Take StepSize, int, "
+            f"{name}.{field.name}: no key of a scenario can have the type {type_name}. Take StepSize, int, "
             "float, bool, str, a Literal of texts, or a tuple of one of them; or declare it by internal(), which makes "
             "it no key."
         )
     if field.name in COMMON:
-        place = place_in_class(algorithm, field.name)
-        raise InputError(
-            f"{name}.{field.name}: every algorithm has a key of this name{place}. Call the field otherwise."
-        )
+        raise InputError(f"{name}.{field.name}: every algorithm has a key of this name. Call the field otherwise.")
     factory = field.default_factory
     default = field.default if factory is MISSING else factory()
     required = default is MISSING
@@ -194,8 +174,7 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
             _adapter(made.pydantic_type).validate_python(value)
     except ValidationError:
         raise InputError(
-            f"{name}.{field.name}: its default is {default!r}{place_in_class(algorithm, field.name)}; wanted "
-            f"{constraint(made)}. Mend it."
+            f"{name}.{field.name}: its default is {default!r}; wanted {constraint(made)}. Mend it."
         ) from None
     return made
 

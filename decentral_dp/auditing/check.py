@@ -32,7 +32,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.build import assemble
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.mechanism import complaint
 from decentral_dp.simulation.probing.pairs import TRIES, deal_trial, made_up_shards
@@ -64,7 +64,7 @@ def check(
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
 
     Args:
-        what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
+        what: a registered algorithm or problem, "module:Name", a scenario (name, file, dict or loaded;
             then all that it names is checked), or an algorithm or problem as a Python object.
         pairs: how many neighbouring data sets with one record replaced the search may try.
         seed: of the search.
@@ -174,13 +174,13 @@ def _fitting(target: Target, pairs: int) -> int:
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
-        return assemble(resolve(target.with_rounds(rounds, **tables)))
+        return build(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
             return _job_of_rounds(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
-        return assemble(resolve(target.with_tables()))
+        return build(resolve(target.with_tables()))
 
 
 def _row_locality(job: Job) -> CheckRow:

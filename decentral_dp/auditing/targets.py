@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.config import outside as outside
-from decentral_dp.config.components import Components, outside_entry, resolve, with_objects
+from decentral_dp.config.components import Components, resolve, with_objects
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.scenario_components import deal
@@ -21,10 +21,10 @@ from decentral_dp.data import DATASETS, PARTITIONS, nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.jobs.build import assemble
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.probing.probe import ROUNDS
 from decentral_dp.topology import GENERATORS
-from decentral_dp.user_code import entry_points_of, find_outside, in_file
+from decentral_dp.user_code import component, in_module
 
 Content = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ class Target:
     def builds(self) -> bool:
         """Whether two rounds of it are a job."""
         try:
-            return assemble(resolve(self.with_rounds())).rounds > 0
+            return build(resolve(self.with_rounds())).rounds > 0
         except InputError:
             return False
 
@@ -91,7 +91,7 @@ def target_of(what: Any) -> tuple[Target, Components]:
 
     Args:
         what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
-            "file.py:Name"; an entry point; or an algorithm, a problem or an objective as a Python object, or a class
+            "module:Name"; or an algorithm, a problem or an objective as a Python object, or a class
             without required fields.
 
     Raises:
@@ -116,37 +116,29 @@ def _target(what: Any) -> Target:
         return Target(loaded.title or "the scenario", loaded)
     if isinstance(what, Path):
         return Target(str(what), load(what))
-    if isinstance(what, type) and "<" not in what.__qualname__:
-        file = inspect.getsourcefile(what)
-        # A class by its file, so that what has no default is filled in as there.
-        if file is not None and Path(file).is_file() and "." not in what.__qualname__:
-            return _target(f"{file}:{what.__name__}")
     if not isinstance(what, str):
         return _of_object(what)
     if what.lower().endswith(".toml") or what in ALGORITHMS:
         return Target(what, load(what))
     if what in PROBLEMS:
         return _of_problem(what)
-    if in_file(what) is not None or what.lower().endswith(".py"):
-        return _of_code(what, find_outside("algorithm", what, Path.cwd(), "check"))
+    if in_module(what) is not None or what.lower().endswith(".py"):
+        return _of_code(what, component(what, [Path.cwd()], "check"))
     if what in shipped_names("scenario"):
         return Target(what, load(what))
-    for group in ("algorithm", "problem", "objective"):
-        if what in entry_points_of(group):
-            return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
     _refuse_untried(what)
     known = [*ALGORITHMS, *PROBLEMS, *shipped_names("scenario")]
     raise InputError(
         f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
-        'or "file.py:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
+        'or "module:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
     )
 
 
 def _refuse_untried(name: str) -> None:
-    """Raises InputError for a name of ours, or of an installed package, that is no algorithm, problem or objective."""
+    """Raises InputError for a name of ours that is no algorithm, problem or objective."""
     ours = {"topology": GENERATORS, "data": DATASETS, "partition": PARTITIONS, "mechanism": MECHANISMS}
     for group, registered in ours.items():
-        if name in registered or name in entry_points_of(group):
+        if name in registered:
             kind = "data" if group == "data" else f"a {group}"
             raise InputError(
                 f"check: {quoted(name)} is {kind}, and check tries algorithms, problems and scenarios. Check a "
@@ -168,7 +160,7 @@ def _of_problem(kind: str) -> Target:
 
 def _of_code(name: str, code: Any) -> Target:
     if hasattr(code, "step"):
-        return _first_that_builds(name, _around_algorithm(outside_entry(code, name)))
+        return _first_that_builds(name, _around_algorithm(entry_of_class(code, name)))
     solves = _problem_type(code, name)
     options = outside.option_fields(code, name) if isinstance(code, type) else {}
     missing = [key for key, (_, default) in options.items() if default is ...]
@@ -191,7 +183,7 @@ def _of_object(what: Any) -> Target:
             ) from None
     if hasattr(what, "step"):
         # An object takes the place of an algorithm that is registered.
-        around = _around_algorithm(outside_entry(type(what), name))
+        around = _around_algorithm(entry_of_class(type(what), name))
         contents = ({**c, "algorithm": _with_rounds(_ALGORITHMS[c["topology"]["kind"]])} for c in around)
         return _first_that_builds(name, contents, algorithm=what)
     solves = _problem_type(what, name)

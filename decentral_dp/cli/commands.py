@@ -382,7 +382,7 @@ def check(
         str,
         Argument(
             metavar="FILE_OR_KIND",
-            help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
+            help="An algorithm or a problem, module:Name, or a scenario: then all that it names.",
         ),
     ],
     pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
@@ -429,7 +429,7 @@ def list_(
         Text,
         Argument(
             metavar="NAME_OR_FILE",
-            help="A registry, such as algorithms; a name in one, a file.py:Name, a key such as privacy.share. Leave "
+            help="A registry, such as algorithms; a name in one, a module:Name, a key such as privacy.share. Leave "
             "out to list everything.",
         ),
     ] = None,

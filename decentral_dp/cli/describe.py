@@ -20,10 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.annexes import annex
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
-from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.schema import Scenario
@@ -32,10 +32,10 @@ from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.tables import DeclaredKey, type_in_words
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.words import Measure
-from decentral_dp.simulation.plan import console
+from decentral_dp.reporting.measures import Measure
+from decentral_dp.reporting.terminal import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
-from decentral_dp.user_code import GROUPS, entry_points_of, find_outside, in_file
+from decentral_dp.user_code import component, in_module
 
 # Names that a refusal suggests, at most.
 _NEAREST = 3
@@ -110,11 +110,6 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "partitions": dict(PARTITIONS),
         "measures": {n: _measure_line(m) for group in annex("group_measures")().values() for n, m in group.items()},
     }
-    # Installed packages are not imported to be listed.
-    for what, group in GROUPS.items():
-        registry = "problems" if what == "objective" else group.rpartition(".")[2]
-        installed = {name: f"of an installed package: {point.value}" for name, point in entry_points_of(what).items()}
-        lines[registry] = installed | lines[registry]
     return lines
 
 
@@ -175,7 +170,7 @@ def _algorithm(entry: Entry) -> Component:
     facts += [f"Message t {entry.message}"] if entry.message else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.module_name}`."]
-    source = entry.algorithm if entry.origin else importlib.import_module(entry.module_name)
+    source = entry.algorithm if entry.custom else importlib.import_module(entry.module_name)
     text, tables = inspect.getdoc(source) or "", algorithm_tables(entry)
     return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 
@@ -317,8 +312,8 @@ def print_entry(name: str) -> None:
     """
     lists = registries(titles=False)
     known = [registry for registry, lines in lists.items() if name in lines]
-    if in_file(name) is not None or any(name in entry_points_of(what) for what in GROUPS):
-        texts, files = [_describe_outside(name)], []
+    if in_module(name) is not None or name.lower().endswith(".py"):
+        texts, files = [_describe_custom(name)], []
     else:
         texts = [terminal(describe(registry, name)) for registry in known if registry not in _FILES]
         files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
@@ -364,12 +359,11 @@ def _key_line(key: Key) -> str:
     return f"  {key.name}: {'; '.join(filter(None, (meaning, bounds)))}"
 
 
-def _describe_outside(name: str) -> str:
-    """The description of a component of a file or an installed package. Raises InputError where there is none."""
-    groups = [what for what in GROUPS if name in entry_points_of(what)]
-    entry: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "list")
+def _describe_custom(name: str) -> str:
+    """The description of a custom component. Raises InputError where there is none."""
+    entry: Any = component(name, [Path.cwd()], "list")
     if hasattr(entry, "step"):
-        return terminal(_algorithm(outside_entry(entry, name))._replace(name=name))
+        return terminal(_algorithm(entry_of_class(entry, name))._replace(name=name))
     parameters = inspect.signature(entry).parameters.values() if callable(entry) else ()
     options = tuple(
         Key(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
@@ -409,4 +403,4 @@ def _entry(key: Key, readers: Sequence[str]) -> str:
 
 def _measure_line(measure: Measure) -> str:
     ends = f"; also {' '.join(measure.qualifiers)}" if measure.qualifiers else ""
-    return f"{measure.meaning or measure.figure}{ends}"
+    return f"{measure.description}{ends}"

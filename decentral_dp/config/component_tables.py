@@ -50,7 +50,7 @@ from decentral_dp.formatting import join_words
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.bilevel.losses import StartTable
-from decentral_dp.user_code import entry_points_of, in_file
+from decentral_dp.user_code import in_module
 
 
 class Partition(KindTable):
@@ -171,7 +171,7 @@ class StreamTable(KindTable):
 
 
 def _partition_from_outside(name: str) -> str:
-    if in_file(name) is None and name not in entry_points_of("partition"):
+    if in_module(name) is None:
         raise PydanticCustomError("outside_name", "the name of a function in a file")
     return name
 
@@ -191,12 +191,11 @@ class CommonProblemTable(Table):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_close_schema)
 
     kind: str
-    """What is optimised: a registered problem, one of an installed package, or "file.py:Name". `list problems` lists
-    them."""
+    """What is optimised: a registered problem, or "module:Name". `list problems` lists them."""
 
     data: str
-    """The records: a bundled data set, the path of a .csv, .npz or .parquet file, one of an installed package,
-    "openml:NAME" or "openml:NUMBER", "file.py:function", or, beside manifest, where agents have theirs:
+    """The records: a bundled data set, the path of a .csv, .npz or .parquet file,
+    "openml:NAME" or "openml:NUMBER", "module:function", or, beside manifest, where agents have theirs:
     "shards/agent-{agent}.npz"."""
 
     manifest: str | None = None
@@ -226,7 +225,7 @@ class CommonProblemTable(Table):
     """Public rules by which columns of words, gaps, dates and skewed numbers of a table become features."""
 
     partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = None
-    """How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the data's own agent column,
+    """How records are dealt to agents: "iid", a table, or "module:function". Left out: by the data's own agent column,
     else "iid"."""
 
     validation: Share | Column | None = None
@@ -391,7 +390,7 @@ class AlgorithmTable(Table):
     """
 
     kind: str
-    """a registered algorithm, one of an installed package by entry point, or file.py:Name"""
+    """a registered algorithm, or module:Name"""
 
     rounds: Count
     """how many rounds are run [rounds]"""
@@ -413,7 +412,7 @@ class AlgorithmTable(Table):
 
 
 class OutsideAlgorithmTable(AlgorithmTable):
-    """An algorithm from a file or an installed package. Its own keys are checked when it is built."""
+    """A custom algorithm. Its own keys are checked when it is built."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
@@ -484,7 +483,7 @@ class AlgorithmSchema:
                 for kind, entry in ALGORITHMS.items()
             ],
         )
-        # A name that is not registered may be an installed package's, whose keys are its own.
+        # A custom algorithm has its own keys.
         merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}
         merged["properties"]["kind"]["examples"] = list(ALGORITHMS)
         return merged

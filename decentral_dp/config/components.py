@@ -1,4 +1,4 @@
-"""What a scenario names, looked up once: of the package, in a file, of an installed package, or a Python object.
+"""What a scenario names, looked up once: in the package, in a module of the user's, or a Python object.
 
 `resolve` is the first step of `build`. All later steps get `Components`, and need not ask where a component
 comes from, which file holds it, or who trusts whom.
@@ -34,7 +34,6 @@ from decentral_dp.config.outside import (
     Component,
     build_dataset,
     build_topology,
-    code_files,
     dealer,
     instance,
     mechanism_with,
@@ -53,17 +52,16 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
-from decentral_dp.user_code import find_outside, in_file, own_name
+from decentral_dp.user_code import component
 
 _LONGEST_NAME = 60
-# Component → those of the package, and the groups of entry points that one from outside may be in.
+# Component → those of the package.
 _REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "problem": PROBLEMS,
     "topology": GENERATORS,
     "data": DATASETS,
     "partition": {"iid": None},
 }
-_GROUPS: Mapping[str, tuple[str, ...]] = {"problem": ("problem", "objective")}
 
 
 class Objects(TypedDict, total=False):
@@ -159,8 +157,9 @@ class Components:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
-        return {part.role: digest_of(part.value) for part in self.outside_components if part.file is None}
+        """Component → digest of what it is, of those that no file of the scenario holds."""
+        parts = [part for part in self.outside_components if KEYS[part.role] not in self.files or part.is_object]
+        return {part.role: digest_of(part.value) for part in parts}
 
     def without_records(self) -> Components:
         """The same for a plan that draws no records where they are made up and their numbers alone count.
@@ -172,7 +171,7 @@ class Components:
         counted = (
             self.algorithm.rules.plans_by_counts
             and not self.reads_user_code
-            and not self.algorithm.origin
+            and not self.algorithm.custom
             and table.data in SYNTHETIC
             and table.partition in (None, "iid")
             and table.construction is None
@@ -182,7 +181,7 @@ class Components:
 
 
 _AUTHORS_WORD = {
-    "problem": "is clipped record by record, and each row that it computes is of its own record alone; made-up "
+    "problem": "is clipped record by record, and each row that it computes is of its own record only; synthetic "
     "records were tried, no more",
     "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
     "features, no list of classes",
@@ -213,7 +212,7 @@ def resolve(s: Scenario) -> Components:
         s: the scenario, with the objects that were handed over in place of what it names.
 
     Raises:
-        InputError: nothing is called so, a file or an entry point does not give it, an algorithm is not for the
+        InputError: nothing is called so, a module does not give it, an algorithm is not for the
             problem, or an object that a run had was not handed over again.
     """
     missing = next(iter(s.objects), None)
@@ -225,7 +224,7 @@ def resolve(s: Scenario) -> Components:
         )
     files, entry = trusted_files(s), algorithm_entry(s)
     problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
-    registered = PROBLEMS.get(s.problem.kind) if problem.origin == "package" else None
+    registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     return Components(
         scenario=s,
@@ -249,9 +248,13 @@ def trusted_files(s: Scenario) -> Files:
     """
     files = s.files()
     if trust.needs_trust(s.folder):
-        for path in code_files(files):
+        for path in sorted({path for path in files.values() if path.suffix.lower() == ".py"}):
             for code in (path, *imports_of_folder(path)):
                 trust.require_trust(code, code.read_bytes())
+        for place, kind in s.modules().items():
+            if place not in files:
+                # An installed module: any function of it could be called with the scenario's keys.
+                trust.require_trust(Path(kind), kind.encode())
     return files
 
 
@@ -270,7 +273,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
         entry = _entry_of_object(handed["algorithm"])
         changed["algorithm"], handed["algorithm"] = _algorithm_table(s, entry), entry
         replaced |= {"algorithm"} if entry.kind != s.algorithm.kind else set()
-        names |= {"algorithm": entry.kind} if entry.origin else {}
+        names |= {"algorithm": entry.kind} if entry.custom else {}
     if "mechanism" in handed:
         names["mechanism"] = type(handed["mechanism"]).__name__
         made = handed["mechanism"] = register_outside(mechanism_with(handed["mechanism"], {}))
@@ -294,21 +297,14 @@ def algorithm_entry(s: Scenario) -> Entry:
         return given
     if kind in ALGORITHMS:
         return ALGORITHMS[kind]
-    definition = find_outside("algorithm", kind, s.folder, "algorithm.kind")
+    definition = component(kind, s.code_paths, "algorithm.kind")
     if definition is None:
         meant = ALGORITHM_KINDS.get(kind.lower().replace("-", "_"))
         hint = f"use {meant!r}" if meant else nearest(kind, ALGORITHMS)
         raise InputError(f"algorithm.kind: no algorithm {kind!r}; {hint}.")
-    return outside_entry(definition, kind)
-
-
-def outside_entry(definition: Any, kind: str) -> Entry:
-    """The entry of a class that a file or an installed package has. Raises InputError for what is no algorithm."""
-    place = in_file(kind)
-    if place is not None:
-        # The file itself is hashed, wherever it is.
-        return entry_of_class(definition, kind, place.file)
-    return entry_of_class(definition, kind, "an installed package", digest_of(definition))
+    # A file that the scenario names is hashed by itself.
+    source = "" if ("algorithm", "kind") in s.files() else digest_of(definition)
+    return entry_of_class(definition, kind, source)
 
 
 def _entry_of_object(algorithm: Any) -> Entry:
@@ -320,7 +316,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
         )
     made = type(algorithm)
     ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
-    entry = ours or entry_of_class(made, made.__name__, "a Python object", digest_of(made))
+    entry = ours or entry_of_class(made, made.__name__, digest_of(made))
     # Fields that are no keys are in no scenario.
     keys = {o.key for o in entry.keys if o.key != "domain"}
     hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
@@ -356,7 +352,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
 
 
 def _mechanism(s: Scenario, own: bool) -> Mechanism:
-    """The law of noise. Raises InputError where it is not installed here."""
+    """The law of noise. Raises InputError where there is none."""
     table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
     given: Mechanism | None = _object(s, "mechanism")
     if given is not None:
@@ -366,38 +362,26 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
     if own:
         # It is refused by name, with what the algorithm uses, and not looked for.
         return GAUSSIAN
-    mechanism = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
-    if mechanism is None:
-        raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
+    mechanism = component(kind, s.code_paths, "privacy.mechanism")
     return register_outside(mechanism_with(mechanism, {} if isinstance(table, str) else table.model_extra or {}))
 
 
 def _component(s: Scenario, what: str, files: Files) -> Component:
-    """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
-    part = _named_component(s, what, files)
+    """The problem, topology, data set or partition. Raises InputError where a module gives none."""
+    part = _named_component(s, what)
     return replace(part, make=_maker(part, s, files))
 
 
-def _named_component(s: Scenario, what: str, files: Files) -> Component:
+def _named_component(s: Scenario, what: str) -> Component:
     """What was handed over, or what the scenario names; not yet with what makes it."""
     value = _object(s, what)
     if value is not None:
-        return Component(what, s._object_names[what], "object", value)
+        return Component(what, s._object_names[what], value, is_object=True)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
     if not isinstance(written, str) or written in _REGISTRIES[what]:
         return Component(what, str(written))
-    name, inside, path = own_name(written), in_file(written), files.get((table, key))
-    place = written if inside is None or path is None else f"{path}:{inside.name}"
-    # A file of records is one of the package's own readers.
-    read_here = what == "data" and inside is None and Path(name).suffix.lower() not in ("", ".py")
-    for group in () if read_here else _GROUPS.get(what, (what,)):
-        value = find_outside(group, place, s.folder, f"{table}.{key}")
-        if value is not None and inside is not None:
-            return Component(what, name, "file", value, path, inside.name)
-        if value is not None:
-            return Component(what, name, "installed", value)
-    return Component(what, name)
+    return Component(what, written, component(written, s.code_paths, f"{table}.{key}"))
 
 
 def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
@@ -536,11 +520,11 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     """
     files = trusted_files(scenario)
     names = [what for what, place in KEYS.items() if what in scenario._object_names or place not in files]
-    parts = [_component(scenario, what, files) for what in names]
+    parts = [_named_component(scenario, what) for what in names]
     inputs = "".join(
         [
             *(digest_of_file(path) for _, path in sorted(files.items())),
-            *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside and part.file is None),
+            *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
             _algorithm_source(scenario),
         ]
     )

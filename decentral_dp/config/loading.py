@@ -308,7 +308,7 @@ _EXPECTED_TEXTS = {
     "less_than": "a number below {lt:g}",
     "less_than_equal": "a number of at most {le:g}",
     "literal_error": "{expected}",
-    "outside_name": '"file.py:function"',
+    "outside_name": '"module:function"',
 }
 
 

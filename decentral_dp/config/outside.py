@@ -1,62 +1,43 @@
-"""Components from outside the package: files, entry points and objects, looked up, and checked before use.
+"""Custom components: how a scenario's keys are checked against them, and how they are made.
 
-Functions of the user's own: a graph, the records of a data set, and who holds which record.
+    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `problems.minimax.losses`; its
+                                               dataclass fields are keys of [problem]
+    topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
+                                               graphs that follow one another; grid(t, …) → that of round t; other
+                                               parameters are keys of [topology]
+    problem.data      = "my_data:load"         load() → features, labels; or a table of them; or a `Dataset`
+    problem.partition = "my_split:deal"        deal(labels, agents, …) → the agent of each record
 
-Problems, objectives, topologies, data sets and partitions of the user's own, as a scenario names them.
-
-    problem.kind      = "my_problem.py:Mine"      a class: see `problems.recordwise` and `problems.minimax.
-                                                  recordwise_objective`; its dataclass fields are keys of [problem]
-    topology.kind     = "my_graph.py:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
-                                                  graphs that follow one another; grid(t, …) → that of round t; what
-                                                  else it takes are keys of [topology]
-    problem.data      = "my_data.py:load"         load() → features, labels; or a table of them; or a `Dataset`
-    problem.partition = "my_split.py:deal"        deal(labels, agents, …) → the agent of each record
-
-By the name of an entry point of an installed package, and as a Python object to `run`, they are taken just so.
-
-What `check` has said of a file of Python code, kept beside it for as long as the file stays as it is.
-
-A label says what was tried of the components that the file defines: it is kept for no file of which nothing was tried.
-One of an earlier form, which did not say so, is not quoted.
+A Python object given to `run` is used the same way.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
-from pathlib import Path
 from types import FunctionType
-from typing import Annotated, Any, Literal, TypeAlias, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
 from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, csv_of, declared_columns
 from decentral_dp.config.loading import explain, python_value
-from decentral_dp.config.schema import Files, TopologyTable
+from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
 from decentral_dp.data.columns import cells_of
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
 from decentral_dp.errors import InputError
-from decentral_dp.files.regular import regular
-from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
 from decentral_dp.files.tables import Finite, Table
-from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.mechanisms.outside_mechanism import DESCRIPTIVE_FIELDS
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.graphs import unknown_key
-from decentral_dp.user_code import USER_ERRORS, blame, call, reason, untyped_options
+from decentral_dp.user_code import USER_ERRORS, blame, call, reason
 
 ProblemType = Literal["bilevel", "minimax"]
-
-Origin: TypeAlias = Literal["package", "file", "installed", "object"]
 
 # Component → the scenario's key that names one.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -73,60 +54,24 @@ class Component:
 
     Args:
         role: "problem", "topology", "data" or "partition".
-        name: what messages and pages call it: as the scenario writes it, without folders; of an object its own name, or
-            that of its type.
-        origin: "package" for what is registered here, for a graph's file and a file of records.
-        value: from outside, the class, the function or the object; else None.
-        file: the Python file that has it, and under which name.
-        attribute: that name.
+        name: as the scenario writes it; of an object its own name, or that of its type.
+        value: of a custom one the class, the function or the object; None for what is registered here, for a graph's
+            file and a file of records.
+        is_object: whether it was given in Python.
         make: makes what runs: the graph; the records, of (agents, certified, drawn); how records are dealt; an author's
             problem.
     """
 
     role: str
     name: str
-    origin: Origin = "package"
     value: Any = field(default=None, repr=False)
-    file: Path | None = None
-    attribute: str = ""
+    is_object: bool = False
     make: Callable[..., Any] = field(default=lambda: None, repr=False)
 
     @property
     def is_outside(self) -> bool:
-        return self.origin != "package"
-
-    @property
-    def is_object(self) -> bool:
-        """Whether it was handed over in Python."""
-        return self.origin == "object"
-
-    @property
-    def name_with_source(self) -> str:
-        """Its name, with the line that defines it where one is known."""
-        return f"{self.name}{source_of(self.value)}"
-
-    @contextmanager
-    def naming_line(self) -> Iterator[None]:
-        """Add to a refusal of what it gives the line that defines it, where the refusal names no line.
-
-        Raises InputError: the refusal.
-        """
-        try:
-            yield
-        except InputError as error:
-            text = str(error)
-            # Of an object that was handed over, the line would be that of its class, somewhere in a library.
-            place = source_of(self.value) if callable(self.value) or not self.is_object else ""
-            if not place and self.file is not None:
-                # What is no function of its own: a list, for example.
-                line = line_at_top(self.file, self.attribute)
-                place = f" (line {line} of {self.file})" if line is not None else ""
-            called = next((shown for shown in (repr(self.name), self.name) if shown in text), None)
-            if not place or place in text or _A_LINE.search(text):
-                raise
-            if called is not None:
-                raise InputError(text.replace(called, f"{called}{place}", 1)) from error
-            raise InputError(f"{text.rstrip('.')}; {self.name}{place} gives it.") from error
+        """Whether it is custom."""
+        return self.value is not None
 
 
 # Problems.
@@ -140,7 +85,7 @@ def problem_type(problem: Any, name: str) -> ProblemType:
         return "bilevel"
     raise InputError(
         f"problem.kind: {name} is neither a bilevel problem, which has lower_grad_y, nor a minimax objective, which "
-        f"has slopes{place_of(problem)}. Define its methods."
+        f"has slopes. Define its methods."
     )
 
 
@@ -170,8 +115,7 @@ def option_fields(cls: type, name: str) -> dict[str, tuple[Any, Any]]:
         # A default that is written out in a run folder could not be told from an option of that value.
         if key in SHARED_KEYS or (key in keys and keys[key].default is not None):
             raise InputError(
-                f"problem.kind: {name} has a field {key}, which is a key of every problem"
-                f"{place_in_class(cls, key)}. Give it another name."
+                f"problem.kind: {name} has a field {key}, which is a key of every problem. Give it another name."
             )
     return options
 
@@ -184,33 +128,25 @@ def mechanism_with(component: Any, options: Mapping[str, Any]) -> Any:
             listed = ", ".join(options)
             raise InputError(f"{table}: {listed} given, but an object has its values already. Leave them out.")
         return component
-    known = _typed_fields(component, component.__name__, table, DESCRIPTIVE_FIELDS)
+    known = _typed_fields(component, component.__name__, table)
     if options and not is_dataclass(component):
         raise _no_dataclass(component, component.__name__, table)
     finite = {key: (Finite if kind is float else kind, default) for key, (kind, default) in known.items()}
     return _made(component, finite, options, table, component.__name__)
 
 
-def _typed_fields(cls: type, name: str, table: str, no_options: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
+def _typed_fields(cls: type, name: str, table: str) -> dict[str, tuple[Any, Any]]:
     """Key → (type, default or ...), of the dataclass fields of a class; none of a class of another kind.
 
-    no_options: plain values by which the class says what it is. Raises InputError.
+    Raises InputError.
     """
-    untyped = next((key for key in untyped_options(cls) if key not in no_options), None)
-    if untyped is not None:
-        place = place_in_class(cls, untyped) or source_of(cls)
-        raise InputError(
-            f"{table}.kind: {name} sets {untyped} without a type{place}, so it is no option. Write for "
-            f"example {untyped}: float = …, or in capitals where it is none."
-        )
     if not is_dataclass(cls):
         return {}
     scope = next((f.__globals__ for f in vars(cls).values() if isinstance(f, FunctionType)), {})
     try:
         types = get_type_hints(cls, globalns=scope)
     except USER_ERRORS as error:
-        why = f"{reason(error)}{place_of(cls)}"
-        raise InputError(f"{table}.kind: a field of {name} has no usable type: {why}. Mend it.") from error
+        raise InputError(f"{table}.kind: a field of {name} has no usable type: {reason(error)}. Mend it.") from error
     out = {}
     for f in fields(cls):
         if f.init:
@@ -221,34 +157,18 @@ def _typed_fields(cls: type, name: str, table: str, no_options: Sequence[str] = 
 
 def _no_dataclass(cls: type, name: str, table: str) -> InputError:
     return InputError(
-        f"{table}.kind: {name} is no dataclass{place_of(cls)}, so its options are not known. Decorate it with "
-        "@dataclass(frozen=True)."
+        f"{table}.kind: {name} is no dataclass, so its options are not known. Decorate it with @dataclass(frozen=True)."
     )
 
 
 def _made(cls: type, options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str) -> Any:
-    def taker(key: str) -> str:
-        place = place_in_class(cls, key)
-        return f"{name}{place}," if place else f"{name}{source_of(cls)}"
-
-    chosen = checked_options(options, values, table, taker)
+    chosen = checked_options(options, values, table, name)
     refused = f"{table}.kind: {name} refuses these options"
-    return call(cls, chosen, lambda e: f"{refused}: {blame(e, place_of(cls))}. Set others.")
-
-
-def source_of(component: Any) -> str:
-    """ " (line 3 of file)", where it is known."""
-    home = component if isinstance(component, type) else type(component)
-    methods = [f for f in vars(home).values() if isinstance(f, FunctionType)]
-    functions = [component] if isinstance(component, FunctionType) else methods
-    # A dataclass's own methods are in no file.
-    functions = [f for f in functions if not f.__code__.co_filename.startswith("<")]
-    where = min(functions, key=lambda f: f.__code__.co_firstlineno, default=None)
-    return f" (line {where.__code__.co_firstlineno} of {where.__code__.co_filename})" if where is not None else ""
+    return call(cls, chosen, lambda e: f"{refused}: {blame(e)}. Set others.")
 
 
 def checked_options(
-    options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, taker: Callable[[str], str]
+    options: Mapping[str, tuple[Any, Any]], values: Mapping[str, Any], table: str, name: str
 ) -> dict[str, Any]:
     """Check options by name: of their types, none unknown, none missing.
 
@@ -256,7 +176,7 @@ def checked_options(
         options: key → (type, default, or ... where it is required).
         values: key → value, as the scenario has it.
         table: name of the scenario's table, for messages.
-        taker: key → name of the component and where it says what it takes, for messages.
+        name: of the component, for messages.
 
     Returns:
         Key → value for every option, its default where none is given.
@@ -275,7 +195,7 @@ def checked_options(
         valid = model.model_validate(dict(values))
     except ValidationError as error:
         text = explain(error, model).rstrip(".")
-        raise InputError(f"{table}.{text}; {taker(text.partition(':')[0])} says what it takes.") from None
+        raise InputError(f"{table}.{text}; {name} says what it takes.") from None
     return {key: getattr(valid, key) for key in options}
 
 
@@ -287,7 +207,6 @@ class _Options(Table):
 
 # What a mapping of a data set may hold.
 _COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
-_A_LINE = re.compile(r"\bline \d+ of ")
 _LISTS = ("classes", "feature_names", "image")
 
 
@@ -308,8 +227,7 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
     if not callable(value) or _is_graph(value):
         if options and not graph.is_object:
             raise InputError(f"topology.{next(iter(options))}: {name} is a graph and takes none. Leave it out.")
-        with graph.naming_line():
-            return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
+        return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
     known = parameters(value, "topology.kind", name)
     sized = "agents" in known
     if sized and table.agents is None:
@@ -318,21 +236,20 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
     for key in options:
         if key not in own:
             raise unknown_key(key, name, own)
-    chosen = checked_options(own, options, "topology", lambda _: graph.name_with_source)
+    chosen = checked_options(own, options, "topology", name)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
     call_with = partial(_call, value, key="topology.kind", name=name)
-    with graph.naming_line():
-        if ROUND not in known:
-            return _one_or_several(call_with(chosen), name, table, seed)
-        # Round 0 is asked for again at the end.
-        graphs_by_round = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
-        *several, again = _several(graphs_by_round, name, table)
-        if again is not several[0]:
-            raise InputError(
-                f"topology: {name} gives another graph of round 0 when it is called again. Draw with "
-                f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
-            )
-        return in_turn(several, seed, name, "function")
+    if ROUND not in known:
+        return _one_or_several(call_with(chosen), name, table, seed)
+    # Round 0 is asked for again at the end.
+    graphs_by_round = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
+    *several, again = _several(graphs_by_round, name, table)
+    if again is not several[0]:
+        raise InputError(
+            f"topology: {name} gives another graph of round 0 when it is called again. Draw with "
+            f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
+        )
+    return in_turn(several, seed, name, "function")
 
 
 def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> Topology:
@@ -437,10 +354,9 @@ def build_dataset(
     if callable(records) and not isinstance(records, Dataset):
         known = {"agents": agents, "seed": seed}
         arguments = parameters(records, "problem.data", name)
-        _refuse_unknown(arguments, known, "problem.data", data.name_with_source)
+        _refuse_unknown(arguments, known, "problem.data", data.name)
         records = _call(records, {k: known[k] for k in arguments if k in known}, "problem.data", name)
-    with data.naming_line():
-        return _dataset(records, table, name, certified)
+    return _dataset(records, table, name, certified)
 
 
 def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
@@ -563,16 +479,15 @@ def dealer(partition: Component) -> Callable[..., Any]:
     """
     deal, name = partition.value, partition.name
     if not callable(deal):
-        with partition.naming_line():
-            raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
+        raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
     arguments = parameters(deal, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
-    _refuse_unknown(arguments, known, "problem.partition", partition.name_with_source)
+    _refuse_unknown(arguments, known, "problem.partition", partition.name)
 
     def call_deal(**values: Any) -> Any:
         return _call(deal, {k: values[k] for k in arguments if k in known}, "problem.partition", name)
 
-    return NamedPartition(call_deal, partition.name_with_source)
+    return NamedPartition(call_deal, partition.name)
 
 
 # How functions of the user's own are called, and refused.
@@ -583,15 +498,11 @@ def parameters(function: Callable[..., Any], key: str, name: str) -> dict[str, t
     try:
         signature = inspect.signature(function, eval_str=True)
     except USER_ERRORS as error:
-        raise InputError(
-            f"{key}: what {name}{source_of(function)} takes cannot be told: {reason(error)}. Mend it."
-        ) from error
+        raise InputError(f"{key}: what {name} takes cannot be told: {reason(error)}. Mend it.") from error
     out = {}
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
-            raise InputError(
-                f"{key}: {name}{source_of(function)} takes {p}; wanted parameters by name. Write them out."
-            )
+            raise InputError(f"{key}: {name} takes {p}; wanted parameters by name. Write them out.")
         out[p.name] = (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
     return out
 
@@ -604,53 +515,3 @@ def _refuse_unknown(arguments: Mapping[str, tuple[Any, Any]], names: Any, key: s
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
     return call(function, values, lambda e: f"{key}: {name} does not run: {blame(e)}. Mend it.")
-
-
-# Letters of a label.
-_LONGEST = 300
-# Of the file: labels of form 1 named neither rounds nor components.
-_FORM = 2
-
-
-def keep_label(path: Path, label: str) -> Path:
-    """Write FILE.checked.json. label: what may be said of the file, with date, version and all that was tried."""
-    file = _label_file(path)
-    content = {"form": _FORM, "file": path.name, "digest": digest_of_file(path), "label": label}
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return file
-
-
-def label_of(path: Path) -> str | None:
-    """What was said of the file as it is now; None where it, or what it imports, was not checked or has changed."""
-    try:
-        content = json.loads(regular(_label_file(path), "scenario").read_text(encoding="utf-8"))
-        label, digest, form = content["label"], content["digest"], content.get("form")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    # Who writes this file can write anything: it is a note of the user's own, and no proof.
-    sound = form == _FORM and isinstance(label, str) and len(label) < _LONGEST
-    return label if sound and digest == digest_of_file(path) else None
-
-
-def labels(files: Files) -> dict[str, str]:
-    """File → label, of the Python files that a scenario names and that passed a check."""
-    labels_of = {path.name: label_of(path) for path in code_files(files)}
-    return {name: label for name, label in labels_of.items() if label is not None}
-
-
-def code_files(files: Files) -> Mapping[Path, tuple[str, ...]]:
-    """Python file → the components that a scenario takes from it, both in the order of the alphabet."""
-    files_of: dict[Path, set[str]] = {}
-    for place, path in files.items():
-        if path.suffix.lower() == ".py":
-            files_of.setdefault(path, set()).add(_component(place))
-    return {path: tuple(sorted(files_of[path])) for path in sorted(files_of)}
-
-
-def _component(place: tuple[str, ...]) -> str:
-    """ "partition" of problem.partition, "mechanism" of privacy.mechanism.kind, "problem" of problem.losses."""
-    return next((key for key in ("data", "partition", "mechanism") if key in place), place[0])
-
-
-def _label_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.checked.json")

@@ -34,7 +34,6 @@ from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import points_of
@@ -234,7 +233,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
         raise InputError(f"{given[0]}.points: papers state power laws, scale and decay alone. Leave points out.")
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)
-    if not entry.origin:
+    if not entry.custom:
         return entry.build(options, privacy.guarantee)
     if privacy.guarantee == "as_printed" and entry.is_derived:
         raise InputError(f'privacy.guarantee: {table.kind} states no noise of a paper. Use "certified", or "none".')
@@ -471,8 +470,8 @@ def make_problem(c: Components, shards: Shards) -> Any:
         wanted = (*_PROBLEM_MEMBERS[solves], *(() if c.problem.is_object else _EVALUATION_MEMBERS[solves]))
         if missing := [part for part in wanted if not hasattr(author, part)]:
             raise InputError(
-                f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
-                f"{place_of(type(author))}. Define it, or give formulas of single records."
+                f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has. "
+                "Define it, or give formulas of single records."
             )
         return author
     if solves == "bilevel":
@@ -542,13 +541,10 @@ def _for_data(problem: Any, facts: Any, name: str) -> Any:
     """
     if not hasattr(problem, "for_data"):
         return problem
-    place = place_in_class(type(problem), "for_data")
-    made = call(
-        problem.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e, place)}."
-    )
+    made = call(problem.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e)}.")
     if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums", "statistics")):
         raise InputError(
-            f"problem.kind: {name}: for_data gives {type(made).__name__}{place}; wanted an object with the methods of "
+            f"problem.kind: {name}: for_data gives {type(made).__name__}; wanted an object with the methods of "
             "a problem. Mend it."
         )
     return made

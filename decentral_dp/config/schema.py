@@ -48,7 +48,7 @@ from decentral_dp.files.tables import (
 )
 from decentral_dp.privacy.pair_ratio import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.user_code import entry_points_of, in_file
+from decentral_dp.user_code import in_module, module_file
 
 # (table, …, key) → the absolute path of the file that the value names.
 Files: TypeAlias = Mapping[tuple[str, ...], Path]
@@ -171,7 +171,7 @@ class TopologyTable(Table):
     model_config = ConfigDict(extra="allow")
 
     kind: str | None = None
-    """A generator of graphs by name, one of an installed package, or "file.py:function"; its parameters are keys beside
+    """A generator of graphs by name, or "module:function"; its parameters are keys beside
     it. `list topologies` lists them."""
 
     file: str | None = None
@@ -224,8 +224,8 @@ class TopologyTable(Table):
         if self.separator is not None and not str(self.file).lower().endswith(".csv"):
             raise ValueError("separator is read with a file that ends in .csv only. Leave it out")
         # A function of one's own may give a graph that has its number of agents.
-        own = self.kind is None or in_file(self.kind) is not None or self.kind in entry_points_of("topology")
-        if self.agents is None and not own:
+        custom = self.kind is None or in_module(self.kind) is not None
+        if self.agents is None and not custom:
             raise ValueError("a generator needs agents")
         return self
 
@@ -264,7 +264,7 @@ class MechanismTable(Table):
     model_config = ConfigDict(extra="allow")
 
     kind: str
-    """ "file.py:Name", or the name of an installed mechanism."""
+    """ "module:Name"."""
 
 
 class GroupTable(Table):
@@ -281,34 +281,23 @@ class ColludersTable(Table):
     """q, how many there may be."""
 
 
-FactorKind = Literal["banded_square_root", "banded_inverse", "buffered_toeplitz", "anti_pgd"]
-
-
 # An array of numpy is a list of rows as well.
 Rows = Annotated[list[list[Finite]], BeforeValidator(lambda rows: rows.tolist() if hasattr(rows, "tolist") else rows)]
 
 
 class TimeFactorTable(Table):
-    """C⁻¹, the lower-triangular factor by which noise goes on from that of earlier rounds: of a kind, or in a file."""
-
-    kind: FactorKind | None = None
-    """The factor. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2), x the shift by a round;
-    "banded_inverse": C⁻¹ has those of (1 − x)^(1/2); "buffered_toeplitz": a few sums that fade; "anti_pgd": each round
-    takes back what the one before drew."""
+    """The factor C⁻¹ of noise correlated over rounds: of a banded square root, or a custom one from a file."""
 
     bands: Count | None = None
-    """Coefficients, the leading 1 included, if left out as many as rounds from one read of a record to the next; or
-    sums of buffered_toeplitz, from 2 on, 4 if left out. Not read by anti_pgd."""
+    """Of the banded square root: coefficients, the leading 1 included."""
 
     file: str | None = None
-    """Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind."""
+    """Path of a .csv file with a custom C⁻¹, a line for each round."""
 
     @model_validator(mode="after")
-    def _check_one_kind(self) -> TimeFactorTable:
-        if (self.kind is None) == (self.file is None):
-            raise ValueError("give either kind or file")
-        if self.bands is not None and self.kind in (None, "anti_pgd"):
-            raise ValueError("bands are of banded_square_root, banded_inverse and buffered_toeplitz alone")
+    def _check_one_factor(self) -> TimeFactorTable:
+        if (self.bands is None) == (self.file is None):
+            raise ValueError("give either bands or file")
         return self
 
 
@@ -324,10 +313,11 @@ class CorrelationTable(Table):
     """c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in gossip
     at one price, 4 at most, on a network that stays. Not read by "optimised"."""
 
-    in_time: FactorKind | TimeFactorTable | Rows | None = None
-    """Factor of noise that is correlated in time, by name, as a table, or a C⁻¹ of your own: a list of numbers for each
-    round, in Python an array as well. Noise is fresh in every round if left out. Saves reading, and no privacy, where
-    problem.stream.kind = "turns"."""
+    in_time: Literal["banded_square_root"] | TimeFactorTable | Rows | None = None
+    """Factor C⁻¹ of noise correlated over rounds. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2),
+    x the shift by a round, as many as rounds from one read of a record to the next. A table sets their number, or names
+    a file. A list of numbers for each round, in Python also an array, is a custom C⁻¹. Noise is fresh in every round if
+    left out. Saves reading, and no privacy, where problem.stream.kind = "turns"."""
 
     @model_validator(mode="after")
     def _check_any(self) -> CorrelationTable:
@@ -346,8 +336,8 @@ class PrivacyTable(Table):
     "none": no noise and no clipping."""
 
     mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
-    """Noise of gossip algorithms: "laplace", "gaussian", or one of your own, by "file.py:Name", by the name of an
-    installed one, or as a table with its kind and options. Coordinator algorithms have their own."""
+    """Noise of gossip algorithms: "laplace", "gaussian", or your own as "module:Name", or as a table with its kind and
+    options. Coordinator algorithms have their own."""
 
     unit: Literal["record", "agent"] | GroupTable = "record"
     """What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", everything
@@ -428,10 +418,8 @@ class PrivacyTable(Table):
         if kind in ("laplace", "gaussian"):
             if not isinstance(mechanism, str) and mechanism.model_extra:
                 raise ValueError(f"{kind} noise takes no options, got {', '.join(mechanism.model_extra)}")
-        elif in_file(kind) is None and kind not in entry_points_of("mechanism"):
-            raise ValueError(
-                f'got {quoted(kind)}, wanted "laplace" or "gaussian", or a mechanism of your own as "file.py:Name"'
-            )
+        elif in_module(kind) is None:
+            raise ValueError(f'got {quoted(kind)}, wanted "laplace" or "gaussian", or your own as "module:Name"')
         return mechanism
 
     @property
@@ -510,6 +498,9 @@ class Scenario(Table):
     run: RunTable = RunTable()
     """The engine, and which rounds are evaluated."""
 
+    code_folders: list[str] = ["."]
+    """Folders whose files are modules of `kind = "module:Name"`, before those of the working directory."""
+
     versions: dict[str, str] = {}
     """Versions of the software that wrote a run folder; not read."""
 
@@ -563,8 +554,26 @@ class Scenario(Table):
         # ".." after a link leads elsewhere than its letters say.
         return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(full) else full)
 
+    @property
+    def code_paths(self) -> list[Path]:
+        """Folders in which modules are looked up."""
+        return [*(self._folder / Path(name).expanduser() for name in self.code_folders), Path.cwd()]
+
+    def modules(self) -> dict[tuple[str, ...], str]:
+        """(table, …, key) → "module:Name", for every value that names a component so."""
+        problem, mechanism = self.problem, self.privacy.mechanism
+        named = {
+            ("problem", "kind"): problem.kind,
+            ("problem", "data"): problem.data,
+            ("problem", "partition"): problem.partition,
+            ("topology", "kind"): self.topology.kind,
+            ("algorithm", "kind"): self.algorithm.kind,
+            ("privacy", "mechanism", *(() if isinstance(mechanism, str) else ("kind",))): self.privacy.mechanism_kind,
+        }
+        return {place: text for place, text in named.items() if isinstance(text, str) and in_module(text) is not None}
+
     def files(self) -> Files:
-        """(table, …, key) → absolute path, for every value that names a file that is there."""
+        """(table, …, key) → absolute path, for every value that names a file that is there, or a module in one."""
         problem, correlation = self.problem, self.privacy.correlation
         factor = None if correlation is None else correlation.in_time
         named: dict[tuple[str, ...], Any] = {
@@ -577,33 +586,27 @@ class Scenario(Table):
             ("topology", "file"): self.topology.file,
             ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
         }
-        mechanism = ("privacy", "mechanism", *(() if isinstance(self.privacy.mechanism, str) else ("kind",)))
-        for place, text in (
-            (("problem", "kind"), problem.kind),
-            (("problem", "data"), problem.data),
-            (("problem", "partition"), problem.partition),
-            (("topology", "kind"), self.topology.kind),
-            (("algorithm", "kind"), self.algorithm.kind),
-            (mechanism, self.privacy.mechanism_kind),
-        ):
-            if isinstance(text, str) and (inside := in_file(text)) is not None:
-                named[place] = inside.file
         if isinstance(self.topology.over_time, OverTimeTable):
             sequence = self.topology.over_time.files
             named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
         places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
-        return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
+        files = {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
+        for place, kind in self.modules().items():
+            path = module_file(kind.partition(":")[0], self.code_paths)
+            if path is not None:
+                files[place] = path.absolute()
+        return files
 
 
 def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
-    """Set the file that is named at (table, …, key), or at a number of a list; of "file.py:Name" the file alone."""
+    """Set the file that is named at (table, …, key), or at a number of a list; of "module:Name" the module alone."""
     *tables, last = place
     inner: Any = content
     for table in tables:
         inner = inner[table]
     key = int(last) if isinstance(inner, list) else last
-    named = in_file(str(inner[key]))
+    named = in_module(str(inner[key]))
     inner[key] = value if named is None else f"{value}:{named.name}"
 
 

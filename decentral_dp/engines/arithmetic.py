@@ -12,7 +12,6 @@ import json
 import os
 import platform
 from hashlib import blake2b
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +99,6 @@ def _sample_digest() -> str:
     for result in results:
         digest.update(np.ascontiguousarray(result).tobytes())
     features = np.show_config(mode="dicts")["SIMD Extensions"]
-    spec = find_spec("decentral_dp.models._linear_terms")
-    compiled = blake2b(Path(spec.origin).read_bytes()).hexdigest() if spec is not None and spec.origin else ""
-    kept = [features.get("found", []), compiled, [os.environ.get(name, "") for name in _SETTINGS]]
+    kept = [features.get("found", []), [os.environ.get(name, "") for name in _SETTINGS]]
     digest.update(json.dumps(kept).encode())
     return digest.hexdigest()

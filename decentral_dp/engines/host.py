@@ -37,16 +37,15 @@ from decentral_dp.exchange import (
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
-from decentral_dp.user_code import USER_ERRORS, error_of_round, wrong_exchanges
+from decentral_dp.user_code import (
+    USER_ERRORS,
+    UserCodeError,
+    error_of_round,
+    running_step,
+    wrong_exchanges,
+    wrong_yield,
+)
 
-try:
-    from decentral_dp.models import _linear_terms as _compiled
-except ImportError:
-    _compiled = None  # type: ignore[assignment]  # it is compiled where there is a compiler
-
-
-# Ends of the rows, columns and weights of a sparse matrix.
-_ByRow = tuple[NDArray[np.int64], NDArray[np.int64], Array]
 # Numbers of messages from which on they are not laid side by side: new pages of the system each time take longer than
 # to call once for each of them.
 _MOST_STACKED = 2**18
@@ -116,7 +115,6 @@ class Host:
         )
         # Of the round, of the block and of all, where they change.
         self._weights, self._of_all = node.mixing, None
-        self._by_message: tuple[sp.csr_array | None, list[_ByRow]] = None, []
         # Row of the block and number of the neighbour, for each weight.
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
@@ -134,7 +132,14 @@ class Host:
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
         self._own: Bundle | None = None
-        parts = {c: getattr(self._state, c) for c in node.program.channels}
+        parts: dict[str, Any] = {c: getattr(self._state, c, None) for c in node.program.channels}
+        for channel, value in parts.items():
+            if np.ndim(getattr(value, "value", value)) != 2:
+                author = type(getattr(node.program, "program", node.program)).__name__
+                raise UserCodeError(
+                    f"round 1: init of {author} gives no rows of {channel}, which is among its channels. Fix: return a "
+                    f"state with a field {channel} of one row for each agent."
+                )
         starts = [v for v in parts.values() if isinstance(v, Bounded)]
         if any((s.sensitivity > 0.0).any() for v in starts for s in v.sensitivities.values()):
             raise ValueError("a program starts from data, but its start is published as it is")
@@ -234,8 +239,13 @@ class Host:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
         if self._node.over_time is not None:
             self._load_weights(self._round, self._node.over_time)
-        self._running = self._node.program.step(self._round, self._dataset, self._state)
-        return self._open_exchange(next(self._running))
+        program = self._node.program
+        self._running = running_step(program, self._round, self._dataset, self._state)
+        try:
+            exchange = next(self._running)
+        except StopIteration:
+            wrong_exchanges(program, self._round + 1, "makes", _exchanges(0))
+        return self._open_exchange(exchange)
 
     def _load_weights(self, t: int, over_time: OverTime) -> None:
         """Take the weights of a round; everybody knows them."""
@@ -319,38 +329,16 @@ class Host:
         return heard.select(self._arriving.mask_of_round(max(0, self._round - delay))[agents])
 
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
-        if isinstance(exchange, Ask) != self._central:
-            raise RuntimeError("a program makes Gossip or Ask, all of one kind, as its `central` states")
+        if not isinstance(exchange, Ask if self._central else Gossip):
+            raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
         self._open = exchange
         return exchange.values
 
     def _mix(self, messages: tuple[Array, ...]) -> Array:
         """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        weights, agents = self._weights, self._node.agents.size
-        # Added up message by message, terms of a row keep their order where it is that of columns.
-        if _compiled is None or (len(messages) > 1 and not weights.has_sorted_indices):
-            mixed = np.asarray(weights @ np.concatenate(messages))
-        else:
-            by_message = self._weights_of(messages)
-            mixed = np.empty((len(by_message[0][0]) - 1, messages[0].shape[1]))
-            rows = [np.ascontiguousarray(message, np.float64) for message in messages]
-            _compiled.mix(mixed, *(a for by_row, m in zip(by_message, rows, strict=True) for a in (*by_row, m)))
+        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        agents = self._node.agents.size
         return mixed if len(mixed) == agents else np.broadcast_to(mixed, (agents, mixed.shape[1]))
-
-    def _weights_of(self, messages: tuple[Array, ...]) -> list[_ByRow]:
-        """The weights of each message, kept while they stay."""
-        known, by_message = self._by_message
-        if known is self._weights and len(by_message) == len(messages):
-            return by_message
-        parts = [self._weights]
-        if len(messages) > 1:
-            ends = np.cumsum([len(m) for m in messages])
-            parts = [sp.csr_array(self._weights[:, end - len(m) : end]) for m, end in zip(messages, ends, strict=True)]
-        self._by_message = (
-            self._weights,
-            [(p.indptr.astype(np.int64), p.indices.astype(np.int64), p.data.astype(np.float64)) for p in parts],
-        )
-        return self._by_message[1]
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:
@@ -549,7 +537,7 @@ class _Coordinator:
     def round(self, t: int) -> None:
         program = self._coordinator_node.program
         index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
-        running = program.step(t, self._coordinator_node.context, self._state)
+        running = running_step(program, t, self._coordinator_node.context, self._state)
         reply: Any = None
         # Overflow is a result (see `divergence`), not a warning.
         with np.errstate(all="ignore"):
@@ -565,7 +553,11 @@ class _Coordinator:
                     if index == end:
                         wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
                     index += 1
-                    reply = self.releaser.release(index, request.values)
+                    try:
+                        reply = self.releaser.release(index, request.values)
+                    except (ValueError, KeyError) as error:
+                        author = type(getattr(program, "program", program)).__name__
+                        raise UserCodeError(f"round {t + 1}: step of {author}: {error}; it was not made.") from error
                     self._add_to_scale(request.values, reply)
                     self._check_length(t + 1, reply.released)
                     if self._keeps_releases:
@@ -575,7 +567,7 @@ class _Coordinator:
                 elif isinstance(request, Pool):
                     reply = self._pool_records()
                 else:
-                    raise RuntimeError("a coordinator's program makes Ask, Pool and Publish, and nothing else")
+                    raise wrong_yield(program, t + 1, f"yields {type(request).__name__}")
         # Values that follow from releases may diverge when these do not.
         self._check_length(t + 1, program.published(self._state))
         if index != end:

@@ -18,8 +18,7 @@ from decentral_dp.config.components import components_of
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import two_classes
-from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.words import capitalise
+from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import Model
 from decentral_dp.simulation.run import run_job

@@ -19,7 +19,6 @@ import numpy as np
 
 from decentral_dp.bounded import Split
 from decentral_dp.errors import InputError
-from decentral_dp.files.source_lines import place_of
 from decentral_dp.models.devices import default_device, is_of_device, repeatable, tensor
 from decentral_dp.user_code import USER_ERRORS, blame
 
@@ -240,10 +239,10 @@ def trace(
             reads_records = _reads_records(upper_loss, lower_loss, device, *leaves, *records)
         x, y = x.detach(), y.detach()
         point = x[0], y[0], z[0]
-        with _blame("upper_loss", device, upper_loss):
+        with _blame("upper_loss", device):
             vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
             over_grid(upper_loss, 2)(x, y, *records)
-        with _blame("lower_loss", device, lower_loss):
+        with _blame("lower_loss", device):
 
             def lower(forward: bool) -> None:
                 vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
@@ -252,11 +251,11 @@ def trace(
             forward = _forward(lower)
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
-            with _blame("regulariser", device, regulariser):
+            with _blame("regulariser", device):
                 vmap(scalar("regulariser: it", regulariser, _advice("regulariser")))(x, y)
                 forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
         if predict is not None:
-            with _blame("predict", device, predict):
+            with _blame("predict", device):
                 over_grid(lambda y, features, _: _checked_predict(predict, classes)(y, features), 1)(y, *records)
     return Trace(reads_records, forward)
 
@@ -271,7 +270,7 @@ def _reads_records(
     reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
-        with _blame(name, device, loss):
+        with _blame(name, device):
             value = vmap(scalar(f"{name}: it", loss, _advice(name)))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
@@ -348,21 +347,18 @@ def _checked_predict(predict: Callable[..., Any], classes: int | None) -> Callab
 
 
 @contextmanager
-def _blame(name: str, device: str, function: Callable[..., Any]) -> Iterator[None]:
+def _blame(name: str, device: str) -> Iterator[None]:
     """Turn what a function raises, and what is wrong with what it gives, into one sentence with its line."""
-    place = place_of(function)
     try:
         yield
-    except InputError as error:
-        if not place or place in str(error):
-            raise
-        raise InputError(f"{str(error).rstrip('.')}; it is {place.removeprefix(', ')}.") from error
+    except InputError:
+        raise
     except USER_ERRORS as error:
         if device == "cpu":
-            raise InputError(f"{name}: {blame(error, place)}; {_advice(name)}.") from error
+            raise InputError(f"{name}: {blame(error)}; {_advice(name)}.") from error
         # It ran on the processor before.
         raise InputError(
-            f'{name} runs on the processor, and not on device = "{device}": {blame(error, place)}. Make its tensors '
+            f'{name} runs on the processor, and not on device = "{device}": {blame(error)}. Make its tensors '
             "within the function, where they are created on the device, or move what it closes over to that of its "
             "arguments, as in weights.to(y.device)."
         ) from error
@@ -383,7 +379,7 @@ def advice_on(arguments: str) -> str:
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
     from torch import Tensor
-    from torch.fx import GraphModule, Node
+    from torch.fx import GraphModule
 
     Outputs: TypeAlias = Mapping[str, Tensor]
     Function: TypeAlias = Callable[..., Outputs]
@@ -457,7 +453,7 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     try:
         wanted = [function(*some) for some in tried]
         graph = make_fx(function)(*mild)
-        replayed = _compile(_prune(graph, mild), mild)
+        replayed = _compile(graph, mild)
         found = [replayed(*some) for some in tried]
         if not all(_equal(*pair) for pair in zip(found, wanted, strict=True)):
             return None
@@ -484,72 +480,6 @@ def _equal(here: Outputs, there: Outputs) -> bool:
     )
 
 
-def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
-    """Drop what changes no number: results that nobody reads, aliases, copies, views as their source, factors of 1."""
-    import torch
-    from torch.fx.passes.shape_prop import ShapeProp
-
-    ShapeProp(graph).propagate(*arguments)
-    # Constants of a graph have no gradient tape, whatever is around its calls.
-    for name, parameter in list(graph.named_parameters()):
-        delattr(graph, name)
-        graph.register_buffer(name, parameter.detach())
-    operations = torch.ops.aten
-    same_numbers = {operations.alias.default, operations.detach.default, operations._to_copy.default}
-    same_numbers |= {operations.expand.default, operations.view.default, operations._unsafe_view.default}
-    same_numbers |= {operations.t.default, operations.transpose.int, operations.permute.default}
-    # torch's own derivatives change in place the shape of a product that nobody else reads.
-    for node in graph.graph.nodes:
-        if node.target == operations.squeeze_.dim and len(node.args[0].users) == 1:
-            node.target = operations.squeeze.dim
-    # Among it are arrays without numbers, of a device of their own.
-    graph.graph.eliminate_dead_code(_has_effect)
-    # What is changed in place must stay a copy where it was one.
-    if not _has_effects(graph):
-        processor = torch.device("cpu")
-        asked = [a.device for a in arguments] + [node.kwargs.get("device") or processor for node in graph.graph.nodes]
-        on_processor = all(device == processor for device in asked)
-        for node in list(graph.graph.nodes):
-            if on_processor:
-                _make_of_nothing(node)
-            source = node.args[0] if node.target in same_numbers else _other_factor(node)
-            # A copy to another device has the same numbers, and is not the same.
-            if source is not None and _is_like(source, node) and (on_processor or not node.kwargs.get("device")):
-                node.replace_all_uses_with(source)
-                graph.graph.erase_node(node)
-    graph.graph.eliminate_dead_code(_has_effect)
-    graph.recompile()
-    return graph
-
-
-def _make_of_nothing(node: Node) -> None:
-    """Let what is 1 whatever it is taken of read nothing, which would be computed for its shape alone."""
-    import torch
-
-    operations, made = torch.ops.aten, node.meta.get("tensor_meta")
-    no_power = node.target == operations.pow.Tensor_Scalar and node.args[1] == 0
-    ones = no_power or node.target == operations.ones_like.default
-    if ones and made is not None and made.memory_format == torch.contiguous_format:
-        node.target, node.args = operations.ones.default, (list(made.shape),)
-        node.kwargs = {"dtype": made.dtype}
-
-
-def _other_factor(node: Node) -> Any:
-    """What is multiplied by 1, or raised to it; None of other operations."""
-    import torch
-
-    operations = torch.ops.aten
-    if node.target == operations.pow.Tensor_Scalar:
-        return node.args[0] if node.args[1] == 1 else None
-    if node.target in (operations.mul.Tensor, operations.mul.Scalar):
-        # Of ones times a number, the number is no tensor that could stand for both.
-        for factor, other in (node.args, node.args[::-1]):
-            one = factor == 1 or getattr(factor, "target", None) == operations.ones.default
-            if one and hasattr(other, "meta"):
-                return other
-    return None
-
-
 def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
     """The graph in TorchScript, which calls its operations without Python.
 
@@ -558,28 +488,15 @@ def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
     """
     import torch
 
-    if _has_effects(graph) or any(a.device.type != "cpu" for a in arguments):
+    # Constants of a graph have no gradient tape, whatever is around its calls.
+    for name, parameter in list(graph.named_parameters()):
+        delattr(graph, name)
+        graph.register_buffer(name, parameter.detach())
+    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
+    checks = any(not node.target._schema.returns for node in calls if hasattr(node.target, "_schema"))
+    if checks or any(a.device.type != "cpu" for a in arguments):
         return graph.forward
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.trace", category=DeprecationWarning)
         # A function, for a module looks for hooks at every call. Not strict: the outputs are a dictionary.
         return torch.jit.trace(lambda *a: graph(*a), arguments, check_trace=False, strict=False)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _is_like(source: Any, node: Node) -> bool:
-    # A number takes the place of a tensor here and there, and carries no shape.
-    tensors = [getattr(part, "meta", {}).get("tensor_meta") for part in (source, node)]
-    before, after = ((t.shape, t.dtype, t.stride) if t is not None else None for t in tensors)
-    return before is not None and before == after
-
-
-def _has_effects(graph: GraphModule) -> bool:
-    return any(node.op == "call_function" and _has_effect(node) for node in graph.graph.nodes)
-
-
-def _has_effect(node: Node) -> bool:
-    """Whether an operation does more than give a result: it changes an argument, or raises where one is not sound."""
-    if node.op != "call_function":
-        return node.op in ("placeholder", "output")
-    schema = getattr(node.target, "_schema", None)
-    return schema is None or schema.is_mutable or not schema.returns

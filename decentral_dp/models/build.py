@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,9 @@ from pydantic import ConfigDict, Field, model_validator
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, KindTable
-from decentral_dp.models.convolution import Image
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_terms import with_intercept
-from decentral_dp.models.protocol import UNDERFLOW, Model, Slope, squares
+from decentral_dp.models.protocol import UNDERFLOW, Image, Model, Slope, squares
 from decentral_dp.privacy.clipping import clip_factors
 
 
@@ -150,13 +150,17 @@ def build_model(
 
         return mlp(n_features, table.hidden, outputs, seed, device)
     if table.channels is not None:
-        from decentral_dp.models.cnn import cnn
-        from decentral_dp.models.stacked_convolution import ConvolutionLayers
+        from decentral_dp.models.networks import convolutional_network, network_model
 
         shape = image_of(table, n_features, image)
-        return cnn(ConvolutionLayers(shape, tuple(table.channels), outputs, seed), device)
+        if min(shape[:2]) >> len(table.channels) < 1:
+            raise InputError(
+                f"problem.model.channels: got {len(table.channels)} convolutions, each of which halves an image of "
+                f"{shape[0]} × {shape[1]} pixels. Give at most {int(math.log2(min(shape[:2])))}."
+            )
+        return network_model(convolutional_network(shape, table.channels, outputs, seed), shape, device)
     if table.kind == "resnet":
-        from decentral_dp.models.resnet import SMALLEST_SIDE, resnet
+        from decentral_dp.models.networks import SMALLEST_SIDE, network_model, residual_network
 
         if image is None:
             raise InputError('problem.model: "resnet" reads images, and these records are none. Take kind = "mlp".')
@@ -165,7 +169,8 @@ def build_model(
                 f'problem.model: "resnet" halves an image twice, and these have {image[0]} × {image[1]} pixels. '
                 'Take kind = "mlp".'
             )
-        return resnet(image, table.width or 16, table.depth or 1, outputs, seed, device)
+        network = residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
+        return network_model(network, image, device)
     if table.file is not None:
         from decentral_dp.models.user_module import load_module
 

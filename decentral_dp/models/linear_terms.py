@@ -17,17 +17,9 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
 
-try:
-    from decentral_dp.models import _linear_terms as _compiled
-except ImportError:
-    _compiled = None  # type: ignore[assignment]  # it is compiled where there is a compiler
-
 # Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
 # one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
 BLOCK = 1 << 18
-
-# Shards of at most so many records and features are added up in a stated order, which costs less than to call BLAS.
-_FEW_RECORDS, _FEW_FEATURES = 64, 32
 
 # Near the end of float64's range numbers have too few digits to keep a bound to the last one. A contribution so much
 # larger than its clip that the factor would lie there counts as zero, and so does a record with such features, as
@@ -102,7 +94,7 @@ def clipped_means(
 
 
 def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
-    """Multiply every record with vectors of its agent, a·v; of small shards from the first feature to the last.
+    """Multiply every record with vectors of its agent, a·v.
 
     Args:
         rows: (g, n, d).
@@ -111,41 +103,7 @@ def forward(rows: Array, *vectors: Array) -> Sequence[Array]:
     Returns:
         (g, n) for each, one agent at a time: its bits do not depend on the others.
     """
-    if not _is_small_block(rows):
-        return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
-    if _compiled is None:
-        return [_products(rows, v) for v in vectors]
-    return _compiled.forward(rows, *[v if v.strides[1] == 8 else v.copy() for v in vectors])
-
-
-def _products(rows: Array, vectors: Array) -> Array:
-    """As of `forward`, of one vector for each agent."""
-    out = rows[:, :, 0] * vectors[:, :1]
-    for j in range(1, rows.shape[2]):
-        out += rows[:, :, j] * vectors[:, j : j + 1]
-    return out
-
-
-def step(weight: Array, own: Array, near: Array, size: float, direction: Array) -> Array:
-    """Compute weight·own + near − size·direction, rounded after each operation, from the left.
-
-    Args:
-        weight: (b, 1).
-        own: (b, d).
-        near: (b, d).
-        size: of the step.
-        direction: (b, d).
-    """
-    if _compiled is None:
-        return np.asarray(weight * own + near - size * direction)
-    return _compiled.step(weight, own, near, size, direction if direction.strides[1] else direction.copy())
-
-
-def extrapolate(now: Array, before: Array, beta: float) -> Array:
-    """Compute now + β·(now − before), as a heavy ball goes on: (b, d) of two of these, rounded after each operation."""
-    if _compiled is None:
-        return np.asarray(now + beta * (now - before))
-    return _compiled.extrapolate(now, before, beta)
+    return [np.asarray(np.matmul(rows, v[:, :, None])[:, :, 0]) for v in vectors]
 
 
 def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[Array, Array]:
@@ -163,8 +121,6 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
     """
     # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which a clip turns into its limit 0.
     exp_t = np.exp(margins, margins)
-    if _compiled is not None:
-        return _compiled.logistic(exp_t, along), exp_t
     slope = -1.0 / (exp_t + 1.0)
     if along is not None:
         exp_t *= slope
@@ -173,21 +129,10 @@ def logistic_coefficients(margins: Array, along: Array | None = None) -> tuple[A
     return slope, exp_t
 
 
-def strength_products(e: Array, y: Array, z: Array) -> tuple[Array, Array, Array]:
-    """(e·y, e·z, e·y·z) entry by entry, all (b, d); the last as a sum of one term begins, with 0.0."""
-    same_layout = e.shape == y.shape == z.shape and e.dtype == y.dtype == z.dtype
-    if _compiled is not None and same_layout and e.strides[1] == y.strides[1] == z.strides[1] == 8:
-        return _compiled.strengths(e, y, z)
-    # Columns of a message: numpy takes three times as long for each product of short rows that lie apart.
-    y, z = np.ascontiguousarray(y), np.ascontiguousarray(z)
-    by_y = e * y
-    return by_y, e * z, by_y * z + 0.0
-
-
 def clipped_sums(
     coefficients: Sequence[Array], norms: Array, bounds: Sequence[float], rows: Array, divisor: float = 1.0
 ) -> Sequence[Array]:
-    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
+    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k.
 
     Args:
         coefficients: (g, n) for each sum, overwritten.
@@ -202,54 +147,8 @@ def clipped_sums(
     Limits:
         As of `clip_coefficients`.
     """
-    if _compiled is not None and _is_small_block(rows):
-        return _compiled.clipped_sums(rows, norms, bounds, SMALLEST_CLIP, LEAST_FACTOR, divisor, *coefficients)
-    return [_clipped_sum(each, norms, bound, rows, divisor) for each, bound in zip(coefficients, bounds, strict=True)]
-
-
-def _clipped_sum(coefficients: Array, norms: Array, bound: float, rows: Array, divisor: float) -> Array:
-    """As of `clipped_sums`."""
-    c = clip_coefficients(coefficients, norms, bound)
-    if not _is_small_block(rows):
-        return np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor
-    out = c[:, :1] * rows[:, 0]
-    for k in range(1, rows.shape[1]):
-        out += c[:, k : k + 1] * rows[:, k]
-    return out / divisor
-
-
-def clipped_row_sums(rows: Array, bound: float, norm: Norm, divisor: float = 1.0) -> Array:
-    """Add up every agent's rows, each clipped: Σ_k a_k·min(1, C/‖a_k‖), (g, d), in the order of `clipped_sums`.
-
-    Args:
-        rows: (g, n, d); one that is not finite counts as zero.
-        bound: as of `clip_coefficients`.
-        norm: of the rows.
-        divisor: of the sums.
-
-    Limits:
-        As of `clip_coefficients`.
-    """
-    # Of a gradient that is the same along an axis, there may be one number in memory.
-    rows = np.ascontiguousarray(rows)
-    if _compiled is not None and _is_small_block(rows):
-        return _compiled.clipped_row_sums(rows, norm == "l1", _usable_clip(bound), LEAST_FACTOR, divisor)
-    # Without the compiled part squares overflow aloud, and a row of zeros divides by its norm.
-    with np.errstate(all="ignore"):
-        if _is_small_block(rows):
-            # From the first feature to the last.
-            norms = (np.abs(rows) if norm == "l1" else np.square(rows)).cumsum(axis=2)[:, :, -1]
-            norms = norms if norm == "l1" else np.sqrt(norms)
-        else:
-            norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
-        # Zero times infinity is NaN: such rows have to go before the product.
-        rows = np.where(np.isfinite(norms)[:, :, None], rows, 0.0)
-        return clipped_sums([np.ones(norms.shape)], norms, [bound], rows, divisor)[0]
-
-
-def _is_small_block(rows: Array) -> bool:
-    _, records, features = rows.shape
-    return bool(0 < records <= _FEW_RECORDS and 0 < features <= _FEW_FEATURES)
+    clipped = [clip_coefficients(each, norms, bound) for each, bound in zip(coefficients, bounds, strict=True)]
+    return [np.asarray(np.matmul(c[:, None, :], rows)[:, 0]) / divisor for c in clipped]
 
 
 def _usable_clip(bound: float) -> float:
@@ -382,9 +281,6 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     Limits:
         Call it with floating-point warnings off.
     """
-    if _compiled is not None and coefficients.ndim == 2:
-        _compiled.clip(coefficients, norms, _usable_clip(bound), LEAST_FACTOR)
-        return coefficients
     factors = np.abs(coefficients)
     factors *= norms
     np.divide(_usable_clip(bound), factors, out=factors)

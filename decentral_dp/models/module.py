@@ -1,25 +1,20 @@
-"""Any torch module as a model: per-record gradients by torch.func, formed row by row in groups of bounded memory.
+"""Torch modules as models: the gradient of each record by torch.func, in groups of bounded memory.
 
-The gradient of a record is vmap(grad ⟨module(record), c⟩), of the record alone: whatever a module does to a batch, no
-record can reach another's row. The rows of a group are formed, their norms taken over all parameters, and one product
-adds them up; a change is formed as the difference of a record's two rows.
+The gradient of a record is grad ⟨module(record), c⟩ of a batch of this record only, and vmap takes it for many records
+at once. Whatever a module does to a batch, no record reaches the row of another. The rows of a group are formed, their
+norms are taken over all parameters, and one product adds them up. A change is the difference of a record's two rows.
 
-Parameters that require no gradient, and buffers, are constants of the model. What a module knows of itself beyond its
-parameters must not change while it is used.
+Parameters that require no gradient, and buffers, are constants of the model. Nothing else that a module keeps may
+change while it is used.
 
-Where ghost norms are exact (`stack_of`) they are used instead. For convolutions formulas by layer (patches times
-slopes, from hooks) were measured against vmap on one core in float64, for the residual network of `resnet` (p = 77 457)
-on records of 32 × 32 × 3: in groups of 8 a clipped sum takes 1.5 of torch's plain gradient by vmap and 1.0 to 1.4 by
-formulas, and of 64 records 0.7 (vmap, in groups of 8) and 1.1 (vmap and formulas, all at once): groups that fit into
-the cache gain more than formulas do, so there are none. A private step, with a forward pass of its own for the outputs
-and with its noise, takes 1.9 to 2.4 of the plain gradient for 8 records and 0.9 to 1.1 for 64.
+Stacks of dense layers use ghost norms instead (`stack_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +34,7 @@ from decentral_dp.privacy.clipping import clip_factors, row_norms
 # Float64 numbers of one group of rows: 32 MiB on a processor, 1 GiB on a device that is slow to start.
 _CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
-Rows = dict[str, Tensor]
+Parameters = dict[str, Tensor]
 
 
 class Tape(NamedTuple):
@@ -84,20 +79,48 @@ class TorchModel:
             tape = Tape(self._tensor(x), self._tensor(inputs))
             parameters = dict(self._parameter_views(tape.x))
 
-            def rows(records: Tensor, _: Tensor) -> Rows:
-                return {"out": vmap(lambda record: forward_one(self.module, parameters, record))(records)}
+            def rows(records: Tensor, _: Tensor) -> Tensor:
+                out: Tensor = vmap(lambda record: self._evaluate(parameters, record))(records)
+                return out
 
             parts = [
-                _rows_of(rows, records, records, {"out": (self.outputs,)})["out"]
+                _rows_of(rows, records, records, self.outputs)
                 for records in torch.split(tape.inputs, self.group)
                 if len(records)
             ]
             out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
             return to_numpy(out), tape if keep else None
 
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """Every name under which the module holds a trainable parameter → the first of them.
+
+        torch ties shared weights, but leaves a module that stands in two places with the weights of the call.
+        """
+        names = {id(value): name for name, value in trainable(self.module)}
+        return {
+            f"{at}.{key}" if at else key: names[id(value)]
+            for at, part in self.module.named_modules()
+            for key, value in part.named_parameters(recurse=False, remove_duplicate=False)
+            if id(value) in names
+        }
+
+    def _evaluate(self, parameters: Parameters, record: Tensor) -> Tensor:
+        """φ (e,) of one record (d,) in a batch of its own, with these trainable parameters."""
+        everywhere = {place: parameters[name] for place, name in self._places.items()}
+        out: Tensor = functional_call(self.module, everywhere, (record[None],), tie_weights=False)[0]
+        return out
+
     def named_weights(self, x: Array) -> dict[str, Array]:
         """Name → parameter of the module, in its shape."""
         return {name: to_numpy(part).copy() for name, part in self._parameter_views(self._tensor(x))}
+
+    def rows(self, at: Slope) -> Array:
+        """Return ∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
+        n = len(at.cotangents)
+        with quiet_torch(self.device):
+            parts = [to_numpy(self._rows(at, slice(k, k + self.group))) for k in range(0, n, self.group)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.p))
 
     def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         factors = np.zeros(len(extra))
@@ -105,42 +128,35 @@ class TorchModel:
             total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
-                rows = self._rows(at, part)
-                if since is not None:
-                    then = self._rows(since, part)
-                    rows = {name: row - then[name] for name, row in rows.items()}
-                factors[part] = self._add(total, rows, extra[part], bound)
+                rows = self._rows(at, part) if since is None else self._rows(at, part) - self._rows(since, part)
+                length = to_numpy(torch.linalg.vector_norm(rows, dim=1))
+                norms = np.hypot(length, row_norms(extra[part], "l2"))
+                factors[part] = clip_factors(norms, bound)
+                if not (finite := np.isfinite(norms)).all():
+                    # Zero times infinity is NaN: a row that is not finite has to go before the product.
+                    rows = torch.where(shared(finite[:, None], self.device), rows, 0.0)
+                total += self._tensor(factors[part]) @ rows
             return to_numpy(total), factors
 
-    def _add(self, total: Tensor, rows: Rows, extra: Array, bound: float) -> Array:
-        flat = {name: row.reshape(len(row), -1) for name, row in rows.items()}
-        lengths = to_numpy(torch.stack([torch.linalg.vector_norm(row, dim=1) for row in flat.values()], dim=1))
-        norms = row_norms(np.concatenate([lengths, row_norms(extra, "l2")[:, None]], axis=1), "l2")
-        factors, finite = clip_factors(norms, bound), np.isfinite(norms)
-        safe = None if finite.all() else shared(finite[:, None], self.device)
-        scale = self._tensor(factors)
-        for name, into in self._parameter_views(total):
-            # Zero times infinity is NaN: what is not finite has to go before the product.
-            finite_rows = flat[name] if safe is None else torch.where(safe, flat[name], 0.0)
-            into += (scale @ finite_rows).view(into.shape)
-        return factors
+    def _rows(self, at: Slope, part: slice) -> Tensor:
+        """∇_x ⟨φ_k, c_k⟩ of some records, (m, p)."""
+        gradients = partial(self.gradients, at.tape.x)
+        return _rows_of(gradients, at.tape.inputs[part], self._tensor(at.cotangents[part]), self.p)
 
-    def _rows(self, at: Slope, part: slice) -> Rows:
-        """Parameter → ∇⟨φ_k, c_k⟩ per record (m, …)."""
-        tape: Tape = at.tape
-        parameters = dict(self._parameter_views(tape.x))
+    def gradients(self, x: Tensor, records: Tensor, cotangents: Tensor) -> Tensor:
+        """Return ∇_x ⟨φ_k, c_k⟩ of every record at once, (n, p). Raises what the module raises for one of them."""
 
-        def weighted_output(parameters: Rows, record: Tensor, cotangent: Tensor) -> Tensor:
-            return (forward_one(self.module, parameters, record) * cotangent).sum()
+        def weighted_output(parameters: Parameters, record: Tensor, cotangent: Tensor) -> Tensor:
+            return (self._evaluate(parameters, record) * cotangent).sum()
 
-        def rows(records: Tensor, cotangents: Tensor) -> Rows:
-            return dict(vmap(grad(weighted_output), in_dims=(None, 0, 0))(parameters, records, cotangents))
-
-        shapes = {name: tuple(value.shape) for name, value in parameters.items()}
-        return _rows_of(rows, tape.inputs[part], self._tensor(at.cotangents[part]), shapes)
+        parameters = dict(self._parameter_views(x))
+        by_name = vmap(grad(weighted_output), in_dims=(None, 0, 0))(parameters, records, cotangents)
+        return torch.cat([row.reshape(len(row), -1) for row in by_name.values()], dim=1)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
-        """Try that outputs and gradients are of their own record alone, for batches of so many; ours are known to be.
+        """Try that outputs and gradients are of their own record only, for batches of so many; ours are known to be.
+
+        vmap rules of a custom autograd function, and what a module keeps in Python, may mix records all the same.
 
         Raises InputError where a row reads another record, or where one question has two answers.
         """
@@ -150,25 +166,18 @@ class TorchModel:
         tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
         draw = np.random.default_rng(1)
         for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
-            fault = row_dependence(self._trial_rows(x), tried[turn::2])
+
+            def rows(inputs: Array, labels: Array, x: Array = x) -> dict[str, Array]:
+                outputs, tape = self.forward(x, inputs)
+                slopes = Slope(tape, np.cos(np.arange(self.outputs)) + labels[:, None])
+                return {"the output": outputs, "the gradient": self.rows(slopes)}
+
+            fault = row_dependence(rows, tried[turn::2])
             if fault is not None:
                 raise InputError(
                     f"{self.source}: the module {fault.text}, and no clip bounds what one record moves then; let no "
                     "operation run over the first axis, and remember nothing."
                 )
-
-    def _trial_rows(self, x: Array) -> Callable[..., dict[str, Array]]:
-        """What is ever taken of records at one point: outputs, and gradients along a made-up cotangent."""
-
-        def rows(inputs: Array, labels: Array) -> dict[str, Array]:
-            outputs, tape = self.forward(x, inputs)
-            cotangents = np.cos(np.arange(self.outputs)) + labels[:, None]
-            with quiet_torch(self.device):
-                gradients = self._rows(Slope(tape, cotangents), slice(0, len(labels)))
-            named = {f"the gradient by {name!r}": to_numpy(part) for name, part in gradients.items()}
-            return {"the output": outputs} | named
-
-        return rows
 
     def _parameter_views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Views of the trainable parameters, by name."""
@@ -191,13 +200,12 @@ def weights_of(module: nn.Module) -> Array:
     return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
 
 
-def as_model(module: nn.Module, n_features: int, outputs: int, device: str, where: str = "") -> Mlp | TorchModel:
+def as_model(module: nn.Module, n_features: int, device: str, where: str = "") -> Mlp | TorchModel:
     """Make the model of a sound float64 module: by ghost norms where they are exact, else row by row.
 
     Args:
         module: of torch, in float64.
         n_features: columns of the records.
-        outputs: e, columns of what it gives.
         device: of torch, which the module is on.
         where: of a user's module, as in `TorchModel`; default "".
 
@@ -207,9 +215,23 @@ def as_model(module: nn.Module, n_features: int, outputs: int, device: str, wher
     stack = stack_of(module, n_features)
     if stack is not None:
         return Mlp(stack, weights_of(module), device, tuple(name for name, _ in trainable(module)))
-    record = tensor(np.zeros((1, n_features)), device)
-    with default_device(device):
-        return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device, where)
+    return torch_model(module, n_features, device, where)
+
+
+def torch_model(module: nn.Module, n_features: int, device: str, where: str = "") -> TorchModel:
+    """Make the model of a sound float64 module. Arguments as of `as_model`."""
+    record, kept = tensor(np.zeros((1, n_features)), device), 0
+
+    def count(saved: Tensor) -> Tensor:
+        nonlocal kept
+        kept += saved.numel()
+        return saved
+
+    with default_device(device), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+        outputs = module(record).shape[1]
+    start = weights_of(module)
+    # One record takes what its forward pass keeps, and two rows.
+    return TorchModel(module, n_features, outputs, start, kept + 2 * len(start), device, where)
 
 
 def stack_of(module: nn.Module, n_features: int) -> tuple[Dense, ...] | None:
@@ -257,37 +279,7 @@ def _has_hooks(module: nn.Module) -> bool:
     return "forward" in vars(module) or any(getattr(module, name) for name in hooks)
 
 
-def forward_one(module: nn.Module, parameters: Rows, record: Tensor) -> Tensor:
-    """φ (e,) of one record (d,) in a batch of its own, with these trainable parameters."""
-    # torch ties shared weights by itself, but leaves a module that stands in two places with the weights of the call.
-    places = {id(value): parameters[name] for name, value in trainable(module)}
-    everywhere = {
-        f"{at}.{key}" if at else key: places[id(value)]
-        for at, part in module.named_modules()
-        for key, value in part.named_parameters(recurse=False, remove_duplicate=False)
-        if id(value) in places
-    }
-    out: Tensor = functional_call(module, everywhere, (record[None],), tie_weights=False)[0]
-    return out
-
-
-def _rows_of(
-    oracle: Callable[[Tensor, Tensor], Rows], records: Tensor, extra: Tensor, shapes: dict[str, tuple[int, ...]]
-) -> Rows:
-    """The rows of all records, NaN where a record's evaluation raises."""
-    rows = rows_or_nan(oracle, records, extra)
-    return rows or {name: records.new_full((len(records), *shape), torch.nan) for name, shape in shapes.items()}
-
-
-def _cells(module: nn.Module, record: Tensor) -> int:
-    """Float64 numbers that the gradient of one record takes: what its forward pass keeps, and two rows."""
-    saved_numbers = 0
-
-    def count(saved: Tensor) -> Tensor:
-        nonlocal saved_numbers
-        saved_numbers += saved.numel()
-        return saved
-
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda held: held):
-        module(record)
-    return saved_numbers + 2 * sum(value.numel() for _, value in trainable(module))
+def _rows_of(oracle: Callable[[Tensor, Tensor], Tensor], records: Tensor, extra: Tensor, width: int) -> Tensor:
+    """The rows of all records, (n, width), NaN for a record whose evaluation raises."""
+    rows = rows_or_nan(lambda *some: {"rows": oracle(*some)}, records, extra)
+    return rows["rows"] if rows else records.new_full((len(records), width), torch.nan)

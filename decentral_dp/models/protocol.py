@@ -17,6 +17,9 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 
+# (height, width, channels) of a record that is a picture.
+Image = tuple[int, int, int]
+
 
 class Slope(NamedTuple):
     """Where per-record gradients are taken. tape: of a forward pass; cotangents: (n, e)."""

@@ -25,7 +25,7 @@ from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table
 from decentral_dp.reporting.plots.style import Format
-from decentral_dp.user_code import in_file
+from decentral_dp.user_code import in_module
 
 Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
@@ -524,13 +524,13 @@ def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
         ('ring agents 10', 'ring agents 20')
         >>> label_all([0.1, 1])
         (0.1, 1)
-        >>> label_all(["ring", "my_graphs.py:wheel", "a/graphs.py:star", "b/graphs.py:star"])
-        ('ring', 'wheel', 'a/graphs.py:star', 'b/graphs.py:star')
+        >>> label_all(["ring", "my_graphs:wheel", "graphs:star", "other_graphs:star"])
+        ('ring', 'wheel', 'graphs:star', 'other_graphs:star')
     """
     if are_numbers(values):
         return tuple(values)
     full = [_name(v) for v in values]
-    named = list(zip(_without_files(full), values, strict=True))
+    named = list(zip(_without_modules(full), values, strict=True))
     return tuple(_label(name, v, [o for n, o in named if n == name]) for name, v in named)
 
 
@@ -540,9 +540,9 @@ def _name(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _without_files(names: Sequence[str]) -> list[str]:
-    """A component of a file by its own name, where no other value has that name too."""
-    short = [parts[1] if (parts := in_file(name)) is not None else name for name in names]
+def _without_modules(names: Sequence[str]) -> list[str]:
+    """A component of a module by its own name, where no other value has that name too."""
+    short = [parts[1] if (parts := in_module(name)) is not None else name for name in names]
     whole: dict[str, set[str]] = {}
     for own, name in zip(short, names, strict=True):
         whole.setdefault(own, set()).add(name)

@@ -44,12 +44,12 @@ def test_the_schema_knows_what_each_kind_needs() -> None:
         ({"kind": "bsa", "rounds": 1}, True),
         ({"kind": "dp_dsgd", "rounds": 1, "y": {"scale": 1.0}}, False),
         ({"kind": "dp_dsgd", "rounds": 1, "y": {"scale": 1.0}, "z": {"scale": 1.0}}, True),
-        ({"kind": "mine.py:Mine", "rounds": 1, "friction": 0.5}, False),
+        ({"kind": "mine:Mine", "rounds": 1, "friction": 0.5}, False),
         ({"kind": "of_a_package", "rounds": 1, "friction": 0.5}, False),
     ):
         assert bool(list(check.iter_errors(content | {"algorithm": table}))) == wrong, table
     # Options of a problem that is not ours are its own.
-    for kind, wrong in (("of_a_package", False), ("mine.py:Mine", False), (content["problem"]["kind"], True)):
+    for kind, wrong in (("of_a_package", False), ("mine:Mine", False), (content["problem"]["kind"], True)):
         problem = content["problem"] | {"kind": kind, "margin": 0.5}
         assert bool(list(check.iter_errors(content | {"problem": problem}))) == wrong, kind
 

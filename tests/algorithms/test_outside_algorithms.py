@@ -1,9 +1,10 @@
-"""Algorithms from outside the package: those of docs/add_an_algorithm.md, by file, object and entry point."""
+"""Custom algorithms: those of docs/add_an_algorithm.md, by module and as objects."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.cli.describe import print_entry, registries
+from decentral_dp.cli.describe import print_entry
 from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build, run_digest
 from decentral_dp.studies.schema import load_study
@@ -41,7 +42,7 @@ def made(folder: Path, name: str) -> Any:
     """The page's algorithm as an object, with what its scenario gives."""
     table = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"]
     given = {k: StepSize(**v) if isinstance(v, dict) else v for k, v in table.items() if k not in ("kind", "rounds")}
-    return getattr(run_file(folder / f"{name}.py", "an algorithm"), CLASSES[name])(**given)
+    return getattr(run_file(folder / f"{name}.py"), CLASSES[name])(**given)
 
 
 def changed(folder: Path, name: str, old: str, new: str) -> decentral_dp.Scenario:
@@ -100,23 +101,19 @@ def test_an_object_of_ours_is_ours(scenario: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_by_entry_point(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A package of one module, installed by its metadata alone."""
-    installed = folder / "site"
-    (installed / "my_package").mkdir(parents=True)
-    (installed / "my_package" / "__init__.py").touch()
-    (installed / "my_package" / f"{name}_outside.py").write_text(BLOCKS[f"{name}.py"], encoding="utf-8")
-    info = installed / "my_package-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n", encoding="utf-8")
-    point = f"{name}_here = my_package.{name}_outside:{CLASSES[name]}"
-    (info / "entry_points.txt").write_text(f"[decentral_dp.algorithms]\n{point}\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(installed))
-    monkeypatch.delitem(__import__("sys").modules, "my_package", raising=False)
-    run = decentral_dp.run(load(folder / f"{name}.toml", [f'algorithm.kind="{name}_here"']))
+def test_of_an_installed_package_it_costs_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    package = folder / "site" / "my_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / f"{name}_outside.py").write_text(BLOCKS[f"{name}.py"], encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    for module in [m for m in sys.modules if m.startswith("my_package")]:
+        monkeypatch.delitem(sys.modules, module)
+    kind = f"my_package.{name}_outside:{CLASSES[name]}"
+    run = decentral_dp.run(load(folder / f"{name}.toml", [f'algorithm.kind="{kind}"']))
     assert run.result["status"] == "ok"
-    assert any("an installed package" in note for note in run.result["privacy"]["notes"])
-    assert f"my_package.{name}_outside" in registries()["algorithms"][f"{name}_here"]
+    assert run.result.privacy.epsilon_max == decentral_dp.plan(folder / f"{name}.toml").privacy.epsilon_max
+    assert any(kind in note for note in run.result["privacy"]["notes"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,7 +121,7 @@ def test_show_describes_its_keys(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.chdir(folder)
-    print_entry(f"{name}.py:{CLASSES[name]}")
+    print_entry(f"{name}:{CLASSES[name]}")
     said = capsys.readouterr().out
     keys = tomllib.loads(BLOCKS[f"{name}.toml"])["algorithm"].keys() - {"kind", "rounds"}
     for key in keys:
@@ -137,7 +134,7 @@ def test_what_is_shown_to_start_from_can_be_planned(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.chdir(folder)
-    print_entry(f"{name}.py:{CLASSES[name]}")
+    print_entry(f"{name}:{CLASSES[name]}")
     tables = tomllib.loads(capsys.readouterr().out.partition("In a scenario:")[2])
     shared = {key: HEAVY_BALL[key] for key in ("problem", "topology")}
     assert np.isfinite(build(load(shared | tables, folder=folder)).budget.epsilon).all()
@@ -194,9 +191,9 @@ def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
     (sent,) = (c for c in run.simulation().ledger.channels if c.channel == "last")
     moved = sent.sensitivity["train"]
     np.testing.assert_allclose(moved[1:], 2.0 * moved[:1] * np.ones_like(moved[1:]))
-    for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "releases something else")):
-        with pytest.raises(InputError, match=said):
-            build(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
+    for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "was planned and priced")):
+        with pytest.raises(UserCodeError, match=said):
+            decentral_dp.run(load(folder / "heavy_ball.toml", [f'problem.stream={{ kind = "{kind}", batch = 5 }}']))
 
 
 def test_no_run_is_resumed_with_other_code(folder: Path) -> None:
@@ -227,7 +224,7 @@ def test_keys_are_refused_as_ours_are(folder: Path, given: str) -> None:
 
 
 def test_a_missing_key_is_refused_with_an_example(folder: Path) -> None:
-    said = "algorithm.y: missing. heavy_ball.py:HeavyBall needs it; add for example y = { scale = 0.1, decay = 0.5 }."
+    said = "algorithm.y: missing. heavy_ball:HeavyBall needs it; add for example y = { scale = 0.1, decay = 0.5 }."
     with pytest.raises(InputError, match=re.escape(said)):
         build(load(folder / "heavy_ball.toml", ["algorithm.y=null"]))
 
@@ -255,19 +252,22 @@ REFUSED_CODE = {
     ('    channels = ("x", "y")\n', ""): "is no algorithm",
     ("    RELEASES =", "    OTHERS ="): "lacks RELEASES",
     ('"lower_grad_y": "y"', '"lower_grad": "y"'): "states the term 'lower_grad', and no problem has it",
-    ("friction: float = option(\"β, weight of the last move\", default=0.5, at_least=0, below=1)", "friction = 0.5"): (
-        "HeavyBall sets friction without a type"
-    ),
     ('"lower_grad_y": "y"', '"lower_grad_y": "eta"'): 'names the factor "eta", and HeavyBall has none',
-    # It plans less than it makes, in three ways, and more.
-    ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
-    ("return State(s.x, moved", "gradient[0]\n        return State(s.x, moved"): "normalise, select or compare",
-    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y in round 1 by up to",
-    ('{"y": {"lower_grad_y": "y"}}', "{}"): "RELEASES of heavy_ball.py:HeavyBall is {}, in line 30 of",
-    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y in round 1 by up to",
-    ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "it releases u, and plans none",
-    ("own.y - s.last", "own.w - s.last"): "does not run: AttributeError",
-    ("return State(s.x, moved", "return State(s.x, 1 / 0 + moved"): "in line",
+    ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release touches any data",
+    ('{"y": {"lower_grad_y": "y"}}', '["y"]'): "states its releases in another form",
+    ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): "states the term 'l'",
+    ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): "the factor None in RELEASES of HeavyBall gives None",
+    ('{"lower_grad_y": "y"}', '{"lower_grad_y": -1.0}'): "gives -1.0; wanted a step size",
+    ('{"lower_grad_y": "y"}', '{"lower_grad_y": float("nan")}'): "gives nan",
+    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
+    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: 0.5 - t'): "gives -0.5; wanted",
+    ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
+    ('channels = ("x", "y")', 'channels = ("x", "y")\n    releases_per_round = 2'): "makes one exchange",
+    ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0; wanted a number of at least 0",
+    ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
+    ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
+        "cannot be made: ValueError: never, in line 33 of "
+    ),
 }  # fmt: skip
 
 
@@ -276,177 +276,65 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
     with pytest.raises(InputError, match=re.escape(REFUSED_CODE[change])) as said:
         build(changed(folder, "heavy_ball", *change))
     assert "\n" not in str(said.value)
-    assert re.search(r"line \d+", str(said.value)), str(said.value)
 
 
-# What is replaced in the code → text of the line that is named, and what is said of it.
-PLACED = {
-    ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): (
-        "def step",
-        "step returns State and never yields, in line LINE of FILE, wanted one Gossip a round; nothing was run. "
-        "Write for example own, near = yield Gossip(y=s.y).",
-    ),
-    ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): (
-        "yield s.y",
-        "step yields ndarray, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
-    ),
-    ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): (
-        "def step",
-        "step returns without a yield, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
-    ),
-    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): (
-        "channels =",
-        'channels names "w", in line LINE of FILE, wanted a field of the state that init returns: x, y, last; nothing '
-        "was run. Name one of these, or add w to the state.",
-    ),
-    ("class HeavyBall", "class HeavyBal"): (
-        "class HeavyBal",
-        "FILE defines no HeavyBall; did you mean HeavyBal, in line LINE. Define it there, or name what the file "
-        "defines.",
-    ),
-    ('"lower_grad_y": "y"', '"lower_gard_y": "y"'): (
-        "RELEASES",
-        "states the term 'lower_gard_y', and no problem has it, in line LINE of FILE; did you mean lower_grad_y, of "
-        "lower_grad_y, lower_hvp, lower_jvp, upper_grad_y, upper_grad_x.",
-    ),
-    ("        mixed =", "        yield Gossip(y=s.y)  # 2\n        mixed ="): (
-        "# 2",
-        "step makes 2 exchanges, in line LINE of FILE, wanted 1 a round; nothing was run. Send all channels in one",
-    ),
-    ('    channels = ("x", "y")', '    channels = ("x", "y")\n    releases_per_round = 2'): (
-        "releases_per_round",
-        "states releases_per_round, in line LINE of FILE, and a gossip algorithm with RELEASES makes one exchange",
-    ),
-    ('channels = ("x", "y")', 'channels = ("y",)'): (
-        "channels =",
-        "lack x, in line LINE of FILE; metrics read x and y",
-    ),
-    ("moved - self.y(t) * gradient", "(moved - self.y(t) * gradient).value"): (
-        "yield Gossip",
-        "y is planned with gaussian noise and leaves without, as a plain array, in line LINE of FILE; nothing was run.",
-    ),
-    ('channels = ("x", "y")', 'channels = "xy"'): (
-        "channels =",
-        "channels of heavy_ball.py:HeavyBall is 'xy', in line LINE of FILE; wanted names of variables, for example",
-    ),
-    ('{"y": {"lower_grad_y": "y"}}', '["y"]'): (
-        "RELEASES =",
-        "is ['y'], in line LINE of FILE; wanted channel → term →",
-    ),
-    ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): ("RELEASES =", "in line LINE of FILE; wanted channel →"),
-    ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): (
-        "RELEASES =",
-        "the factor None in RELEASES of HeavyBall gives None, in line LINE of FILE; wanted a step size, a finite",
-    ),
-    ('{"lower_grad_y": "y"}', '{"lower_grad_y": -1.0}'): ("RELEASES =", "gives -1.0, in line LINE of FILE; wanted a"),
-    ('{"lower_grad_y": "y"}', '{"lower_grad_y": float("nan")}'): ("RELEASES =", "gives nan, in line LINE of FILE"),
-    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0  # 3'): (
-        "# 3",
-        'the factor "half" in RELEASES of HeavyBall fails with ZeroDivisionError: division by zero, in line LINE of',
-    ),
-    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self: 0.5  # 4'): (
-        "# 4",
-        "takes 1 positional argument but 2 were given, in line LINE of FILE; wanted a step size",
-    ),
-    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: "a half"  # 5'): (
-        "# 5",
-        "could not convert string to float: 'a half', in line LINE of FILE; wanted a step size",
-    ),
-    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: 0.5 - t  # 6'): (
-        "# 6",
-        'the factor "half" in RELEASES of HeavyBall gives -0.5, in line LINE of FILE; wanted a step size',
-    ),
-    ("default=0.5", "default=1.0"): (
-        "friction: float",
-        "HeavyBall.friction: its default is 1.0, in line LINE of FILE; wanted a number of at least 0 and below 1.",
-    ),
-    ("default=0.5", 'default="a half"'): (
-        "friction: float",
-        "HeavyBall.friction: its default is 'a half', in line LINE of FILE; wanted a number of at least 0",
-    ),
-    ("friction: float", 'friction: "Unknown"'): (
-        "friction:",
-        "the type of a field is not known (name 'Unknown' is not defined), in line LINE of FILE. Import it.",
-    ),
-    ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
-        "raise",
-        "cannot be made: ValueError: never, in line LINE of FILE. Mend it, or its keys.",
-    ),
-    ("        mixed =", "        raise type('Odd', (Exception,), {})('own')\n        mixed ="): (
-        "raise",
-        "does not run: Odd: own, in line LINE of FILE; nothing was run.",
-    ),
-    ("        mixed =", "        raise StopIteration  # 7\n        mixed ="): (
-        "# 7",
-        "generator raised StopIteration, in line LINE of FILE; nothing was run.",
-    ),
-    ("        mixed =", "        raise SystemExit(0)  # 8\n        mixed ="): (
-        "# 8",
-        "does not run: SystemExit: 0, in line LINE of FILE; nothing was run.",
-    ),
-    ("    friction: float = option", "    friction = option"): (
-        "friction =",
-        "'friction' is a field but has no type annotation, in line LINE; write friction: float = …, for example.",
-    ),
-    ('    channels = ("x", "y")', '    friend = 0.5\n    channels = ("x", "y")'): (
-        "friend =",
-        "sets friend without a type, in line LINE of FILE, so it is no option.",
-    ),
+# What is replaced in the code → why its first round is not released.
+UNPLANNED = {
+    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "was planned and priced; nothing of that round was released",
+    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "was planned and priced; nothing of that round was released",
+    ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "u",
+    ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
+    ("        mixed =", "        yield Gossip(y=s.y)\n        mixed ="): "2 exchanges or more, and releases_per_round",
+    ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): "step of HeavyBall returns State and never yields",
+    ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): "step of HeavyBall yields ndarray",
+    ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): "makes 0 exchanges",
+    ('channels = ("x", "y")', 'channels = ("x", "y", "w")'): "init of HeavyBall gives no rows of w",
 }
 
 
-@pytest.mark.parametrize("change", PLACED, ids=[new for _, new in PLACED])
-def test_a_refusal_names_the_line(folder: Path, change: tuple[str, str]) -> None:
-    scenario, file, (marker, said) = changed(folder, "heavy_ball", *change), folder / "heavy_ball.py", PLACED[change]
-    lines = file.read_text(encoding="utf-8").splitlines()
-    number = next(n for n, line in enumerate(lines, 1) if marker in line)
-    with pytest.raises(InputError, match=re.escape(said.replace("LINE", str(number)).replace("FILE", str(file)))) as e:
-        build(scenario)
-    assert "\n" not in str(e.value)
-
-
-def test_a_file_without_a_name_is_refused_with_those_that_it_defines(folder: Path) -> None:
-    said = f'wanted what the file defines as well: "heavy_ball.py:HeavyBall"; {folder / "heavy_ball.py"} defines Heavy'
-    with pytest.raises(InputError, match=re.escape(said)):
-        build(load(folder / "heavy_ball.toml", ['algorithm.kind="heavy_ball.py"']))
+@pytest.mark.parametrize("change", UNPLANNED, ids=[new for _, new in UNPLANNED])
+@pytest.mark.usefixtures("undrawn")
+def test_a_release_that_is_not_planned_ends_the_run(folder: Path, change: tuple[str, str]) -> None:
+    """Build does not run the code: the plan binds every release when it is made."""
+    scenario = changed(folder, "heavy_ball", *change)
+    assert build(scenario).budget.epsilon.max() <= 4.0
+    with pytest.raises(UserCodeError, match=re.escape(UNPLANNED[change])):
+        decentral_dp.run(scenario, out=folder / "out")
 
 
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
-REFUSED_COORDINATORS = {
-    "both": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
-    "twice": (
-        f"{GRADIENTS}; g = {GRADIENTS}",
-        "publishes 2 times or more, in line 39 of .*averaged.py, and releases_per_round states 1; nothing",
-    ),
-    "whole": (GRADIENTS.replace(", self.rate", ""), "releases something else than it plans"),
+UNPLANNED_QUERIES = {
+    "another term": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
+    "all records": (GRADIENTS.replace(", self.rate", ""), "at rate 1, and 0.25 was planned"),
+    "a larger sample": (GRADIENTS.replace("self.rate", "2 * self.rate"), "at rate 0.5, and 0.25 was planned"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED_COORDINATORS)
-def test_a_coordinators_code_is_refused_in_one_sentence(folder: Path, case: str) -> None:
-    new, said = REFUSED_COORDINATORS[case]
-    with pytest.raises(InputError, match=said):
-        build(changed(folder, "averaged", GRADIENTS, new))
+@pytest.mark.parametrize("case", UNPLANNED_QUERIES)
+@pytest.mark.usefixtures("undrawn")
+def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, case: str) -> None:
+    """The price of a sample follows from its rate, so that a larger one is not released at the noise of a smaller."""
+    new, words = UNPLANNED_QUERIES[case]
+    scenario = changed(folder, "averaged", GRADIENTS, new)
+    # Afterwards the run would fail in any case, with another sentence.
+    with pytest.raises(RuntimeError, match=words):
+        decentral_dp.run(scenario, out=folder / "out")
 
 
 @pytest.mark.parametrize(
-    ("shares", "said"),
+    "shares",
     [
-        (
-            '{"grad_x": 0.7, "grad_z": 0.3}',
-            'names "grad_z", in line LINE of FILE, which QUERIES does not; did you mean',
-        ),
-        ('{"grad_x": 0.0, "grad_y": 1.0}', "gives grad_x 0.0, in line LINE of FILE, wanted a number above 0"),
-        ('{"grad_y": 1.0}', "gives grad_x none, in line LINE of FILE; wanted one for every term of QUERIES"),
-        ("[0.5, 0.5]", "is [0.5, 0.5], in line LINE of FILE; wanted term → its share of a round's budget"),
-        ('{"grad_x": True, "grad_y": 1.0}', "gives grad_x True, in line LINE of FILE, wanted a number above 0"),
+        '{"grad_x": 0.7, "grad_z": 0.3}',
+        '{"grad_x": 0.0, "grad_y": 1.0}',
+        '{"grad_x": -1.0, "grad_y": 1.0}',
+        '{"grad_x": float("inf"), "grad_y": 1.0}',
+        '{"grad_y": 1.0}',
+        "[0.5, 0.5]",
     ],
 )
-def test_shares_are_of_what_is_asked_for(folder: Path, shares: str, said: str) -> None:
+def test_shares_are_of_what_is_asked_for(folder: Path, shares: str) -> None:
     scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
-    file = folder / "averaged.py"
-    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if "SHARES" in text)
-    with pytest.raises(InputError, match=re.escape(said.replace("LINE", str(line)).replace("FILE", str(file)))):
+    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*; wanted a number above 0 for each of"):
         build(scenario)
 
 
@@ -486,7 +374,7 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     """Without noise it is gradient descent on the mean over all records, the regulariser included."""
     (folder / "fitted.py").write_text(BILEVEL, encoding="utf-8")
     content = tomllib.loads(BLOCKS["heavy_ball.toml"])
-    content["algorithm"] = {"kind": "fitted.py:Fitted", "rounds": 3, "y": {"scale": 0.5}}
+    content["algorithm"] = {"kind": "fitted:Fitted", "rounds": 3, "y": {"scale": 0.5}}
     del content["privacy"]["mechanism"]
     run = decentral_dp.run(load(content, folder=folder))
     assert run.result["privacy"]["epsilon_max"] == pytest.approx(4.0, rel=1e-2)
@@ -514,7 +402,7 @@ def test_a_class_that_plans_for_itself(folder: Path, scenario: Any) -> None:
     (folder / "whole.py").write_text(text, encoding="utf-8")
     content = scenario()
     ours = decentral_dp.run(content)
-    content["algorithm"]["kind"] = "whole.py:LdpDsbo"
+    content["algorithm"]["kind"] = "whole:LdpDsbo"
     run = decentral_dp.run(load(content, folder=folder))
     assert run.records.same_releases(ours.records)
     assert np.array_equal(run.released["y"], ours.released["y"])
@@ -564,12 +452,12 @@ def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
         (
             "self.y(t) * gradient, own.y",
             "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, own.y",
-            "round 5: step of HeavyBall, in line 35 of FILE: one train record may move y by",
+            "round 5: step of HeavyBall: one train record may move y by",
         ),
         (
             "yield Gossip(y=s.y)",
             "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
-            "round 5: step of HeavyBall, in line 35 of FILE: it releases x from records, which was not planned",
+            "round 5: step of HeavyBall: it releases x from records, which was not planned",
         ),
     ],
     ids=["dearer", "unplanned"],
@@ -609,10 +497,10 @@ def test_what_raises_later_ends_the_run_with_its_line(
     assert json.loads((folder / "out" / "result.json").read_text())["status"] == "failed"
 
 
-# What is put into a step, after the rehearsal's rounds → what is said.
+# What is put into a later step → what is said.
 LATER = {
-    "own error": ("if t == 4: raise type('Odd', (Exception,), {})('own')", "round 5: Odd: own, in line LINE of FILE."),
-    "exit": ("if t == 4: raise SystemExit(0)", "round 5: SystemExit: 0, in line LINE of FILE. Mend it there."),
+    "own error": ("if t == 4: raise type('Odd', (Exception,), {})('own')", "round 5: Odd: own, in line LINE of FILE"),
+    "exit": ("if t == 4: raise SystemExit(0)", "round 5: SystemExit: 0, in line LINE of FILE"),
     "end": ("if t == 4: raise StopIteration", "round 5: RuntimeError: generator raised StopIteration, in line LINE"),
 }
 
@@ -642,9 +530,7 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
     marker, again, said = AGAIN[name]
     changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
     steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
-    file = folder / f"{name}.py"
-    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if "def step" in text)
-    said = f"{said}, in line {line} of {file}, and releases_per_round states 1. Mend it there."
+    said = f"{said}, and releases_per_round states 1. Mend it there."
     with pytest.raises(UserCodeError, match=re.escape(said)):
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))
@@ -653,21 +539,6 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
 
 def test_which_problem_a_coordinator_solves_may_be_said_outright(folder: Path) -> None:
     assert build(changed(folder, "averaged", "    QUERIES =", '    solves = "minimax"\n    QUERIES =')).budget
-    scenario = changed(folder, "averaged", "    QUERIES =", '    solves = "minmax"\n    QUERIES =')
-    with pytest.raises(InputError, match=r"is 'minmax', in line \d+ of .*; wanted \"bilevel\" or \"minimax\""):
-        build(scenario)
-
-
-@pytest.mark.parametrize(("value", "shown"), [("None", "None"), ("3", "3"), ('"ball"', '"ball"'), ("np", "a module")])
-def test_a_name_of_a_plain_value_is_refused_with_its_line(folder: Path, value: str, shown: str) -> None:
-    file = folder / "averaged.py"
-    text = f"{BLOCKS['averaged.py']}\nAveraged = {value}\n"
-    file.write_text(text, encoding="utf-8")
-    said = (
-        f"algorithm.kind: Averaged is {shown}, in line {len(text.splitlines())} of {file}; wanted a class, a function"
-    )
-    with pytest.raises(InputError, match=re.escape(said)):
-        build(load(folder / "averaged.toml"))
 
 
 @pytest.mark.usefixtures("undrawn")

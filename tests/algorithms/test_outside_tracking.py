@@ -82,7 +82,8 @@ def scenario(folder: Path, kind: str, **topology: Any) -> dict[str, Any]:
             "synthetic": {"dimension": 3, "records": 40, "test_records": 8},
         },
         "topology": {"kind": "ring", "agents": 4, **topology},
-        "algorithm": {"kind": f"{folder}/mine.py:{kind}", "rounds": ROUNDS, "y": {"scale": 0.7}},
+        "code_folders": [str(folder)],
+        "algorithm": {"kind": f"mine:{kind}", "rounds": ROUNDS, "y": {"scale": 0.7}},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": CLIP}},
     }
 
@@ -114,7 +115,7 @@ def test_compressed_messages_are_the_same_as_of_the_package_and_cost_no_more(
     assert run.records.same_releases(plain.ledger)
     # Noise is keyed by the algorithm: what both say is the same without it.
     ends = []
-    for kind in (f"{tmp_path}/mine.py:Choco", "choco"):
+    for kind in ("mine:Choco", "choco"):
         content = scenario(tmp_path, "Choco", compression=quantiser) | {"privacy": {"guarantee": "none"}}
         content["algorithm"]["kind"] = kind
         ends.append(decentral_dp.run(content).released["y"])

@@ -44,7 +44,8 @@ def scenario(tmp_path: Path) -> dict[str, Any]:
             "data": "synthetic_classification",
             "synthetic": {"dimension": 8, "records": 20, "test_records": 20},
         },
-        "algorithm": {"kind": f"{tmp_path}/coordinates.py:Coordinates", "y": {"scale": 0.5}, "rounds": 3},
+        "code_folders": [str(tmp_path)],
+        "algorithm": {"kind": "coordinates:Coordinates", "y": {"scale": 0.5}, "rounds": 3},
         "privacy": {"guarantee": "none"},
     }
 

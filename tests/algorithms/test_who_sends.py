@@ -135,7 +135,8 @@ def scenario(tmp_path: Path) -> Any:
                 "data": "synthetic_classification",
                 "synthetic": {"dimension": 4, "records": 20, "test_records": 20},
             },
-            "algorithm": {"kind": f"{tmp_path}/sending.py:{name}", "y": {"scale": STEP}, "rounds": ROUNDS},
+            "code_folders": [str(tmp_path)],
+            "algorithm": {"kind": f"sending:{name}", "y": {"scale": STEP}, "rounds": ROUNDS},
             "privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": CLIP}, "y": {"scale": SIGMA}},
         } | changes
 

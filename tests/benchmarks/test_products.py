@@ -15,6 +15,7 @@ from torch.nn import functional
 from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedQuery, ClippedSum
 from decentral_dp.models.mlp import mlp
+from decentral_dp.models.networks import embedding_network
 from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import Pooled
@@ -96,17 +97,6 @@ def test_certified_scores(benchmark: Any) -> None:
     report(benchmark, f"65 certified scores, n = {n}, of three passes each", solved / bare, 4.0)
 
 
-def convolutions(network: Any, x: np.ndarray) -> list[torch.Tensor]:
-    """The weights per layer, kernels as torch has them."""
-    out, c, done, o = [], network.image[2], 0, network.channels
-    for _ in range(network.depth):
-        sizes = [o * 9 * c, o, o, o]
-        kernel, *rest = torch.split(torch.tensor(x[done : done + sum(sizes)]), sizes)
-        out += [kernel.reshape(o, 3, 3, c).permute(0, 3, 1, 2).contiguous(), *(r.clone() for r in rest)]
-        c, done = o, done + sum(sizes)
-    return [w.requires_grad_() for w in out]
-
-
 @pytest.mark.parametrize(("image", "width"), [((8, 8, 1), 8), ((32, 32, 3), 8), ((32, 32, 3), 32)])
 def test_clipped_gradients_of_convolutions(benchmark: Any, image: tuple[int, int, int], width: int) -> None:
     """∇_x h clipped per record, against torch's gradient of the mean loss in x, both in float64."""
@@ -114,20 +104,13 @@ def test_clipped_gradients_of_convolutions(benchmark: Any, image: tuple[int, int
     height, wide, c = image
     features, labels = rng.normal(size=(n, height * wide * c)), rng.integers(5, size=n)
     problem = MetaLearning.from_dataset(features.shape[1], 5, image, width=width)
-    network, clip = problem.network, Clip("l1", 0.1, 0.1, 0.1)
-    records = problem.prepare(features, labels.astype(float), "l1")
+    clip, records = Clip("l1", 0.1, 0.1, 0.1), problem.prepare(features, labels.astype(float), "l1")
     x, (y, z) = problem.start["x"], rng.normal(size=(2, problem.q))
-    weights = convolutions(network, x)
-    images, target = torch.tensor(features).reshape(-1, c, height, wide), torch.tensor(labels)
-    head = torch.tensor(y).reshape(5, -1)
+    module, target, head = embedding_network(image, width, 0), torch.tensor(labels), torch.tensor(y).reshape(5, -1)
+    weights, images = list(module.parameters()), torch.tensor(features)
 
     def plain() -> object:
-        h = images
-        for k in range(network.depth):
-            kernel, bias, scale, shift = weights[4 * k : 4 * k + 4]
-            h = functional.group_norm(functional.conv2d(h, kernel, bias, padding=1), network.groups, scale, shift)
-            h = functional.max_pool2d(torch.relu(h), 2)
-        outputs = h.permute(0, 2, 3, 1).flatten(1) @ head[:, :-1].T + head[:, -1]
+        outputs = module(images) @ head[:, :-1].T + head[:, -1]
         return torch.autograd.grad(functional.cross_entropy(outputs, target), weights)
 
     def ours() -> object:

@@ -138,7 +138,7 @@ def gossip() -> dict[str, Any]:
 
 def own_objective(body: str) -> dict[str, Any]:
     steps = {"x": {"scale": 0.1}, "y": {"scale": 0.1}}
-    made = scenario("own.py:Squares", {"kind": "dp_sgda", "rate": 0.5, **steps}, privacy={"clip": {"x": 1.0}})
+    made = scenario("own:Squares", {"kind": "dp_sgda", "rate": 0.5, **steps}, privacy={"clip": {"x": 1.0}})
     return {**made, "own": OBJECTIVE.replace("BODY", body)}
 
 

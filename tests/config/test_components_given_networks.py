@@ -131,7 +131,7 @@ def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: p
         "    return graph\n"
     )
     monkeypatch.chdir(tmp_path)
-    table = {"kind": "graphs.py:meetings", "agents": 4, "hops": 3, "drop": 0.1}
+    table = {"kind": "graphs:meetings", "agents": 4, "hops": 3, "drop": 0.1}
     first = decentral_dp.run("quadratic", set=SHORT | {"topology": table}, out=tmp_path / "run")
     assert first.simulation().topology.over_time.heard_weights(1).nonzero()[0].size in (0, 1, 2)
     (tmp_path / "graphs.py").unlink()
@@ -140,7 +140,7 @@ def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: p
         np.testing.assert_array_equal(again.released[channel], value)
     with pytest.raises(InputError, match=r"topology\.hop: .*meetings takes no such key; did you mean \"hops\""):
         decentral_dp.plan(
-            "quadratic", set=SHORT | {"topology": {**table, "kind": "run/code/graphs.py:meetings", "hop": 1}}
+            "quadratic", set=SHORT | {"topology": {**table, "hop": 1}, "code_folders": [str(tmp_path / "run" / "code")]}
         )
 
 

@@ -263,10 +263,10 @@ def test_code_is_found_from_where_the_command_is_given(tmp_path: Path, monkeypat
         "from decentral_dp.algorithms.gossip.single_level import DpDsgd\n\nclass Mine(DpDsgd):\n    pass\n"
     )
     monkeypatch.chdir(tmp_path)
-    job = build(load("classification", ["algorithm.kind=mine.py:Mine", "algorithm.rounds=2"]))
+    job = build(load("classification", ["algorithm.kind=mine:Mine", "algorithm.rounds=2"]))
     assert type(job.algorithm).__name__ == "Mine"
     with pytest.raises(InputError, match="defines no Other"):
-        build(load("random_walk", ["privacy.mechanism=mine.py:Other"]))
+        build(load("random_walk", ["privacy.mechanism=mine:Other"]))
 
 
 # --- whose noise is secret --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Problems, objectives, graphs, records and partitions from outside: what is wrong with one is said, with its line."""
+"""Custom problems, objectives, graphs, records and partitions: what is wrong with one is said."""
 
 from __future__ import annotations
 
@@ -54,109 +54,90 @@ def refusal(folder: Path, file: str, old: str, new: str) -> str:
     return said
 
 
-def with_lines(said: str, file: Path) -> str:
-    """The sentence with the number of the line in the place of its text."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    for marker in re.findall(r"line \[(.*?)(?:\]|$)", said):
-        number = next(n for n, line in enumerate(lines, 1) if marker in line)
-        said = re.sub(rf"\[{re.escape(marker)}(?:\]|$)", f"{number} of {file}", said)
-    return said
-
-
-# (file, what is replaced, by what) → what is said; [text] stands for the line in which this text is.
+# (file, what is replaced, by what) → what is said.
 REFUSED: dict[Change, str] = {
     # Every class of error.
-    ("my_problem.py", "return n_features, n_features", OWN): "does not give p and q: Own: own, in line [raise type]",
-    ("my_problem.py", "return error[:, None] * features", OWN): "made-up records: Own: own, in line [raise type]",
-    ("my_objective.py", "return 1, 1", OWN): "does not give outputs and q: Own: own, in line [raise type]",
-    ("my_objective.py", "return by_output[:, None],", f"{OWN}\n        return 0,"): "Own: own, in line [raise type]",
-    ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "does not run: Own: own, in line [raise type]",
-    ("my_data.py", "return features, labels", OWN): "does not run: Own: own, in line [raise type]",
-    ("my_split.py", "return owner", OWN): "does not run: Own: own, in line [raise type]",
-    ("my_split.py", "return owner", "raise SystemExit(0)"): "does not run: SystemExit: 0, in line [raise System]",
+    ("my_problem.py", "return n_features, n_features", OWN): "does not give p and q: Own: own",
+    ("my_problem.py", "return error[:, None] * features", OWN): "made-up records: Own: own",
+    ("my_objective.py", "return 1, 1", OWN): "does not give outputs and q: Own: own",
+    ("my_objective.py", "return by_output[:, None],", f"{OWN}\n        return 0,"): "Own: own",
+    ("my_graph.py", "return nx.conn", f"{OWN}\n    return nx.conn"): "does not run: Own: own",
+    ("my_data.py", "return features, labels", OWN): "does not run: Own: own",
+    ("my_split.py", "return owner", OWN): "does not run: Own: own",
+    ("my_split.py", "return owner", "raise SystemExit(0)"): "does not run: SystemExit: 0",
     # Problems.
-    ("my_problem.py", "lower_hvp", "lower_hpv"): "has a method lower_hpv, in line [def lower_hpv]",
-    ("my_problem.py", "def predict", "def perdict"): "did you mean predict? Call it that, or _perdict",
     ("my_problem.py", "def lower_grad_y(self, x, ", "def lower_grad_y(self, "): (
-        "takes 4 positional arguments but 5 were given, in line [def lower_grad_y]"
+        "takes 4 positional arguments but 5 were given"
     ),
     ("my_problem.py", "return np.where(error", "return 1j * np.where(error"): (
-        "TypeError: complex numbers, where real ones are wanted, in line [def lower_loss]"
+        "TypeError: complex numbers, where real ones are wanted"
     ),
     ("my_problem.py", "return (features @ y > 0.5).astype(float)", 'return ["a"] * len(features)'): (
-        "could not convert string to float: np.str_('a'), in line [def predict]"
+        "could not convert string to float: np.str_('a')"
     ),
     ("my_problem.py", "return self.ridge * (y - x),", "return np.nan * (y - x),"): (
-        "regulariser, or its value, is not finite at a made-up point, in line [def regulariser(]"
+        "regulariser, or its value, is not finite at a made-up point"
     ),
     ("my_problem.py", "self.ridge * z, -self.ridge * z", "self.ridge * z"): (
-        "regulariser gives shapes [(30,), (30,)], in line [def regulariser(]"
+        "regulariser gives shapes [(30,), (30,)]"
     ),
     ("my_problem.py", "return self.ridge * (y - x),", "return np.sum(y),"): (
-        "regulariser gives shapes [(), (30,), (30,)], in line [def regulariser(]"
+        "regulariser gives shapes [(), (30,), (30,)]"
     ),
     ("my_problem.py", "-self.ridge * z", "-self.ridge * z, 0.0"): (
-        "regulariser gives shapes [(30,), (30,), (30,), ()], in line [def regulariser(]"
+        "regulariser gives shapes [(30,), (30,), (30,), ()]"
     ),
     ("my_problem.py", "ridge: float = 0.1", 'ridge: float = 0.1\n    data: str = ""'): (
-        "has a field data, which is a key of every problem, in line [data: str]"
+        "has a field data, which is a key of every problem"
     ),
     ("my_problem.py", "ridge: float", 'ridge: "Missing"'): (
-        "has no usable type: NameError: name 'Missing' is not defined, in line [class HuberPull]"
+        "has no usable type: NameError: name 'Missing' is not defined"
     ),
     ("my_problem.py", "    def sizes", "    def for_data(self, facts): return 3\n\n    def sizes"): (
-        "for_data gives int, in line [def for_data]"
+        "for_data gives int"
     ),
     ("my_problem.py", "    def sizes", "    def for_data(self, facts): return 1 / 0\n\n    def sizes"): (
-        "for_data fails with ZeroDivisionError: division by zero, in line [def for_data]"
+        "for_data fails with ZeroDivisionError: division by zero"
     ),
     ("my_problem.py", "    def sizes", "    def terms(self): ...\n\n    def sizes"): (
         "lacks p, q, reads_records, prepare, losses, accuracy, constants, which a whole problem that clips by itself "
-        "has, in line [class HuberPull]"
+        "has"
     ),
-    ("my_problem.py", "    upper_grad_y =", "    del lower_grad_y  #"): "which has slopes, in line [class HuberPull]",
+    ("my_problem.py", "    upper_grad_y =", "    del lower_grad_y  #"): "which has slopes",
     # Objectives.
-    ("my_objective.py", "def start_y", "def starty"): "did you mean start_y?",
-    ("my_objective.py", "def slopes", "def slope"): "which has slopes, in line [class WorseClass]",
-    ("my_objective.py", "return np.array([0.5])", "return np.array([7.0])"): (
-        "start_y gives [7], which is not in Y: project_y makes it [1], in line [def start_y]"
-    ),
-    ("my_objective.py", "return np.array([0.5])", "return np.array([np.nan])"): "not finite, in line [def start_y]",
-    ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return None"): "[nan], which is not finite, in line [def proj",
+    ("my_objective.py", "def slopes", "def slope"): "which has slopes",
     ("my_objective.py", "return self.cap", "return -1.0"): (
-        "radius_y gives -1, wanted a number above 0, in line [def radius_y]"
+        "radius_y gives -1, wanted a finite number above 0"
     ),
-    ("my_objective.py", "return self.cap", "return np.inf"): "[inf], which is not finite, in line [def radius_y]",
-    ("my_objective.py", "return -0.5 * self", "return np.nan * self"): "not finite, in line [def regulariser(]",
-    ("my_objective.py", "return -self.strength", "return np.nan"): "not finite, in line [def regulariser_grad]",
+    ("my_objective.py", "return self.cap", "return np.inf"): "radius_y gives inf, wanted a finite",
     ("my_objective.py", "return by_output[:, None],", "return None\n        return 0,"): (
-        "TypeError: 'NoneType' object is not subscriptable, in line [def slopes]"
+        "TypeError: 'NoneType' object is not subscriptable"
     ),
     # Graphs.
     ("my_graph.py", "return nx.connected_caveman_graph(agents // size, size)", "return None"): (
-        "my_graph.py:caveman (line [def caveman]) gives NoneType"
+        "my_graph:caveman gives NoneType"
     ),
     ("my_graph.py", "agents // size, size", "agents // size, 1"): "NetworkXError: The size of cliques in a connected",
     ("my_graph.py", "return nx.conn", "g = nx.cycle_graph(agents); g.add_edge(0, 0); return g\n    return nx.conn"): (
-        'my_graph.py:caveman (line [def caveman]): edge 0 – 0: a self loop at "0". Fix: remove it'
+        'my_graph:caveman: edge 0 – 0: a self loop at "0". Fix: remove it'
     ),
     ("my_graph.py", "return nx.conn", "return nx.empty_graph(agents)\n    return nx.conn"): (
-        "without a neighbour cannot gossip; link or remove them; my_graph.py:caveman (line [def caveman]) gives it."
+        "without a neighbour cannot gossip; link or remove them."
     ),
     ("my_graph.py", "def caveman", "caveman = [(0, 1)]\n\n\ndef other"): (
-        "topology.size: my_graph.py:caveman is a graph and takes none. Leave it out."
+        "topology.size: my_graph:caveman is a graph and takes none. Leave it out."
     ),
     ("my_graph.py", "size: int = 3", 'size: "Missing" = 3'): (
-        "what my_graph.py:caveman (line [def caveman]) takes cannot be told: NameError"
+        "what my_graph:caveman takes cannot be told: NameError"
     ),
     # Records.
-    ("my_data.py", "return features, labels", "return None"): "my_data.py:load (line [def load]) gives no records",
+    ("my_data.py", "return features, labels", "return None"): "my_data:load gives no records",
     ("my_data.py", "return features, labels", "features[3] = np.nan; return features, labels"): (
-        "'my_data.py:load' (line [def load]), row 4, column 'feature_0' holds no finite number"
+        "'my_data:load', row 4, column 'feature_0' holds no finite number"
     ),
     ("my_data.py", "return features, labels", "return 1j * features, labels"): "that are no table of numbers",
     ("my_data.py", "return features, labels", 'return {"features": features, "labels": labels, "classes": 2}'): (
-        "'my_data.py:load' (line [def load]) gives classes as int; wanted a list"
+        "'my_data:load' gives classes as int; wanted a list"
     ),
     ("my_data.py", "return features, labels", 'return {"features": features, "labels": labels, "image": 2}'): (
         "gives image as int; wanted a list"
@@ -165,36 +146,34 @@ REFUSED: dict[Change, str] = {
         "gives feature_names as int; wanted a list"
     ),
     ("my_data.py", "return features, labels", 'return dict(features=features, labels=labels, classes=[1, 0])'): (
-        "problem.classes: my_data.py:load (line [def load]) has the classes [1, 0], got [0, 1]. Leave it out."
+        "problem.classes: my_data:load has the classes [1, 0], got [0, 1]. Leave it out."
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("change", REFUSED, ids=[f"{file}: {new}" for file, _, new in REFUSED])
-def test_what_is_wrong_is_said_with_its_line(folder: Path, change: Change) -> None:
-    said = refusal(folder, *change)
-    assert with_lines(REFUSED[change], folder / change[0]) in said
-    assert re.search(r"line \d+ of ", said) or "topology.size" in said
+def test_what_is_wrong_is_refused(folder: Path, change: Change) -> None:
+    assert REFUSED[change] in refusal(folder, *change)
 
 
 LATER: dict[Change, str] = {
-    ("my_problem.py", "return self.ridge * (y - x), ", "1 / 0"): "ZeroDivisionError: division by zero, in line [1 / 0]",
+    ("my_problem.py", "return self.ridge * (y - x), ", "1 / 0"): "ZeroDivisionError: division by zero",
     ("my_problem.py", "return self.ridge * (y - x), ", "return y[:2], z, z"): (
-        "my_problem.py:HuberPull: regulariser gives shapes [(2,), (30,), (30,)], in line [def regulariser(]"
+        "my_problem:HuberPull: regulariser gives shapes [(2,), (30,), (30,)]"
     ),
     ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "1 / 0"): (
-        "my_objective.py:WorseClass: project_y does not run: ZeroDivisionError: division by zero, in line [1 / 0]"
+        "my_objective:WorseClass: project_y does not run: ZeroDivisionError: division by zero"
     ),
     ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return np.zeros(3)"): (
-        "my_objective.py:WorseClass: project_y gives shape (3,), in line [def project_y]"
+        "my_objective:WorseClass: project_y gives shape (3,)"
     ),
 }
 
 
 @pytest.mark.parametrize("change", LATER, ids=[f"{file}: {new}" for file, _, new in LATER])
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_wrong_in_a_later_round_ends_the_run_with_its_line(folder: Path, change: Change) -> None:
-    """What comes after the rehearsal's rounds has released something: the run has failed, and the scenario is sound."""
+def test_what_is_wrong_in_a_later_round_ends_the_run(folder: Path, change: Change) -> None:
+    """Something was released: the run has failed, and the scenario is sound."""
     file, old, new = change
     path, flag = folder / file, folder / "later"
     later = f"if Path({str(flag)!r}).exists():\n            {new}\n        {old}"
@@ -208,34 +187,15 @@ def test_what_is_wrong_in_a_later_round_ends_the_run_with_its_line(folder: Path,
     scenario = load(folder / OF_FILE[file][0], ["run.evaluate_every=1"])
     with pytest.raises(UserCodeError) as ended:
         decentral_dp.run(scenario, out=folder / "out", callbacks=[reached])
-    said, wanted = str(ended.value), LATER[change]
+    said = str(ended.value)
     assert re.match(r"round [45]: ", said)
     assert "may have been released, and is on record in" in said
-    assert with_lines(wanted, path) in said
+    assert LATER[change] in said
     assert json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))["status"] == "failed"
 
 
-PLAIN = {"None": "None", "3": "3", "re": "a module", '"ring"': '"ring"', "[1, 2]": "[1, 2]"}
-
-
-@pytest.mark.parametrize("value", PLAIN)
-@pytest.mark.parametrize("file", OF_FILE)
-def test_a_plain_value_in_the_place_of_a_component(folder: Path, file: str, value: str) -> None:
-    """It is not sought among registered names, and a list is none but records or the links of a graph."""
-    path, name = folder / file, OF_FILE[file][1]
-    path.write_text(f"{path.read_text(encoding='utf-8')}\nimport re\n{name} = {value}\n", encoding="utf-8")
-    with pytest.raises(InputError) as refused:
-        build(decentral_dp.load(folder / OF_FILE[file][0]))
-    if value == "[1, 2]" and file in ("my_graph.py", "my_data.py"):
-        assert f"{file}:{name}" in str(refused.value)
-        return
-    line = len(path.read_text(encoding="utf-8").splitlines())
-    said = f"{name} is {PLAIN[value]}, in line {line} of {path}; wanted a class, a function or an object."
-    assert said in str(refused.value)
-
-
 @pytest.mark.parametrize(("table", "own"), [("problem", "threshold"), ("algorithm", "y")])
-@pytest.mark.parametrize("kind", ["nobody", "folder:Name", "my_data.py"])
+@pytest.mark.parametrize("kind", ["nobody", "folder:Name", "my_data.py", "my_data.py:load"])
 def test_a_kind_that_nobody_has_is_refused_before_the_keys_beside_it(
     folder: Path, table: str, own: str, kind: str
 ) -> None:

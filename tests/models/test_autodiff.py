@@ -162,12 +162,6 @@ def test_a_graph_is_of_one_device() -> None:
     assert one(here.to("meta"))["out"].device.type == "meta"
 
 
-def test_a_copy_to_another_device_is_not_taken_for_its_source() -> None:
-    here = (tensor(np.ones(3)),)
-    graph = autodiff._prune(make_fx(lambda x: {"out": x.to("meta")})(*here), here)
-    assert graph(*here)["out"].device.type == "meta"
-
-
 def test_a_graph_keeps_no_tape_of_a_module_that_its_function_holds() -> None:
     """A graph is called outside of `no_grad`; the module itself stays as it was."""
     layer = torch.nn.Linear(D, 1, dtype=torch.float64)
@@ -181,20 +175,6 @@ def test_a_graph_keeps_no_tape_of_a_module_that_its_function_holds() -> None:
     assert not found.requires_grad
     np.testing.assert_array_equal(found.numpy(), layer(*given).detach().numpy())
     assert layer.weight.requires_grad
-
-
-def test_a_value_that_is_read_for_its_shape_alone_is_not_computed() -> None:
-    """Derivatives begin with ones of the shape of the value, whose own numbers they do not need."""
-
-    def slope(x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"slope": torch.func.grad(lambda v: torch.expm1(v**2).sum())(x), "one": x**0}
-
-    given = (tensor(np.array([0.5, np.nan])),)
-    graph = autodiff._prune(make_fx(slope)(*given), given)
-    called = {str(node.target) for node in graph.graph.nodes if node.op == "call_function"}
-    assert not called & {"aten.sum.default", "aten.ones_like.default"}
-    assert graph(*given)["one"].tolist() == [1.0, 1.0]
-    same(graph(*given), slope(*given))
 
 
 def test_graphs_of_a_device_are_called_as_they_are() -> None:

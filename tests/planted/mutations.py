@@ -56,7 +56,8 @@ _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _SCHEDULES = "tests/privacy/test_schedules.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
-_CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
+_CONVOLUTIONS = "tests/models/test_networks.py"
+_MODULES = "tests/models/test_user_module.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _NETWORK_ROWS = "tests/auditing/test_check_networks.py::test_no_algorithm_fails"
@@ -105,7 +106,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/fingerprint.py",
         "            return [sibling]\n",
         "            return []\n",
-        ("tests/config/test_sibling_files.py::test_digests_and_labels_follow_all_files",),
+        ("tests/test_user_code.py::test_digests_follow_all_files",),
     ),
     Mutation(
         "an audit that cannot refute and does not say so",
@@ -310,6 +311,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_UNITS}::test_rounding_of_one_record_less_has_room",),
     ),
     Mutation(
+        "pages that take names from files for markup",
+        "reporting/render.py",
+        "        autoescape=True,\n",
+        "        autoescape=False,\n",
+        ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
+    ),
+    Mutation(
+        "control characters of names on pages",
+        "reporting/render.py",
+        "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
+        "value",
+        ("tests/files/test_printable.py",),
+    ),
+    Mutation(
         "unlike units side by side without a word",
         "reporting/comparison.py",
         "if len(adjacencies) > 1:",
@@ -473,6 +488,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MACHINES}::test_a_journal_that_lacks_its_last_lines_is_refused",),
     ),
     Mutation(
+        "a coordinator's sample that is larger than the planned one",
+        "privacy/mechanisms/releasers.py",
+        "not rate <= planned * _ROUND_UP:",
+        "False:",
+        ("tests/algorithms/test_outside_algorithms.py::test_a_coordinators_release_that_is_not_planned_ends_the_run",),
+    ),
+    Mutation(
+        "a custom component whose ε is printed as verified",
+        "simulation/statements/statement.py",
+        "        return self.is_noisy and bool(self.authors_word)",
+        "        return False",
+        ("tests/simulation/statements/test_job_custom.py::test_objects_are_unverified",),
+    ),
+    Mutation(
+        "a function of any installed package that a scenario may call",
+        "user_code.py",
+        "    if installed and not any(map(_requires_this, packages_distributions().get(first, ()))):\n",
+        "    if False:\n",
+        ("tests/test_user_code.py::test_no_function_that_happens_to_be_importable_is_a_component",),
+    ),
+    Mutation(
+        "an installed module that a run folder from elsewhere names and runs",
+        "config/components.py",
+        "                trust.require_trust(Path(kind), kind.encode())\n",
+        "                pass\n",
+        ("tests/files/test_trust.py::test_an_installed_module_that_a_run_folder_names_needs_consent_as_well",),
+    ),
+    Mutation(
+        "a cache beside a file of the user's own that is run instead of the source",
+        "user_code.py",
+        "        return ModuleSpec(name, self, origin=str(file))",
+        '        return __import__("importlib.util").util.spec_from_file_location(name, file)',
+        ("tests/test_user_code.py::test_a_cache_beside_a_file_is_never_read",),
+    ),
+    Mutation(
         "code whose name has another ending, which no digest follows",
         "user_code.py",
         'if path.suffix != ".py":',
@@ -496,8 +546,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"}',
-        'exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
+        '"code_folders", "versions", "objects", "run_graph"}',
+        '"code_folders", "versions", "objects", "run_graph", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(
@@ -674,8 +724,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "sums of coefficients as they come",
         "models/linear_terms.py",
-        "    c = clip_coefficients(coefficients, norms, bound)\n    if not",
-        "    c = coefficients\n    if not",
+        "clipped = [clip_coefficients(each, norms, bound) for",
+        "clipped = [each for",
         (f"{_CLIPS}::test_adversarial_neighbours_come_near_the_bound_and_not_over_it",),
     ),
     Mutation(
@@ -745,9 +795,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features in units of the largest in a batch",
         "models/linear_terms.py",
-        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    return [np.asarray(np.matmul(rows",
         "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, [v * unit for v in vectors]\n"
-        "    if not _is_small_block(rows):\n        return [np.asarray(np.matmul(rows",
+        "    return [np.asarray(np.matmul(rows",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
@@ -1386,8 +1436,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a statement of privacy that is read without its neighbours",
         "simulation/statements/statement.py",
-        "_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)",
-        '_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS, "neighbours")',
+        "missing = [f.name for f in fields(cls) if f.name not in content]",
+        'missing = [f.name for f in fields(cls) if f.name not in (*content, "neighbours")]',
         ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
     ),
     Mutation(
@@ -1797,18 +1847,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),
     Mutation(
-        "a norm of a network's gradient without the biases of its convolutions",
-        "models/stacked_convolution.py",
-        "size += sizes(by_rows, norm) + sizes(by_bias, norm)",
-        "size += sizes(by_rows, norm)",
+        "a norm of a network's gradient without its first parameters",
+        "models/module.py",
+        "torch.linalg.vector_norm(rows, dim=1)",
+        "torch.linalg.vector_norm(rows[:, 30:], dim=1)",
         (f"{_CONVOLUTIONS}::test_no_record_contributes_more_than_its_clip",),
     ),
     Mutation(
-        "a norm of a network's gradient without its first layer",
-        "models/stacked_convolution.py",
-        "            size += sizes(by_rows, norm) + sizes(by_bias, norm)\n",
-        "            size += (sizes(by_rows, norm) + sizes(by_bias, norm)) * (k > 0)\n",
+        "gradients of a torch module clipped to twice their bound",
+        "models/module.py",
+        "factors[part] = clip_factors(norms, bound)",
+        "factors[part] = clip_factors(norms, 2.0 * bound)",
         (f"{_CONVOLUTIONS}::test_one_replaced_record_moves_a_mean_by_two_clips_over_n",),
+    ),
+    Mutation(
+        "a module with running statistics",
+        "models/user_module.py",
+        "if name not in before or not torch.equal(before[name], value):",
+        "if False:",
+        (f"{_MODULES}::test_layers_that_are_refused",),
+    ),
+    Mutation(
+        "a module that mixes the records of a batch",
+        "models/user_module.py",
+        "if not np.allclose(one_by_one, to_numpy(together),",
+        "if False and not np.allclose(one_by_one, to_numpy(together),",
+        (f"{_MODULES}::test_modules_that_are_refused",),
     ),
     Mutation(
         "a mean of features that are not clipped",
@@ -1848,7 +1912,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = extrapolate(combined, s.last_mixed, self.heavy_ball) if",
+        "ahead = combined + self.heavy_ball * (combined - s.last_mixed) if",
         "ahead = combined + self.heavy_ball * (s.y - s.last_mixed) if",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),

@@ -147,8 +147,9 @@ def test_a_run_is_resumed_on_nothing_but_its_own_records(tmp_path: Path, monkeyp
     table = np.column_stack([draw.normal(size=(60, 2)), np.tile([0.0, 1.0], 30)])
     (tmp_path / "loader.py").write_text(LOADER)
     np.save(tmp_path / "records.npy", table)
-    loaded = {"data": f"{tmp_path}/loader.py:load", "classes": [0, 1], "scale": {"*": [-5.0, 5.0]}}
+    loaded = {"data": "loader:load", "classes": [0, 1], "scale": {"*": [-5.0, 5.0]}}
     content = training("ldp_single_level", "ring", problem=loaded, run={"evaluate_every": 1})
+    content["code_folders"] = [str(tmp_path)]
     interrupt(content, tmp_path / "run")
     other = table.copy()
     other[0, 0] = np.nextafter(other[0, 0], 9.0)

@@ -24,17 +24,17 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import (
     TimeFactor,
+    banded_square_root,
     carried_noise,
     charged_sensitivity,
     empty_past,
     factor_of,
     next_past,
-    time_factor,
 )
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.simulation.folder import journal
 
-BANDED = {"kind": "banded_square_root", "bands": 3}
+BANDED = {"bands": 3}
 
 
 def scenario(
@@ -61,10 +61,8 @@ def scenario(
 ACROSS = {"correlation": {"in_time": BANDED, "across": "pairwise", "ratio": 4.0}, "observer": {"colluders": 1}}
 CASES: dict[str, dict[str, Any]] = {
     "banded_square_root": scenario("banded_square_root"),
-    "banded_inverse": scenario({"kind": "banded_inverse", "bands": 4}),
-    "buffered_toeplitz": scenario("buffered_toeplitz"),
-    "anti_pgd": scenario("anti_pgd"),
-    "every record": scenario("anti_pgd", batch=None),
+    "bands": scenario({"bands": 4}),
+    "every record": scenario(BANDED, batch=None),
     "own": scenario(np.eye(12) - 0.4 * np.eye(12, k=-1) + 0.2 * np.eye(12, k=-3)),
     "across as well": scenario(privacy=ACROSS),
 }
@@ -81,7 +79,7 @@ def test_blocks_do_not_move_a_bit_and_all_meet_the_target(case: str) -> None:
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
 def test_actors_draw_the_same_bits() -> None:
-    for job in (CASES["buffered_toeplitz"], CASES["across as well"]):
+    for job in (CASES["bands"], CASES["across as well"]):
         there = decentral_dp.run({**job, "run": {**job["run"], "engine": "ray", "agents_per_actor": 2}})
         assert np.array_equal(decentral_dp.run(job).released["y"], there.released["y"])
 
@@ -98,7 +96,7 @@ def saves_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("saves_every_round")
-@pytest.mark.parametrize("case", ["banded_inverse", "buffered_toeplitz", "own", "across as well"])
+@pytest.mark.parametrize("case", ["bands", "own", "across as well"])
 def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         decentral_dp.run(CASES[case], out=tmp_path / "run", callbacks=[cut])
@@ -126,21 +124,10 @@ def lower(column: Any) -> Any:
     return np.tril(toeplitz(np.pad(column, (0, T - len(column)))))
 
 
-def buffered(factor: TimeFactor) -> Any:
-    fades = factor.decays[:, None] ** np.arange(T - 1)
-    return lower(np.concatenate([[1.0], factor.weights @ fades]))
-
-
 OWN = np.eye(T) + np.tril(np.random.default_rng(1).uniform(-0.5, 0.5, (T, T)), -1)
 # Factor, its C by other formulas.
 FACTORS: dict[str, tuple[TimeFactor, Any]] = {
-    "banded_square_root": (time_factor("banded_square_root", T, 4), lower(SQUARE_ROOT[:4])),
-    "banded_inverse": (
-        time_factor("banded_inverse", T, 4),
-        np.linalg.inv(lower(-SQUARE_ROOT[:4] / (2.0 * np.arange(4) - 1.0))),
-    ),
-    "buffered_toeplitz": (time_factor("buffered_toeplitz", T, 3), buffered(time_factor("buffered_toeplitz", T, 3))),
-    "anti_pgd": (time_factor("anti_pgd", T, 1), lower(np.ones(T))),
+    "banded_square_root": (banded_square_root(T, 4), lower(SQUARE_ROOT[:4])),
     "own": (factor_of(OWN), np.linalg.inv(OWN)),
 }
 
@@ -201,13 +188,8 @@ def long_inverse(kind: str, factor: TimeFactor) -> Any:
         return OWN.astype(np.longdouble)
     column = np.zeros(T, dtype=np.longdouble)
     column[0] = 1
-    if factor.draw_weights.size:
-        column[1 : 1 + factor.draw_weights.shape[1]] = factor.draw_weights[0]
-        return np.tril(toeplitz(column))
     series = np.zeros(T, dtype=np.longdouble)
     series[1 : 1 + factor.noise_weights.size] = factor.noise_weights
-    for k in range(1, T):
-        series[k] += (factor.weights.astype(np.longdouble) * factor.decays.astype(np.longdouble) ** (k - 1)).sum()
     for k in range(1, T):
         column[k] = -sum(series[j] * column[k - j] for j in range(1, k + 1))
     return np.tril(toeplitz(column))
@@ -215,8 +197,6 @@ def long_inverse(kind: str, factor: TimeFactor) -> Any:
 
 MATRICES = {
     "banded_square_root": lambda r: lower_of(SQUARE_ROOT[:3], r),
-    "banded_inverse": lambda r: np.linalg.inv(lower_of(-SQUARE_ROOT[:4] / (2.0 * np.arange(4) - 1.0), r)),
-    "anti_pgd": lambda r: np.tril(np.ones((r, r))),
     # No two rounds go on alike.
     "own": lambda r: np.eye(r) + np.tril(np.random.default_rng(2).uniform(0.0, 1.5, (r, r)), -1),
 }
@@ -231,9 +211,8 @@ def lower_of(column: Any, rounds: int) -> Any:
 def test_no_record_and_no_signs_show_more_than_is_charged(kind: str, batch: int | None) -> None:
     """The law written out: reads as they are, contributions of every sign, at every end of the run."""
     rounds = 8
-    bands = {"banded_square_root": {"bands": 3}, "banded_inverse": {"bands": 4}}.get(kind, {})
     matrix, agent = MATRICES[kind](rounds), 1
-    factor = np.tril(np.linalg.inv(matrix), -1) + np.eye(rounds) if kind == "own" else {"kind": kind, **bands}
+    factor = np.tril(np.linalg.inv(matrix), -1) + np.eye(rounds) if kind == "own" else BANDED
     job = decentral_dp.build(scenario(factor, batch, rounds)).simulation()
     n = int(job.counts["train"][agent])
     size = n if batch is None else batch
@@ -257,7 +236,7 @@ def test_no_record_and_no_signs_show_more_than_is_charged(kind: str, batch: int 
 
 
 def test_two_records_together_may_be_read_in_any_rounds() -> None:
-    job = scenario("anti_pgd", rounds=6, privacy={"unit": {"records": 2}})
+    job = scenario(np.eye(6) - np.eye(6, k=-1), rounds=6, privacy={"unit": {"records": 2}})
     sizes = decentral_dp.plan(job).ledger.query("channel == 'y' and agent == 0")["sensitivity"].to_numpy()
     assert sizes / sizes[0] == pytest.approx(np.arange(1.0, 7.0), rel=1e-2)
 
@@ -268,7 +247,7 @@ def test_the_grid_is_charged_as_often_as_it_is_rounded_to(kind: str) -> None:
     factor, matrix = FACTORS[kind]
     nothing, grid, d = np.zeros((T, 1)), np.full((T, 1), 0.5), 9
     # Also in rounds that do not read the record.
-    seldom = factor if kind in ("own", "buffered_toeplitz") else time_factor(kind, T, 4, apart=4)
+    seldom = factor if kind == "own" else banded_square_root(T, 4, apart=4)
     rounded = np.abs(matrix).sum(axis=1) * 3.0 * 0.5
     for one in (factor, seldom):
         cost = charged_sensitivity(one, np.arange(1, T + 1), nothing, grid, d) + 3.0 * grid
@@ -297,7 +276,7 @@ def test_float64_goes_on_as_finely_as_is_stated(kind: str) -> None:
     assert 2.0**40 <= largest <= factor.growth * 2.0**40
 
 
-@pytest.mark.parametrize("case", ["banded_square_root", "anti_pgd", "every record", "across as well"])
+@pytest.mark.parametrize("case", ["banded_square_root", "own", "every record", "across as well"])
 def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
     job = decentral_dp.build(CASES[case]).simulation()
     neighbours = worst_neighbours(job, b"search")
@@ -378,9 +357,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "links": ("links that change", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
     "fresh": ("turns are priced", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
     "nothing": ("give across", {"privacy.correlation": {}}),
-    "a ratio alone": ("ratio is of across", {"privacy.correlation": {"in_time": "anti_pgd", "ratio": 2.0}}),
-    "two factors": ("either kind or file", {"privacy.correlation": {"in_time": {"bands": 2}}}),
-    "bands": ("alone", {"privacy.correlation": {"in_time": {"kind": "anti_pgd", "bands": 2}}}),
+    "a ratio alone": ("ratio is of across", {"privacy.correlation": {"in_time": "banded_square_root", "ratio": 2.0}}),
+    "two factors": ("either bands or file", {"privacy.correlation": {"in_time": {"bands": 2, "file": "factor.csv"}}}),
+    "no factor": ("either bands or file", {"privacy.correlation": {"in_time": {}}}),
 }
 
 
@@ -398,7 +377,7 @@ def test_a_state_that_is_never_noised_is_refused() -> None:
             set={
                 "privacy.mechanism": "gaussian",
                 "algorithm.protocol": "private",
-                "privacy.correlation": {"in_time": "anti_pgd"},
+                "privacy.correlation": {"in_time": "banded_square_root"},
             },
         )
 

@@ -61,10 +61,16 @@ def test_records_are_drawn_where_somebody_reads_them(no_draws: None, tmp_path: P
         "def deal(labels, agents):\n    return [k % agents for k in range(len(labels))]\n"
     )
     problem = {"kind": "logistic_hyperparameter", "data": SYNTHETIC[0], "synthetic": {"dimension": 5}}
-    for more in ({"partition": {"kind": "dirichlet", "alpha": 1.0}}, {"partition": f"{tmp_path}/deal.py:deal"}):
+    for more in ({"partition": {"kind": "dirichlet", "alpha": 1.0}}, {"partition": "deal:deal"}):
         with pytest.raises(AssertionError, match="were drawn"):
             decentral_dp.plan(
-                {**GOSSIP, "problem": problem | more, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
+                {
+                    **GOSSIP,
+                    "code_folders": [str(tmp_path)],
+                    "problem": problem | more,
+                    "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}},
+                    "seed": 1,
+                }
             )
 
 

@@ -81,16 +81,17 @@ def _scenario(project: Path) -> dict[str, Any]:
     return {
         "title": "Mine",
         "seed": 3,
+        "code_folders": [str(project)],
         "problem": {
             "kind": "logistic_hyperparameter",
-            "data": f"{project}/records.py:load",
-            "partition": f"{project}/records.py:deal",
+            "data": "records:load",
+            "partition": "records:deal",
             "classes": [0, 1],
             "normalise": "l2",
             "test": 0.2,
         },
-        "topology": {"kind": f"{project}/graphs.py:barbell", "agents": 6},
-        "algorithm": {"kind": f"{project}/gossip.py:Averaged", "rounds": 4, "rate": {"scale": 0.5}},
+        "topology": {"kind": "graphs:barbell", "agents": 6},
+        "algorithm": {"kind": "gossip:Averaged", "rounds": 4, "rate": {"scale": 0.5}},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"y": 1.0}},
     }
 
@@ -139,7 +140,7 @@ def test_no_file_of_a_folder_names_the_home_folder(home: Path) -> None:
     assert not found
     assert {path.name for path in (folder / "code").iterdir()} == {"gossip.py", "records.py", "graphs.py"}
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "gossip.py:Averaged" in page
+    assert "gossip:Averaged" in page
     assert "on a barbell" in page
 
 
@@ -198,19 +199,7 @@ def test_code_that_reads_what_is_beside_it_stays_there(home: Path) -> None:
     (project / "records.py").write_text(RECORDS + "\nfrom pathlib import Path\nHERE = Path(__file__).parent\n")
     decentral_dp.run(_scenario(project), out=project / "run")
     assert not (project / "run" / "code" / "records.py").exists()
-    assert 'data = "../records.py:load"' in (project / "run" / "scenario.toml").read_text()
-
-
-def test_two_files_of_one_name_are_two(home: Path) -> None:
-    project, other = home / "project", home / "other"
-    other.mkdir()
-    (other / "records.py").write_text(RECORDS)
-    (project / "records.py").write_text(RECORDS + "\n# Another.\n")
-    wanted = _scenario(project)
-    wanted["problem"]["partition"] = f"{other}/records.py:deal"
-    first = decentral_dp.run(wanted, out=project / "run")
-    assert {p.name for p in (project / "run" / "code").glob("records*")} == {"records.py", "records-2.py"}
-    assert _same(first, decentral_dp.run(project / "run" / "scenario.toml"))
+    assert 'code_folders = [\n    "..",\n    "code",\n]' in (project / "run" / "scenario.toml").read_text()
 
 
 def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(

@@ -126,11 +126,11 @@ def test_a_new_kind_takes_nothing_over_and_a_variant_may_have_its_own_base(make:
         ([{"kind": "ring", "agents": 9}, {"file": "abilene"}], ("ring", "abilene")),
         ([{"scale": 0.5}, {"scale": 1.0}], ("scale 0.5", "scale 1")),
         ([True, False], ("true", "false")),
-        (["ring", "my_graphs.py:wheel"], ("ring", "wheel")),
-        ([{"kind": "my_graphs.py:wheel", "agents": a} for a in (5, 6)], ("wheel agents 5", "wheel agents 6")),
+        (["ring", "my_graphs:wheel"], ("ring", "wheel")),
+        ([{"kind": "my_graphs:wheel", "agents": a} for a in (5, 6)], ("wheel agents 5", "wheel agents 6")),
         # The own name alone would be that of two.
-        (["star", "my_graphs.py:star"], ("star", "my_graphs.py:star")),
-        (["a.py:star", "b.py:star", "b.py:disc"], ("a.py:star", "b.py:star", "disc")),
+        (["star", "my_graphs:star"], ("star", "my_graphs:star")),
+        (["a:star", "b:star", "b:disc"], ("a:star", "b:star", "disc")),
     ],
 )
 def test_values_are_named_by_what_tells_them_apart(values: list[Any], labels: tuple[Any, ...]) -> None:
@@ -907,7 +907,7 @@ def wheel(agents):
 def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path: Path) -> None:
     make()
     (tmp_path / "graph.py").write_text(GRAPH)
-    mine = {"name": "mine", "set": {"topology": {"kind": "graph.py:wheel", "agents": 5}}}
+    mine = {"name": "mine", "set": {"topology": {"kind": "graph:wheel", "agents": 5}}}
     content = {"scenario": "base.toml", "kind": kind, "seeds": 2, "variants": [{"name": "ours"}, mine]}
     (tmp_path / "study.toml").write_text(tomli_w.dumps(content))
     for variants, said in ((content["variants"], 1), ([{"name": "ours"}], 0)):
@@ -915,7 +915,7 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
         found = conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1)
         assert not len(found.failed)
         page = html.unescape((tmp_path / "out" / "report.html").read_text())
-        assert page.count('On the author\'s word: "graph.py:wheel" was chosen without reading a record.') == said
+        assert page.count('On the author\'s word: "graph:wheel" was chosen without reading a record.') == said
         assert f"Certified: {2 * len(variants)} cells." in page
         assert ("These are simulations: " in page) == (kind == "run")
         # Names of files as the study has them; the study that is written down has them whole.

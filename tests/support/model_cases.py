@@ -6,8 +6,8 @@ from torch import nn
 
 from decentral_dp.models.mlp import mlp
 from decentral_dp.models.module import as_model
+from decentral_dp.models.networks import network_model, residual_network
 from decentral_dp.models.protocol import Slope
-from decentral_dp.models.resnet import residual_network, resnet
 
 # What float64 leaves open of a norm that is as large as its bound.
 ROOM = 1.0 + 1e-12
@@ -65,9 +65,9 @@ def case(name, device="cpu"):
     if name == "mlp":
         model = mlp(5, (7, 4), 2, 0, device)
     elif name == "resnet":
-        model = resnet(SMALL_IMAGE, 2, 1, 2, 3, device)
+        model = network_model(residual_network(SMALL_IMAGE, 2, 1, 2, 3), SMALL_IMAGE, device)
     else:
-        model = as_model(drawn(make(), 1).to(device), d, 2, device)
+        model = as_model(drawn(make(), 1).to(device), d, device)
     return oracle, model, d
 
 

@@ -40,7 +40,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.models.linear_terms import step
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
@@ -138,8 +137,8 @@ def _step(a: dp.Array, own: dp.Value, near: dp.Array, size: float, direction: dp
     if isinstance(own, dp.Bounded):
         return a * own + near - size * direction
     if isinstance(direction, dp.Bounded):
-        return direction.with_public(step(a, own, near, size, direction.public), -size)
-    return step(a, own, near, size, direction)
+        return direction.with_public(a * own + near - size * direction.public, -size)
+    return a * own + near - size * direction
 
 
 ENTRY = dp.Entry(

@@ -51,7 +51,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.models.linear_terms import extrapolate
 
 # Instead of a mean of squares of 0.
 _TINY = 1e-300
@@ -229,7 +228,7 @@ class DpDsgd(OneLevel):
         if self.adaptive and t:
             change, second = self._correction(dataset, t, 0, s.ahead - released.y, second)
             combined += change
-        ahead = extrapolate(combined, s.last_mixed, self.heavy_ball) if self.heavy_ball else combined
+        ahead = combined + self.heavy_ball * (combined - s.last_mixed) if self.heavy_ball else combined
         next_ahead = ahead if self.adaptive else s.ahead
         if self.block:
             local_change = dataset.local_steps(t, x, combined, self.steps, self.y(t))

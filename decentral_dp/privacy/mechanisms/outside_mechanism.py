@@ -25,21 +25,18 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
 _METHODS = ("cost", "sample")
 _OPTIONAL_METHODS = ("grid", "float_slack")
 _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
-# What a class says of itself, which is no option.
-DESCRIPTIVE_FIELDS = ("name", "description", "norm", "unit", "deviation", "privacy_unit")
 # Letters of a privacy unit.
 _LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
@@ -175,14 +172,11 @@ def register_outside(author: Any) -> OutsideMechanism:
     """
     if isinstance(author, FunctionType):
         wanted = "a frozen dataclass with cost and sample"
-        raise InputError(
-            f"privacy.mechanism: {author.__name__} is a function{place_of(author)}; wanted {wanted}. Name one."
-        )
+        raise InputError(f"privacy.mechanism: {author.__name__} is a function; wanted {wanted}. Name one.")
     name = getattr(author, "name", None)
     if name in MECHANISMS:
-        place = place_in_class(type(author), "name")
         raise InputError(
-            f"privacy.mechanism: {type(author).__name__} has a name of the package's own, {name}{place}. Take another."
+            f"privacy.mechanism: {type(author).__name__} has a name of the package's own, {name}. Take another."
         )
     if not isinstance(name, str) or not name.isidentifier():
         raise _lacks(author, "name", 'a name such as "staircase"')
@@ -200,8 +194,6 @@ def register_outside(author: Any) -> OutsideMechanism:
     for method in _OPTIONAL_METHODS:
         if hasattr(author, method) and not callable(getattr(author, method)):
             raise _lacks(author, method, f"a method {method}, or none of this name")
-    if (close := misspelt_method(type(author), _OPTIONAL_METHODS, _METHODS)) is not None:
-        raise InputError(f"privacy.mechanism: {close}")
     description, protected = getattr(author, "description", f"{name} noise"), getattr(author, "privacy_unit", "")
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
@@ -297,21 +289,19 @@ def _numbers(author: Any, method: str, *args: Any) -> Array:
 
 
 def _failure(author: Any, method: str, error: BaseException) -> InputError:
-    why = blame(error, place_in_class(type(author), method))
+    why = blame(error)
     return InputError(f"privacy.mechanism: {author.name}: {method} fails with {why}. Mend the class.")
 
 
 def _lacks(author: Any, attribute: str, what: str) -> InputError:
     """A refusal for want of an attribute, or of one that is `what`."""
     got = f", got {quoted(str(getattr(author, attribute)))}" if hasattr(author, attribute) else ""
-    place = place_in_class(type(author), attribute)
-    return InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}{place}. Add it to the class.")
+    return InputError(f"privacy.mechanism: {type(author).__name__} lacks {what}{got}. Add it to the class.")
 
 
 def _refusal(author: Any, method: str, what: str) -> InputError:
     """A refusal of what a method of the class gives."""
-    place = place_in_class(type(author), method)
-    return InputError(f"privacy.mechanism: {author.name}: {method} {what}{place}. Mend the class.")
+    return InputError(f"privacy.mechanism: {author.name}: {method} {what}. Mend the class.")
 
 
 def _value_text(values: Array) -> str:

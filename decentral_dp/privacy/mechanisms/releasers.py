@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
@@ -337,6 +336,7 @@ class PlannedReleaser:
             bounds = _bounds_of(value)
             scales[channel] = scale = self.scale(index, channel, bounds)
             if isinstance(value, Bounded):
+                self._check_rates(index, channel, value)
                 # What no record can move is no secret, and there is no scale for its noise to have.
                 still = not any(bounds.values())
                 out[channel] = value.value if still else self._add_noise(index, channel, value, scale)
@@ -344,6 +344,17 @@ class PlannedReleaser:
                 out[channel] = value.draw(self.generator(index, channel), scale)[None]
             self._charge(index, channel, value, bounds, scale)
         return Released(Bundle(out), scales)
+
+    def _check_rates(self, index: int, channel: str, value: Bounded) -> None:
+        """Refuse a value that reads a larger sample than the planned one, whose rate is in the price."""
+        line, at = self._channels[channel], self._position(index, channel)
+        for split, moved in value.sensitivities.items():
+            rate, planned = float(moved.rate[0]), float(line.rate[split][at, 0]) if split in line.rate else 1.0
+            if line.mechanism != NO_NOISE and moved.sensitivity[0] > 0.0 and not rate <= planned * _ROUND_UP:
+                raise ReleaseRefusedError(
+                    f"release {index}: {channel} reads {split} records at rate {rate:g}, and {planned:g} was planned "
+                    "and priced; it was not made. Mend the plan of releases, or `step`."
+                )
 
     def _add_noise(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
         released_by = self._channels[channel].mechanism
@@ -473,7 +484,10 @@ class CheckedReleaser:
             # The start, at index 0, depends on no record and is not listed.
             if index > 0 and isinstance(value, Bounded):
                 self._check(index, channel, value, sends)
-        return self._inner.release(index, values, sends)
+        try:
+            return self._inner.release(index, values, sends)
+        except (ValueError, KeyError) as error:
+            raise ReleaseRefusedError(f"{self._step_location(index)} {error}; nothing of it was released.") from error
 
     def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
         line = self._lines.get(channel)
@@ -498,5 +512,5 @@ class CheckedReleaser:
                 )
 
     def _step_location(self, index: int) -> str:
-        made_by = f"step of {self._algorithm.__name__}{place_in_class(self._algorithm, 'step')}"
+        made_by = f"step of {self._algorithm.__name__}"
         return f"round {-(-index // self._per_round)}: {made_by}:"

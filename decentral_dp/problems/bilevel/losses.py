@@ -19,7 +19,6 @@ The problem that is derived from per-record torch functions; `from_losses` check
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +32,6 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.files.source_lines import definitions, place_of
 from decentral_dp.files.tables import Key, Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
@@ -49,13 +47,13 @@ from decentral_dp.models.autodiff import (
     trace,
 )
 from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
-from decentral_dp.models.linear_terms import checked_features, class_index, clipped_row_sums
+from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
-from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
 from decentral_dp.problems.bilevel.softmax import class_shares
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
-from decentral_dp.user_code import NEAR, USER_ERRORS, blame, run_file
+from decentral_dp.user_code import USER_ERRORS, blame, run_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -167,7 +165,7 @@ class LossProblem:
             points = [shared(a.take(stack.agents, 0), self.device) for a in (x, y, z)]
             for name, rows in self._rows_of_stack(names, *points, *stack.records).items():
                 bound = clip.bound(CLIP_OF_TERM[name])
-                parts_of[name].append(clipped_row_sums(rows[: g - first], bound, clip.norm, n))
+                parts_of[name].append(clipped_sums(rows[: g - first], bound, clip.norm) / n)
         return Terms(**{name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts_of.items()})
 
     def _stack(self, names: tuple[str, ...], records: LossRecords, first: int, together: int) -> _Stack:
@@ -703,7 +701,7 @@ def load_losses(
     Raises InputError, with one sentence, for a file that is missing, does not run, or lacks a definition.
     """
     path = Path(losses)
-    module = run_file(path, "`losses` must name a Python file with the two losses")
+    module = run_file(path)
 
     def optional(key: str) -> Any:
         return getattr(module, key, None)
@@ -714,15 +712,6 @@ def load_losses(
     for key in ("upper_loss", "lower_loss", "regulariser", "predict"):
         if optional(key) is not None and not callable(optional(key)):
             raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
-
-    missing = [key for key in ("regulariser", "predict") if optional(key) is None]
-    for name, line in definitions(path).items():
-        near = next(iter(difflib.get_close_matches(name, missing, n=1, cutoff=NEAR)), None)
-        if near is not None and near != name and abs(len(near) - len(name)) <= 1:
-            raise InputError(
-                f"{path}: it defines {name}, in line {line} of {path}, which nothing asks for; did you mean {near}? "
-                f"Call it that, or _{name} where it is one of your own."
-            )
 
     sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
     problem = from_losses(
@@ -766,7 +755,7 @@ def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> 
     try:
         return given(**{a: known[a] for a in parameters})
     except USER_ERRORS as error:
-        raise InputError(f"{path}: {key} does not run: {blame(error, place_of(given))}; mend the function.") from error
+        raise InputError(f"{path}: {key} does not run: {blame(error)}; mend the function.") from error
 
 
 ENTRY = Entry(

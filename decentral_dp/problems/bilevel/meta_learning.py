@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Key
 from decentral_dp.models import linear_terms as linear
-from decentral_dp.models.convolution import Convolutional, Dense, Image, Network
+from decentral_dp.models.dense import HiddenLayer
+from decentral_dp.models.protocol import Image, Slope, Weighted
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import Ridge, Ridged, check_ridge
@@ -172,7 +173,7 @@ USUAL_WIDTH = 8
 
 
 class MetaRecords(NamedTuple):
-    """features: (N, d) as the network reads them. label: (N,) class index."""
+    """features: (N, d). label: (N,) class index."""
 
     features: Array
     label: NDArray[np.int64]
@@ -190,6 +191,23 @@ class Heads(NamedTuple):
 
     y: Array
     z: Array
+
+
+class Network(Weighted, Protocol):
+    """A network whose outputs the lower level reads as features. outputs: e. start: (p,), random and public."""
+
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def start(self) -> Array: ...
+
+    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Any]:
+        """φ (n, e), and the tape if `keep`."""
+        ...
+
+    def rows(self, at: Slope) -> Array:
+        """∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -225,7 +243,6 @@ class MetaLearning(Ridged, Problem):
     n_features: int
     tasks: Tasks
     ridge: float = USUAL_RIDGE
-    seed: int = 0
 
     def __post_init__(self) -> None:
         linear.check_n_features(self.n_features)
@@ -270,10 +287,12 @@ class MetaLearning(Ridged, Problem):
         """
         if width < 1:
             raise InputError(f"problem.width: got {width}; wanted at least one channel per layer.")
-        network: Network = Dense(n_features, width)
+        network: Network = HiddenLayer(n_features, width, seed)
         if image is not None and min(image[:2]) >= 2:
-            network = Convolutional(image, width)
-        return cls(network, n_features, make_tasks(tasks, ways, n_classes, seed), ridge, seed)
+            from decentral_dp.models.networks import embedding_network, network_model
+
+            network = network_model(embedding_network(image, width, seed), image)
+        return cls(network, n_features, make_tasks(tasks, ways, n_classes, seed), ridge)
 
     @property
     def p(self) -> int:
@@ -281,17 +300,17 @@ class MetaLearning(Ridged, Problem):
 
     @property
     def q(self) -> int:
-        return len(self.tasks.members) * self.tasks.ways * (self.network.embedding + 1)
+        return len(self.tasks.members) * self.tasks.ways * (self.network.outputs + 1)
 
     @cached_property
     def start(self) -> Mapping[str, Array]:
         """Public random weights to start from, added to the scenario's constants: channel → (d,)."""
-        return {"x": self.network.start(public_generator(self.seed, "network"))}
+        return {"x": self.network.start}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
-        """The records as the network reads them. Raises InputError on a wrong shape or label."""
+        """The records in float64. Raises InputError on a wrong shape or label."""
         rows = linear.checked_features(features, labels, self.n_features, intercept=False)
-        return MetaRecords(self.network.arrange(rows), linear.class_index(labels, range(self.tasks.n_classes)))
+        return MetaRecords(rows, linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
         """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out.
@@ -312,7 +331,7 @@ class MetaLearning(Ridged, Problem):
         clip: Clip,
         wanted: Collection[str] = TERMS,
     ) -> Terms:
-        heads = Heads(*np.stack([y, z]).reshape(2, -1, self.network.embedding + 1))
+        heads = Heads(*np.stack([y, z]).reshape(2, -1, self.network.outputs + 1))
         means: dict[str, Array] = {}
         for records, prefix in zip(select_split(wanted, train, validation), ("lower", "upper"), strict=True):
             deep = wanted if isinstance(records, MetaRecords) else ()
@@ -339,7 +358,7 @@ class MetaLearning(Ridged, Problem):
 
         def add_sum(term: str, cotangents: Array, bound: float) -> None:
             if term in sums:
-                sums[term] += self.network.clipped_sum(x, tape, cotangents, bound, clip.norm)
+                sums[term] += clipped_sum(self.network.rows(Slope(tape, cotangents)), bound, clip.norm)
 
         add_sum("upper_grad_x", residual.T @ upstream, clip.x)
         if "lower_hvp" in sums:
@@ -351,7 +370,7 @@ class MetaLearning(Ridged, Problem):
         sums[term] += (linear.clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
 
     def _chunks(self, records: MetaRecords | Embedded) -> list[slice]:
-        return list(slices(len(records.label), self.network.cells + self.q))
+        return list(slices(len(records.label), self.network.cells + self.p + self.q))
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
@@ -393,7 +412,7 @@ class MetaLearning(Ridged, Problem):
             z.flat[column] = 1.0
             slope = self.tasks.slope(chances, z @ phi.T, records.label).reshape(len(head), -1)
             cotangents = slope.T @ head[:, :-1] + residual.T @ z[:, :-1]
-            columns[:, :, column] = self.network.rows(x, tape, cotangents)
+            columns[:, :, column] = self.network.rows(Slope(tape, cotangents))
         return clipped_sum(columns.reshape(len(phi), -1), clip.x, clip.norm).reshape(self.p, self.q)
 
     def losses(self, x: Array, y: Array, records: MetaRecords, weights: Array) -> tuple[Array, Array]:

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.autodiff import rows_or_nan
 from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
@@ -46,9 +45,8 @@ from decentral_dp.problems.protocol import (
     matrices_read,
     sizes,
 )
-from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame, misspelt_method
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict", "probabilities")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
 # Made-up features beyond this are of a record that was moved far out.
 _FAR_FEATURE = 1e3
@@ -131,8 +129,8 @@ class RecordwiseProblem:
         # A number would be spread over all coordinates: only of one coordinate, or of 0, is that what it says.
         fits = [v.shape == s or (v.shape == () and (v == 0 or s == (1,))) for v, s in zip(parts, shapes, strict=False)]
         if len(parts) != len(shapes) or not all(fits):
-            place, got = place_in_class(type(self.author), "regulariser"), [part.shape for part in parts]
-            raise UserCodeError(f"{self.name}: regulariser gives shapes {got}{place}; wanted {shapes}. Mend it.")
+            got = [part.shape for part in parts]
+            raise UserCodeError(f"{self.name}: regulariser gives shapes {got}; wanted {shapes}. Mend it.")
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         if not hasattr(self.author, "regulariser"):
@@ -182,25 +180,20 @@ class RecordwiseProblem:
         for name, shape in {"lower_loss": (), "upper_loss": (), **shapes}.items():
             point = (x, y, z) if name in DIRECTED else (x, y)
             method = getattr(self.author, name)
-            place = place_in_class(type(self.author), name)
-            try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried, place)
+            try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried)
         if hasattr(self.author, "regulariser"):
-            place = place_in_class(type(self.author), "regulariser")
             try:
                 given = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
             except UserCodeError as error:
                 raise InputError(str(error)) from error
             except USER_ERRORS as error:
-                raise InputError(f"{self.name}: regulariser does not run: {blame(error, place)}. Mend it.") from error
+                raise InputError(f"{self.name}: regulariser does not run: {blame(error)}. Mend it.") from error
             if not all(np.isfinite(part).all() for part in given):
-                raise InputError(
-                    f"{self.name}: regulariser, or its value, is not finite at a made-up point{place}. Mend it."
-                )
+                raise InputError(f"{self.name}: regulariser, or its value, is not finite at a made-up point. Mend it.")
         classes: dict[str, tuple[int, ...]] = {"probabilities": (self.n_classes,)} if self.n_classes else {}
         for name, shape in ({"predict": ()} | classes).items():
             if (method := getattr(self.author, name, None)) is not None:
-                place = place_in_class(type(self.author), name)
-                try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", tried, place, labelled=False)
+                try_rows(lambda a, m=method: m(y, a), shape, f"{self.name}: {name}", tried, labelled=False)
 
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
@@ -241,35 +234,30 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    check_has(author, NEEDED, name, "a bilevel problem", OPTIONAL)
+    check_has(author, NEEDED, name, "a bilevel problem")
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
-        place = place_in_class(type(author), "regulariser")
-        raise InputError(f"{name}: it has a regulariser{place}, and no regulariser_value(x, y). Define it: a number.")
+        raise InputError(f"{name}: it has a regulariser, and no regulariser_value(x, y). Define it: a number.")
     p, q = author_sizes(author, name, "p and q", n_features=n_features, n_classes=n_classes)
     problem = RecordwiseProblem(author, p, q, n_features, n_classes, name)
     problem.check_rows_apart(COUNTS)
     return problem
 
 
-def check_has(author: Any, needed: Sequence[str], name: str, what: str, optional: Sequence[str] = ()) -> None:
-    """Refuse an author's object that lacks a method, or has one called nearly like one that may be left out.
+def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
+    """Refuse an author's object that lacks a method.
 
     Args:
         author: the object.
         needed: names of the methods.
         name: of the object, for the message.
         what: what needs them, for the message.
-        optional: names of methods that may be left out; default none.
 
     Raises:
-        InputError: a method is missing, or misspelt.
+        InputError: a method is missing.
     """
     for method in needed:
         if not hasattr(author, method):
-            place = place_in_class(type(author), method)
-            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}{place}. Define it.")
-    if (close := misspelt_method(type(author), optional, needed)) is not None:
-        raise InputError(f"{name}: {close}")
+            raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}. Define it.")
 
 
 def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:
@@ -277,14 +265,10 @@ def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, 
     try:
         first, second = author.sizes(**known)
     except USER_ERRORS as error:
-        raise InputError(
-            f"{name}: sizes({', '.join(known)}) does not give {what}: "
-            f"{blame(error, place_in_class(type(author), 'sizes'))}. Mend it."
-        ) from error
+        raise InputError(f"{name}: sizes({', '.join(known)}) does not give {what}: {blame(error)}. Mend it.") from error
     for value in (first, second):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            place = place_in_class(type(author), "sizes")
-            raise InputError(f"{name}: sizes gives {value!r}{place}; {what} are whole numbers of at least 1. Mend it.")
+            raise InputError(f"{name}: sizes gives {value!r}; {what} are whole numbers of at least 1. Mend it.")
     return int(first), int(second)
 
 
@@ -293,7 +277,6 @@ def try_rows(
     shape: tuple[int, ...],
     name: str,
     tried: Iterable[Trial],
-    place: str = "",
     labelled: bool = True,
 ) -> None:
     """Refuse a formula that raises, has another shape, or whose rows read other records. Raises InputError.
@@ -303,7 +286,6 @@ def try_rows(
         shape: of one row.
         name: of the formula.
         tried: batches of records, and with one of them replaced.
-        place: of the formula, as of `place_in_class`.
         labelled: whether the formula reads labels.
     """
 
@@ -318,15 +300,15 @@ def try_rows(
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR_FEATURE):
                 # Of a record that is far out a formula may raise: it then counts as zero.
                 return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
-            raise InputError(f"{name} does not run on made-up records: {blame(error, place)}. Mend it.") from error
+            raise InputError(f"{name} does not run on made-up records: {blame(error)}. Mend it.") from error
         if computed.shape != wanted:
             raise InputError(
-                f"{name} gives shape {computed.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."
+                f"{name} gives shape {computed.shape} for {len(labels)} records; wanted {wanted}. Mend it."
             )
         # A record that is far out may overflow, and counts as zero; where all of them do, nothing would be learnt.
         near = len(labels) > 0 and np.all(np.abs(features) < _FAR_FEATURE)
         if near and not np.isfinite(computed.reshape(len(labels), -1)).all(axis=1).any():
-            raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records{place}. Mend it.")
+            raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records. Mend it.")
         return {"what it gives": computed}
 
     fault = row_dependence(rows, tried)
@@ -334,12 +316,11 @@ def try_rows(
         return
     if fault.place is None:
         raise InputError(
-            f"{name} gives two answers to one question{place}, so it draws or counts something. Make it a pure "
-            "function."
+            f"{name} gives two answers to one question, so it draws or counts something. Make it a pure function."
         )
     raise InputError(
         f"{name} mixes records: of {fault.size} made-up ones, row {fault.row + 1} changed when number "
-        f"{fault.place + 1} was replaced{place}, and clipping bounds none of them then. Compute row k from record k "
+        f"{fault.place + 1} was replaced, and clipping bounds none of them then. Compute row k from record k "
         "alone."
     )
 

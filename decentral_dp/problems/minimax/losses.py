@@ -47,7 +47,6 @@ import scipy
 from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.files.tables import Key, Positive
 from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, scalar
 from decentral_dp.models.devices import tensor, to_numpy
@@ -292,7 +291,7 @@ class OwnLoss:
 
 def _loss_of_file(path: Path, classes: int) -> RecordLoss:
     """The loss of a user's file."""
-    module = run_file(path, "`loss` must name a Python file with a function loss(outputs, label)")
+    module = run_file(path)
     loss, outputs = getattr(module, "loss", None), getattr(module, "outputs", max(1, classes))
     if not callable(loss):
         raise InputError(f"{path}: it defines no loss; it needs a function loss(outputs, label).")
@@ -339,7 +338,6 @@ def _check_own(path: Path, loss: Callable[..., Any], outputs: int, classes: int)
         raise InputError(f"{path}: loss changes a record in place; {advice}.")
 
 
-OPTIONAL = ("start_y", "regulariser", "regulariser_grad", "best_y", "radius_y", "predict")
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 
 
@@ -390,7 +388,13 @@ class RecordwiseObjective(Objective):
         return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        return PublicBall(None, float(self.author.radius_y())) if hasattr(self.author, "radius_y") else None
+        if not hasattr(self.author, "radius_y"):
+            return None
+        radius = float(self.author.radius_y())
+        if not 0.0 < radius < np.inf:
+            # Rows are cut at it: it bounds what one record moves.
+            raise InputError(f"{self.name}: radius_y gives {radius:g}, wanted a finite number above 0. Mend it.")
+        return PublicBall(None, radius)
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
         if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):
@@ -419,12 +423,11 @@ class RecordwiseObjective(Objective):
         Raises InputError for what does not run, has another shape, or reads another record's row.
         """
         tried, y, author = tuple(trials(counts, self.outputs, self.n_classes)), self.start["y"], self.author
-        loss, slopes = (place_in_class(type(author), method) for method in ("loss", "slopes"))
-        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried, loss)
+        try_rows(lambda o, b: author.loss(o, y, b), (), f"{self.name}: loss", tried)
         for k, width in enumerate((self.outputs, self.q)):
             which = "∂f/∂outputs" if k == 0 else "∂f/∂y"
             name = f"{self.name}: slopes ({which})"
-            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried, slopes)
+            try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried)
 
     def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
         return evaluate(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
@@ -434,46 +437,16 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def _try_methods(objective: RecordwiseObjective) -> None:
-    """Refuse a method beside the formulas of records that raises, or gives another shape. Raises InputError."""
-    author, name = objective.author, objective.name
-    trial = next(iter(trials(COUNTS, objective.outputs, objective.n_classes)))
-    made_up = {"best_y": trial.records, "predict": trial.records[:1]}
-    wanted = {"project_y": objective.q, "start_y": objective.q, "regulariser_grad": objective.q, "best_y": objective.q}
-    wanted |= {"radius_y": 1, "regulariser": 1, "predict": len(trial.records[1])}
-    for method, size in wanted.items():
-        if not hasattr(author, method):
-            continue
-        given: tuple[Any, ...] = made_up.get(method, ())
-        if method in ("project_y", "regulariser", "regulariser_grad"):
-            given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
-        value = _call_author(author, name, method, size, *given)
-        wrong = None
-        if not np.isfinite(value).all() and method != "best_y":
-            wrong = f"{_number_list(value)}, which is not finite"
-        elif method == "radius_y" and value[0] <= 0.0:
-            wrong = f"{value[0]:g}, wanted a number above 0"
-        elif method == "start_y" and not np.allclose(objective.project_y(value), value):
-            inside = _number_list(objective.project_y(value))
-            wrong = f"{_number_list(value)}, which is not in Y: project_y makes it {inside}"
-        if wrong is not None:
-            raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
-
-
-def _number_list(values: Array) -> str:
-    return f"[{', '.join(f'{v:g}' for v in values[:4])}{', …' if values.size > 4 else ''}]"
-
-
 def _call_author(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
     """The numbers that a method gives, (size,). Raises InputError where it raises, or gives others than so many."""
     try:
         value = np.asarray(getattr(author, method)(*given), dtype=np.float64)
     except USER_ERRORS as error:
-        why = blame(error, place_in_class(type(author), method))
+        why = blame(error)
         raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
     if value.size != size:
-        wanted, place = "one number" if size == 1 else f"{size} numbers", place_in_class(type(author), method)
-        raise InputError(f"{name}: {method} gives shape {value.shape}{place}, wanted {wanted}. Mend it.")
+        wanted = "one number" if size == 1 else f"{size} numbers"
+        raise InputError(f"{name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
     return value.reshape(size)
 
 
@@ -488,15 +461,13 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    check_has(author, NEEDED, name, "a minimax objective", OPTIONAL)
+    check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
-        there = "regulariser" if hasattr(author, "regulariser") else "regulariser_grad"
-        raise InputError(
-            f"{name}: regulariser(y) and regulariser_grad(y) go together{place_in_class(type(author), there)}. Define "
-            "both, or neither."
-        )
+        raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
     outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
     objective = RecordwiseObjective(author, outputs, q, n_classes, name)
-    _try_methods(objective)
-    objective.check_rows_apart(COUNTS)
+    try:
+        objective.check_rows_apart(COUNTS)
+    except UserCodeError as error:
+        raise InputError(str(error)) from error
     return objective

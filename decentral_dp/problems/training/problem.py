@@ -40,11 +40,10 @@ from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Key, NonNegative
-from decentral_dp.models.build import ModelTable, image_of
+from decentral_dp.models.build import ModelTable
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.learner import Learner, OneByOne
 from decentral_dp.models.linear_terms import blocks, checked_features, class_index
-from decentral_dp.models.stacked_convolution import ConvolutionLayers
 from decentral_dp.privacy.clipping import Clip, clipped_sums
 from decentral_dp.problems.entry import Entry, Facts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
@@ -444,9 +443,6 @@ def _learner(facts: Facts, table: ModelTable | None, outputs: int) -> Learner:
     kind = "linear" if table is None else table.kind
     if table is not None and kind == "mlp":
         return DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
-    if table is not None and kind == "cnn":
-        shape = image_of(table, facts.n_features, facts.image)
-        return ConvolutionLayers(shape, tuple(table.channels or ()), outputs, facts.seed)
     if kind == "linear":
         # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
         bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE

@@ -35,7 +35,7 @@ from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
-from decentral_dp.simulation.plan import title_here
+from decentral_dp.simulation.summary import title_here
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graphs import Graph
 from decentral_dp.topology.networkx_graphs import write_graphml
@@ -141,22 +141,26 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
     def name(path: Path) -> str:
         return str(path) if folder is None else portable_path(path, folder)
 
+    modules = scenario.modules()
     for place, path in c.files.items():
-        set_file(content, place, copies.get(path) or name(path))
+        if place not in modules:
+            set_file(content, place, copies.get(path) or name(path))
+    code = [c.files[place] for place in modules if place in c.files]
+    folders = [CODE if copies.get(path) == f"{CODE}/{path.name}" else name(path.parent) for path in code]
+    content.pop("code_folders", None)
+    if folders:
+        content["code_folders"] = list(dict.fromkeys(folders))
     if scenario.problem.manifest is not None:
         content["problem"]["data"] = name(Path(place_of_shards(scenario)))
 
 
 def copy_inputs(c: Components, folder: Path) -> None:
-    """Copy the files that a run folder holds, each with the label that a check has left beside it."""
+    """Copy the files that a run folder holds."""
     for path, name in _copies(c, folder).items():
         target = folder / name
-        if target.exists():
-            continue
-        target.parent.mkdir(exist_ok=True)
-        for source in (path, path.with_name(f"{path.name}.checked.json")):
-            if source.is_file():
-                shutil.copyfile(source, target.with_name(target.name + source.name.removeprefix(path.name)))
+        if not target.exists():
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def inputs_in(folder: Path) -> list[str]:
@@ -177,8 +181,9 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
     # By resolved paths: a file that code imports is named by nobody.
     copies: dict[Path, str] = {}
     named: dict[Path, Path] = {}
-    home = folder.resolve()
-    for place, path in c.files.items():
+    home, modules = folder.resolve(), c.scenario.modules()
+    # Modules first, which keep their names.
+    for place, path in sorted(c.files.items(), key=lambda item: item[0] not in modules):
         named[path] = resolved = path.resolve()
         if resolved in copies:
             continue

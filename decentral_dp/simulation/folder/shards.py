@@ -115,9 +115,12 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     """The scenario with the same settings, for the files beside it, which hold features."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
     content.pop("versions", None)
+    modules = c.scenario.modules()
     for place, path in c.files.items():
-        if place != ("problem", "data") and place != ("problem", "partition"):
+        if place not in modules and place != ("problem", "data"):
             set_file(content, place, str(path))
+    if folders := [str(c.files[place].parent) for place in modules if place in c.files]:
+        content["code_folders"] = list(dict.fromkeys(folders))
     problem = {key: value for key, value in content["problem"].items() if key not in _KEYS_IN_FILES}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
         # Of features that rules made, the ranges are not those of the columns.

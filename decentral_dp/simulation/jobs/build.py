@@ -30,11 +30,10 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
-from decentral_dp.reporting.words import MEASURES
+from decentral_dp.reporting.measures import MEASURES
 from decentral_dp.simulation.jobs.coordinator_plan import context_of, coordinated_job, minimax_context
 from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, Job
-from decentral_dp.simulation.probing.probe import probe
 from decentral_dp.simulation.statements.statement import Setting
 
 
@@ -66,7 +65,7 @@ def run_digest(job: Job) -> str:
     s = c.scenario
     content = s.model_dump(
         mode="json",
-        exclude={"seed", "run", "title", "description", "versions", "objects", "run_graph"},
+        exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph"},
         exclude_none=True,
         exclude_defaults=True,
     )
@@ -123,9 +122,16 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
         InputError: one sentence about whatever does not fit.
     """
     c = scenario if isinstance(scenario, Components) else components_of(scenario, **objects)
-    job = assemble(c)
-    probe(job)
-    return job
+    try:
+        check_device(c)
+        check_sizes(c)
+        of_classes = _taken_of_classes(c)
+        with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
+            job = replace(_BUILDERS[c.algorithm.setting](c), of_classes=of_classes)
+        _check_probabilities(job)
+    except InputError as error:
+        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+    return job.with_root(noise_root(c.scenario.seed))
 
 
 def with_blocks(job: Job) -> Job:
@@ -144,23 +150,6 @@ def with_blocks(job: Job) -> Job:
     each = 1 if table.place is not None else math.ceil(job.n_agents / cores())
     settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": each})})
     return replace(job, components=replace(job.components, scenario=settled))
-
-
-def assemble(c: Components) -> Job:
-    """The job of a scenario, planned and priced, of which nothing was tried yet: `build` is for whatever will run.
-
-    Raises InputError for whatever does not fit.
-    """
-    try:
-        check_device(c)
-        check_sizes(c)
-        of_classes = _taken_of_classes(c)
-        with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            job = replace(_BUILDERS[c.algorithm.setting](c), of_classes=of_classes)
-        _check_probabilities(job)
-    except InputError as error:
-        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
-    return job.with_root(noise_root(c.scenario.seed))
 
 
 def measures_of_classes(names: Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from decentral_dp.exchange import senders_of
 from decentral_dp.files.regular import regular
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, factor_of, time_factor
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
 from decentral_dp.privacy.unit import Unit
@@ -43,7 +43,7 @@ def follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
     Of an author's own that is what is recorded: what it keeps un-noised is in the sums, what no sum bounds is infinite,
     and what was not planned is not released.
     """
-    return (bool(c.algorithm.origin) or algorithm.memoryless) and algorithm.protocol == "released"
+    return (bool(c.algorithm.custom) or algorithm.memoryless) and algorithm.protocol == "released"
 
 
 def check_correlation(c: Components, algorithm: Algorithm, network: Network, stream: Stream) -> bool:
@@ -58,7 +58,7 @@ def check_correlation(c: Components, algorithm: Algorithm, network: Network, str
     if stream.kind == "turns" and (given is None or given.in_time is None):
         raise InputError(
             "problem.stream: turns are priced in noise that is correlated in time, or fresh by a band of 1. Give for "
-            'example privacy.correlation = { in_time = { kind = "banded_square_root", bands = 1 } }, or take "all".'
+            'example privacy.correlation = { in_time = { bands = 1 } }, or take "all".'
         )
     if given is None:
         return False
@@ -96,7 +96,7 @@ def _check_time(c: Components, algorithm: Algorithm, network: Network, stream: S
             'take problem.stream.kind = "turns"',
             IN_TIME,
         )
-    if c.algorithm.origin or algorithm.releases_per_round != 1:
+    if c.algorithm.custom or algorithm.releases_per_round != 1:
         why = f"it is priced where a round makes one release, and {kind} makes more or says not."
         raise refusal_of_correlation(why, "take dp_dsgd", IN_TIME)
     if stream.kind == "turns" and not algorithm.one_mean:
@@ -127,14 +127,14 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
     gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    table = TimeFactorTable(kind=given) if isinstance(given, str) else given
-    if isinstance(table, TimeFactorTable) and table.file is None:
-        bands = table.bands or (4 if table.kind == "buffered_toeplitz" else gap)
-        _require_room(numbers, bands)
-        return time_factor(str(table.kind), rounds, bands, apart=gap)
+    if isinstance(given, str):
+        given = TimeFactorTable(bands=gap)
+    if isinstance(given, TimeFactorTable) and given.bands is not None:
+        _require_room(numbers, given.bands)
+        return banded_square_root(rounds, given.bands, apart=gap)
     _require_room(numbers, rounds)
     reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
-    return factor_of(_own_inverse(s, table), reads)
+    return factor_of(_own_inverse(s, given), reads)
 
 
 def _require_room(numbers: int, rounds: int) -> None:
@@ -146,7 +146,7 @@ def _require_room(numbers: int, rounds: int) -> None:
 
 
 def _own_inverse(s: Scenario, factor: TimeFactorTable | list[list[float]]) -> Array:
-    """C⁻¹ of the scenario's own, (T, T), as rows or in a file. Raises InputError where it is none."""
+    """The custom C⁻¹ of a scenario, (T, T), as rows or in a file. Raises InputError for another shape."""
     rounds, rows, place = s.algorithm.rounds, factor, IN_TIME
     if isinstance(rows, TimeFactorTable):
         path, place = s.resolve(str(rows.file)), f"{IN_TIME}.file"

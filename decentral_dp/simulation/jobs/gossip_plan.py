@@ -33,7 +33,6 @@ from decentral_dp.data import Shards, Stream
 from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import senders_of
-from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.formatting import agent_names
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
@@ -176,10 +175,7 @@ def plan(
         sent = call(
             lambda: np.stack([senders.mask_of_round(t) for t in range(rounds + 1)]),
             {},
-            lambda error: (
-                f"algorithm.kind: senders of {author.__name__} fails with "
-                f"{blame(error, place_in_class(author, 'senders'))}. Mend it."
-            ),
+            lambda error: f"algorithm.kind: senders of {author.__name__} fails with {blame(error)}. Mend it.",
         )
         channels = [c.keep_sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
@@ -351,16 +347,13 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem, stream: 
             f"package that keep nothing un-noised ({kinds_with('memoryless')}) and for one's own. Leave it out, or "
             "take one of these."
         )
-    if unit.zeroed and c.algorithm.origin:
+    if unit.zeroed and c.algorithm.custom:
         raise InputError(
-            f"privacy.neighbours: {kind} is tried on made-up data sets in which a record is replaced, and these differ "
-            'by more than "zero_out" prices. Take "replace".'
+            f'privacy.neighbours: "zero_out" is derived for algorithms of this package, not for {kind}. Fix: take '
+            '"replace".'
         )
     if c.problem.is_outside:
-        raise InputError(
-            f"{key}: a problem of one's own is tried on made-up data sets that differ in one replaced record, and this "
-            "is priced for nothing else. Leave it out."
-        )
+        raise InputError(f"{key}: a custom problem is accounted for one replaced record only. Fix: leave it out.")
     if getattr(c.mechanism, "privacy_unit", ""):
         raise InputError(
             f"{key}: the mechanism states its price for {getattr(c.mechanism, 'privacy_unit', '')}. Leave it out."
@@ -388,7 +381,7 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
     s, kind = c.scenario, c.scenario.algorithm.kind
     if stream.kind != "poisson":
         return
-    if c.algorithm.origin or not algorithm.one_mean or algorithm.protocol != "released":
+    if c.algorithm.custom or not algorithm.one_mean or algorithm.protocol != "released":
         raise InputError(
             f"problem.stream: what {kind} releases of Poisson samples has no price here, only what "
             f"{kinds_with('one_mean')} do. "

@@ -341,7 +341,8 @@ class GossipJob(Job):
         parts = () if control.saved_state is None else control.saved_state.parts
         # A run that goes on has the blocks that it was begun with.
         nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
-        if strict and (e := self.components.algorithm).origin:
+        e = self.components.algorithm
+        if strict and (e.custom or self.components.problem.is_outside):
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(

@@ -14,7 +14,7 @@ real records have, is not seen.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,8 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.exchange import Ask, Gossip, Pool, Release, Released
-from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Released
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import records_in
 from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
@@ -36,7 +35,6 @@ from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
-_PACKAGE = f"{Path(__file__).parents[2]}/"
 # What rounding may add to how far one record changes a value, relative to its sensitivity and to the value.
 _ROUNDING = 1e-9
 
@@ -45,8 +43,7 @@ class Change(NamedTuple):
     """How far a replaced record changed what one agent is about to release, and its sensitivity.
 
     round: of the release. agent: its number; -1 for a coordinator. is_within: whether `distance` is at most
-    `sensitivity`, but for rounding: 10⁻⁹ of the sensitivity, and of the value. place: its line, as ", in line 3 of
-    file.py", or "".
+    `sensitivity`, but for rounding: 10⁻⁹ of the sensitivity, and of the value.
     """
 
     channel: str
@@ -55,7 +52,6 @@ class Change(NamedTuple):
     distance: float
     sensitivity: float
     is_within: bool
-    place: str
 
     @property
     def ratio(self) -> float:
@@ -112,11 +108,6 @@ class Transcript:
         """
         self._start(shards, "fails on some records", replacement)
 
-    @property
-    def place(self) -> str:
-        """The last exchange that was made, as ", in line 3 of file.py"; "" where it is not known."""
-        return self._logs[-1].place if self._logs else ""
-
     def releases(self) -> dict[str, Array]:
         """ "participant/index/channel" → what was released in the run that was noted, and is prescribed to others.
 
@@ -139,10 +130,10 @@ class Transcript:
         watched = node._replace(client_blocks=blocks, **self._watching_parts(node, log))
         return LocalEngine().coordinate(watched, rounds, control)
 
-    def chance(self, what: str, place: str = "") -> InputError:
+    def chance(self, what: str) -> InputError:
         """A refusal of what differs although records and releases are the same."""
         return InputError(
-            f"{self.component}: {what} differs between two runs on the same records{place}: it is random, or kept from "
+            f"{self.component}: {what} differs between two runs on the same records: it is random, or kept from "
             "one run to the next; nothing was run. Draw public randomness by public numbers, as "
             "numpy.random.default_rng((seed, t)), and keep nothing on the object."
         )
@@ -162,9 +153,7 @@ class Transcript:
         except InputError:
             raise
         except USER_ERRORS as error:
-            raise InputError(
-                f"{self.component} {failing}: {went_wrong(error, self.place)}; nothing was run. Mend it."
-            ) from error
+            raise InputError(f"{self.component} {failing}: {went_wrong(error)}; nothing was run. Mend it.") from error
         return out
 
     def _log(self, number: int, node: AgentNode | CoordinatorNode, agents: Any) -> _Log:
@@ -174,7 +163,7 @@ class Transcript:
 
     def _watching_parts(self, node: AgentNode | CoordinatorNode, log: _Log) -> dict[str, Any]:
         return {
-            "program": _WatchedProgram(node.program, log, self.component),
+            "program": _WatchedProgram(node.program, log),
             "make_releaser": partial(_WatchedReleaser, node.make_releaser, log),
         }
 
@@ -202,10 +191,10 @@ class _Event(NamedTuple):
 
 
 class _Log:
-    """What left one participant. place: where its code was then, as ", in line 3 of file.py", or ""; round: of it."""
+    """What left one participant. round: the one that runs."""
 
     def __init__(self, transcript: Transcript, agents: Any, releases_per_round: int) -> None:
-        self.place, self.round = "", 0
+        self.round = 0
         self._transcript = transcript
         self._agents = agents
         self._releases_per_round = releases_per_round
@@ -255,7 +244,7 @@ class _Log:
             if not distance <= _ROUNDING * float(np.abs(rows[others]).max(initial=0.0)):
                 raise InputError(
                     f"{self._transcript.component}: one made-up {replacement.split} record moves {name} in round "
-                    f"{self.round} of agents who do not hold it by {distance:.6g}{self.place}; nothing was run. Let "
+                    f"{self.round} of agents who do not hold it by {distance:.6g}; nothing was run. Let "
                     "every term be a function of one record."
                 )
 
@@ -268,18 +257,18 @@ class _Log:
         differing = [p for p, part in _public_parts(before).items() if same_type and not _is_same(part, parts[p])]
         if self._transcript.same:
             if not same_type or differing or not _is_close(before, value):
-                raise self._transcript.chance(when, self.place)
+                raise self._transcript.chance(when)
         elif not same_type:
             raise InputError(
                 f"{component} sends {when} as {type(value).__name__} or as {type(before).__name__}, depending on "
-                f"records{self.place}; nothing was run. Let the sequence of exchanges be fixed."
+                f"records; nothing was run. Let the sequence of exchanges be fixed."
             )
         elif differing:
             part = differing[0]
             does = "states" if part in _PRICE_FIELDS else "asks for" if now.kind == "question" and not part else "sends"
             raise InputError(
                 f"{component} {does} {part and f'the {part} of '}{when} without noise, and it depends on records: with "
-                f"the same releases it is another on other made-up records{self.place}; nothing was run. Mend it: send "
+                f"the same releases it is another on other made-up records; nothing was run. Mend it: send "
                 "what reads records as the bounded value of a query, which is noised and priced."
             )
         elif isinstance(value, Bounded):
@@ -300,13 +289,13 @@ class _Log:
             holds = agent in (-1, replacement.agent)
             most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
             within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
-            self._transcript.changes.append(Change(channel, t, agent, float(distance), most, within, self.place))
+            self._transcript.changes.append(Change(channel, t, agent, float(distance), most, within))
 
     def _other_exchanges(self) -> InputError:
         if self._transcript.same:
-            return self._transcript.chance("the sequence of its exchanges", self.place)
+            return self._transcript.chance("the sequence of its exchanges")
         return InputError(
-            f"{self._transcript.component} makes other exchanges on other made-up records{self.place}; nothing was "
+            f"{self._transcript.component} makes other exchanges on other made-up records; nothing was "
             "run. Let their number, kind and channels be fixed."
         )
 
@@ -378,87 +367,18 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 class _WatchedProgram:
-    """A program whose exchanges are known by their lines, and which yields nothing else. component: for refusals."""
+    """A program whose rounds are known to its log."""
 
-    def __init__(self, program: Any, log: _Log, component: str) -> None:
+    def __init__(self, program: Any, log: _Log) -> None:
         self._program = program
         self._log = log
-        self._component = component
-        self._author = getattr(program, "program", program)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
 
-    def init(self, known: Any) -> Any:
-        """The start. Raises InputError where its state lacks a channel."""
-        self._log.place = self._place_of("init")
-        state = self._program.init(known)
-        for channel in getattr(self._program, "channels", ()):
-            if not hasattr(state, channel):
-                at = place_in_class(type(self._author), "channels") or self._log.place
-                fields = ", ".join(getattr(state, "_fields", ())) or "none"
-                raise InputError(
-                    f"{self._component}: channels names {quoted(channel)}{at}, wanted a field of the state that init "
-                    f"returns: {fields}; nothing was run. Name one of these, or add {channel} to the state."
-                )
-        return state
-
-    def step(self, t: int, known: Any, s: Any) -> Generator[Any, Any, Any]:
-        """One round. Raises InputError where something is yielded that is no exchange, or a round has none."""
+    def step(self, t: int, known: Any, s: Any) -> Any:
         self._log.round = t
-        running, reply, made = self._program.step(t, known, s), None, 0
-        if not isinstance(running, Generator):
-            raise self._no_exchange(f"returns {type(running).__name__} and never yields", self._place_of("step"))
-        while True:
-            try:
-                request = running.send(reply)
-            except StopIteration as done:
-                if not made and self._gossips:
-                    raise self._no_exchange("returns without a yield", self._place_of("step")) from None
-                return done.value
-            place = _waiting_line(running)
-            if not isinstance(request, Gossip | Ask | Pool | Release):
-                raise self._no_exchange(f"yields {type(request).__name__}", place or self._place_of("step"))
-            self._log.place, made = place, made + 1
-            if self._gossips and made > (stated := self._program.releases_per_round):
-                raise InputError(
-                    f"{self._component}: step makes {made} exchanges{place}, wanted {stated} a round; nothing was run. "
-                    "Send all channels in one Gossip(x=…, y=…). Several a round are for a class that plans its "
-                    "releases itself: with releases_per_round, releases and planned_releases in the place of RELEASES."
-                )
-            reply = yield request
-
-    @property
-    def _gossips(self) -> bool:
-        return hasattr(self._program, "channels")
-
-    def _no_exchange(self, what: str, place: str) -> InputError:
-        if self._gossips:
-            wanted, mend = "one Gossip a round", "own, near = yield Gossip(y=s.y)"
-        else:
-            wanted, mend = "questions and releases", "g = yield from release_gradients(…)"
-        return InputError(
-            f"{self._component}: step {what}{place}, wanted {wanted}; nothing was run. Write for example {mend}."
-        )
-
-    def _place_of(self, method: str) -> str:
-        code = getattr(getattr(self._author, method), "__code__", None)
-        return _place(code.co_filename, code.co_firstlineno) if code is not None else ""
-
-
-def _waiting_line(running: Any) -> str:
-    """The innermost line of a waiting generator that is not this package's."""
-    place = ""
-    while running is not None:
-        frame = getattr(running, "gi_frame", None)
-        if frame is not None:
-            place = _place(frame.f_code.co_filename, frame.f_lineno) or place
-        running = getattr(running, "gi_yieldfrom", None)
-    return place
-
-
-def _place(file: str, line: int) -> str:
-    return "" if file.startswith((_PACKAGE, "<")) else f", in line {line} of {file}"
+        return self._program.step(t, known, s)
 
 
 def on_records(job: Job, shards: Shards, key: int) -> Job:
@@ -470,23 +390,16 @@ def on_records(job: Job, shards: Shards, key: int) -> Job:
 def component_name(job: Job) -> str:
     """The component that is tried, as a refusal begins."""
     c = job.components
-    return (
-        f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.origin else f"problem.kind: {c.problem.name_with_source}"
-    )
+    return f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.custom else f"problem.kind: {c.problem.name}"
 
 
-def went_wrong(error: BaseException, place: str = "") -> str:
-    """What went wrong, in words.
-
-    Args:
-        error: what was raised.
-        place: what stands in the place of the line of the user's own where none is known, such as ", in line 3 of …".
-    """
+def went_wrong(error: BaseException) -> str:
+    """What went wrong, in words."""
     if isinstance(error, UserCodeError):
         if error.__cause__ is None:
             return str(error).removesuffix(". Mend it there.")
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
-        return f"it releases {error.args[0]}, and plans none{place}"
-    return blame(error, place)
+        return f"it releases {error.args[0]}, and plans none"
+    return blame(error)

@@ -16,7 +16,6 @@ from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
-from decentral_dp.reporting.words import WORDS
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.simulation.statements.job import statement
 from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
@@ -97,10 +96,13 @@ def observers(job: CoordinatorJob) -> list[str]:
         out.append(HANDS_RECORDS)
     queried = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
     if queried:
+        letters = "f is the loss of a record"
+        if job.setting == "coordinator_bilevel":
+            letters = "h is the upper loss of a record, l its lower loss"
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
             f"The coordinator receives from every agent {clipped} of {join_words(queried)}, without noise; "
-            f"{WORDS[job.setting].letters}. To the agents go published values alone."
+            f"{letters}. To the agents go published values alone."
         )
     out.append(f"Everybody sees what the coordinator publishes: {_releases_text(job)}; and whatever follows from it.")
     return out
@@ -159,7 +161,7 @@ def _price(c: ChannelLedger) -> ReleasePrice:
         releases=int(c.rounds.size),
         width=c.dimension,
         unit=c.mechanism.unit,
-        price={kind: [float(p.min()), float(p.max())] for kind, p in per_split.items()},
+        price={kind: (float(p.min()), float(p.max())) for kind, p in per_split.items()},
         rate={kind: float(r.min()) for kind, r in c.rate.items() if r.size and r.min() < 1.0},
     )
 

@@ -171,7 +171,7 @@ def _has_other_sums(job: GossipJob) -> bool:
         or job.factor is not None
         # A price need not be sensitivity/scale, and a plan need not be that of a base class.
         or isinstance(job.mechanism, OutsideMechanism)
-        or job.components.algorithm.origin
+        or job.components.algorithm.custom
         # Sums of samples, several releases a round, no single steps, or what follows no power law.
         or job.stream.kind == "poisson"
         or getattr(algorithm, "local_steps", None)

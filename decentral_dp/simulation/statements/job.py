@@ -19,22 +19,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import SPLITS, Array
-from decentral_dp.config.outside import labels
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
+from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.probing.probe import ROUNDS, arrays_seen
 from decentral_dp.simulation.statements.statement import (
     AUTHORS_WORD,
     AgentBudget,
@@ -44,7 +41,6 @@ from decentral_dp.simulation.statements.statement import (
     PrivacyStatement,
     Signal,
 )
-from decentral_dp.user_code import own_name
 
 # Times 1/N, up to which δ is taken without a note.
 _LARGE_DELTA = 0.1
@@ -73,6 +69,10 @@ def statement(
     batch = job.stream.batch if job.stream.kind == "minibatch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
+    # A channel without coordinates carries nothing.
+    free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
+    # What float64 sampling may add, included in every ε.
+    slack = {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
     before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
         setting=job.setting,
@@ -85,15 +85,15 @@ def statement(
         target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
         cap=table.cap,
         agents=_agent_budgets(budget, limits, absent),
-        free_channels=_free_channels(job.ledger),
-        noise=_noise_source(job.mechanism, job.scenario.seed),
-        numerical_slack=_numerical_slack(budget) if certified else None,
+        free_channels=free,
+        noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
+        numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
         privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
         protected=job.unit.protected,
         neighbours=job.unit.neighbours,
         signal=signal,
         authors_word=tuple(word),
-        notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *check_notes(job), *notes),
+        notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *notes),
         cautions=tuple(cautions),
         **own,
     )
@@ -118,34 +118,19 @@ def authors_word(job: Job) -> list[str]:
     c, entry, parts = job.components, job.components.algorithm, job.components.authors_word
     if job.mechanism == NO_NOISE:
         return parts
-    if entry.origin:
+    if entry.custom:
         parts.append(
-            f"{own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded "
-            "queries alone and opens no bounded value. Whatever it released was recorded and priced; of what its code "
-            f"does beside that, the first {min(ROUNDS, job.rounds)} of {job.rounds} rounds were rehearsed on made-up "
-            "records, no more."
+            f"{entry.kind} reaches records through bounded queries only and opens no bounded value. Its releases are "
+            "recorded and accounted. Nothing tries the rest of its code except `decentral-dp check`."
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(_mechanisms_word(job.mechanism))
-    if entry.origin or c.reads_user_code:
-        written = ((job.algorithm, entry.origin), (c.partition.value, c.partition.is_outside))
-        arrays = arrays_seen(job.problem, *(part for part, outside in written if outside))
-        named = f" Here {'; '.join(arrays[:_MOST_NAMED])}{' and more' * (len(arrays) > _MOST_NAMED)}." if arrays else ""
+    if entry.custom or c.reads_user_code:
         parts.append(
             "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
-            f"does.{named}"
+            "does."
         )
     return parts
-
-
-def check_notes(job: Job) -> list[str]:
-    """Which files a check was run on before, and what that is worth."""
-    notes = (
-        []
-        if job.mechanism == NO_NOISE
-        else [f"{name} was {label}" for name, label in labels(job.components.files).items()]
-    )
-    return [f"{'; '.join(notes)}; a check on made-up records proves nothing."] if notes else []
 
 
 def _mechanisms_word(mechanism: OutsideMechanism) -> str:
@@ -201,25 +186,6 @@ def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
     firsts = np.unique(which, return_index=True)[1]
     place = np.argsort(np.argsort(firsts))
     return np.sort(firsts), place[which]
-
-
-def _free_channels(ledger: Ledger) -> dict[str, str]:
-    """Channel → why it costs nothing; one without coordinates carries nothing."""
-    return {c.channel: str(c.reason) for c in ledger.channels if c.dimension and not c.mechanism.charged}
-
-
-def _noise_source(mechanism: Mechanism, seed: int | None) -> str:
-    """Whether there is noise, and whether anybody can draw it again."""
-    if mechanism == NO_NOISE:
-        return "off"
-    return "secret" if seed is None else "reproducible"
-
-
-def _numerical_slack(budget: Budget) -> dict[str, float] | None:
-    """What float64 sampling may add, included in every ε; None where no ε is finite."""
-    if not np.isfinite(budget.epsilon).any():
-        return None
-    return {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
 
 
 def signals(

@@ -212,7 +212,7 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
         monkeypatch.setattr(
             PpIft, "planned_releases", lambda *a: {c: v for c, v in honest_plan(*a).items() if c != "gx"}
         )
-        with pytest.raises(ValueError, match="not planned"):
+        with pytest.raises(RuntimeError, match="not planned"):
             decentral_dp.run(content())
 
 

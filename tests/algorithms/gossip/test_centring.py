@@ -267,7 +267,7 @@ def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_sec
     [
         ({"topology": {"drop": 0.1}, "algorithm": {"heavy_ball": 0.0}}, "the network changes"),
         (
-            {"privacy": {"correlation": {"in_time": {"kind": "banded_square_root", "bands": 2}}}},
+            {"privacy": {"correlation": {"in_time": {"bands": 2}}}},
             "noise is correlated over rounds",
         ),
     ],

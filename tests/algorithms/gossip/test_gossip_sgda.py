@@ -373,7 +373,7 @@ class Mine:
 
 def test_an_algorithm_of_ones_own_solves_minimax_problems_where_it_says_so(tmp_path: Any) -> None:
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
-    made = content(algorithm={"kind": "mine.py:Mine"})
+    made = content(algorithm={"kind": "mine:Mine"})
     run = decentral_dp.run(load(made, folder=tmp_path))
     assert run.result.status == "ok"
     assert run.simulation().covers(run.records)

@@ -35,7 +35,7 @@ from tests.support.mechanism_checks import deviation_complaints, price_complaint
 
 Make = Callable[..., dict[str, Any]]
 PAGE = Path(__file__).parents[3] / "docs" / "add_a_mechanism.md"
-FILE, NAME = "discrete_laplace.py", "discrete_laplace.py:DiscreteLaplace"
+FILE, NAME = "discrete_laplace.py", "discrete_laplace:DiscreteLaplace"
 
 
 def example() -> str:
@@ -54,26 +54,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def made(folder: Path) -> type[Any]:
-    found: type[Any] = run_file(folder / FILE, "the example").DiscreteLaplace
+    found: type[Any] = run_file(folder / FILE).DiscreteLaplace
     return found
 
 
 @pytest.fixture
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The example as an installed package that declares an entry point."""
+    """The example in an installed package."""
     site = folder / "site"
-    home, info = site / "my_noise", site / "my_noise-1.0.dist-info"
+    home = site / "my_noise"
     home.mkdir(parents=True)
-    info.mkdir()
     (home / "__init__.py").write_text("")
     (home / FILE).write_text(example(), encoding="utf-8")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_noise\nVersion: 1.0\n")
-    points = "[decentral_dp.mechanisms]\nmy_discrete_laplace = my_noise.discrete_laplace:DiscreteLaplace\n"
-    (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(site))
     # For processes of a study and of Ray.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
-    yield "my_discrete_laplace"
+    yield "my_noise.discrete_laplace:DiscreteLaplace"
     for name in [n for n in sys.modules if n.partition(".")[0] == "my_noise"]:
         del sys.modules[name]
 
@@ -86,11 +82,11 @@ def test_the_example_is_as_short_as_promised() -> None:
     assert len(example().splitlines()) <= 80
 
 
-def test_path_object_and_entry_point_are_one_mechanism(scenario: Make, made: type[Any], package: str) -> None:
+def test_module_object_and_package_are_one_mechanism(scenario: Make, made: type[Any], package: str) -> None:
     by_path = decentral_dp.run(content(scenario))
     by_object = decentral_dp.run(content(scenario, "laplace"), mechanism=made())
-    by_entry_point = decentral_dp.run(content(scenario, package))
-    for run in (by_path, by_object, by_entry_point):
+    by_package = decentral_dp.run(content(scenario, package))
+    for run in (by_path, by_object, by_package):
         privacy = run.result["privacy"]
         assert run.result["status"] == "ok"
         assert privacy["mechanism"] == "discrete_laplace"
@@ -98,7 +94,7 @@ def test_path_object_and_entry_point_are_one_mechanism(scenario: Make, made: typ
         assert privacy["clip"]["norm"] == "l1"
         assert any("On the author's word: the noise of the mechanism" in note for note in privacy["notes"])
         assert set(run.ledger["mechanism"]) == {"discrete_laplace", "free"}
-    for other in (by_object, by_entry_point):
+    for other in (by_object, by_package):
         np.testing.assert_array_equal(other.simulation().budget.epsilon, by_path.simulation().budget.epsilon)
         assert other.records.same_releases(by_path.records)
 
@@ -167,8 +163,6 @@ def test_the_command_line_runs_plans_shows_and_reports(scenario: Make, folder: P
     shown = CliRunner().invoke(app, ["list", NAME])
     assert shown.exit_code == 0, shown.output
     assert "probability" in shown.output
-    assert "cells: 1048576 if left out" in shown.output
-    assert f'In a scenario: [privacy] mechanism = "{NAME}"' in shown.output
 
 
 def test_a_study_computes_it_in_its_workers(scenario: Make, folder: Path) -> None:
@@ -231,8 +225,8 @@ WRONG = {
     'class Taken:\n    name = "laplace"\n    norm = "l1"': ("Taken", "a name of the package's own"),
     'class NoDeviation:\n    name = "n"\n    norm = "l1"': ("NoDeviation", "lacks deviation"),
     'class NoCost:\n    name = "n"\n    norm = "l1"\n    deviation = 1.0': ("NoCost", "lacks a method cost"),
-    "number = 3": ("number", "number is 3, in line 1 of"),
-    "def function(): ...": ("function", "function is a function, in line 1 of"),
+    "number = 3": ("number", "lacks a name"),
+    "def function(): ...": ("function", "function is a function"),
     "1 / 0": ("Nothing", "does not run: ZeroDivisionError"),
     "x = 1": ("Missing", "defines no Missing"),
 }
@@ -292,40 +286,35 @@ def test_what_is_no_mechanism_is_refused(scenario: Make, folder: Path, text: str
     name, words = WRONG[text]
     (folder / "wrong.py").write_text(text + "\n")
     with pytest.raises(InputError, match=re.escape(words)):
-        decentral_dp.run(content(scenario, f"wrong.py:{name}"))
+        decentral_dp.run(content(scenario, f"wrong:{name}"))
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(right, wrong) for right in CHANGES for wrong in CHANGES[right]])
 def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, right: str, wrong: str) -> None:
     (folder / "mine.py").write_text(BASE.replace(right, wrong))
     with pytest.raises(InputError, match=CHANGES[right][wrong]) as refused:
-        decentral_dp.run(content(scenario, "mine.py:Mine"), out=folder / "out")
-    assert re.search(r"in line ([7-9]|10) of .*mine\.py\. Mend the class\.", str(refused.value))
+        decentral_dp.run(content(scenario, "mine:Mine"), out=folder / "out")
+    assert str(refused.value).endswith("Mend the class.")
     # A sampler is tried before a run begins.
     assert not (folder / "out").exists()
 
 
-# What stands at the end of the class → the mechanism as a scenario names it, and what is said of which line.
+# What stands at the end of the class → options of the scenario, and what is said.
 ADDED = {
-    "    def float_slack(self, loss, width): return -loss, 0.0": ("", "float_slack gave", "float_slack"),
-    "    def float_slack(self, loss, width): return loss * np.nan, 0.0": ("", "float_slack gave", "float_slack"),
-    "    def float_slack(self, loss, width): return [0.0] * 7, 0.0": ("", "float_slack gave", "float_slack"),
-    "    def gird(self, scale, width): return 2.0 ** -20": ("", "has a method gird", "gird"),
-    "    cells = 3": ("", "sets cells without a type", "cells"),
-    "    def __init__(self, cells): ...": (", cells = 3", "Mine is no dataclass", "class Mine"),
+    "    def float_slack(self, loss, width): return -loss, 0.0": ("", "float_slack gave"),
+    "    def float_slack(self, loss, width): return loss * np.nan, 0.0": ("", "float_slack gave"),
+    "    def float_slack(self, loss, width): return [0.0] * 7, 0.0": ("", "float_slack gave"),
+    "    def __init__(self, cells): ...": (", cells = 3", "Mine is no dataclass"),
 }
 
 
 @pytest.mark.parametrize("text", ADDED)
-def test_what_a_class_has_beside_its_price_is_refused_with_its_line(scenario: Make, folder: Path, text: str) -> None:
-    options, said, marker = ADDED[text]
-    file, written = folder / "mine.py", f"{BASE.rstrip()}\n{text}\n"
-    file.write_text(written)
-    line = next(n for n, one in enumerate(written.splitlines(), 1) if marker in one)
-    kind: Any = {"kind": "mine.py:Mine", **({"cells": 3} if options else {})}
-    with pytest.raises(InputError, match=re.escape(said)) as refused:
+def test_what_a_class_has_beside_its_price_is_refused(scenario: Make, folder: Path, text: str) -> None:
+    options, said = ADDED[text]
+    (folder / "mine.py").write_text(f"{BASE.rstrip()}\n{text}\n")
+    kind: Any = {"kind": "mine:Mine", **({"cells": 3} if options else {})}
+    with pytest.raises(InputError, match=re.escape(said)):
         build(decentral_dp.load(content(scenario, kind)))
-    assert f", in line {line} of {file}" in str(refused.value)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -341,7 +330,7 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
         if at.done == 1:
             flag.touch()
 
-    given = content(scenario, "mine.py:Mine", run={"evaluate_every": 1})
+    given = content(scenario, "mine:Mine", run={"evaluate_every": 1})
     said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Mend"
     with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
         decentral_dp.run(given, out=folder / "out", callbacks=[reached])
@@ -349,30 +338,27 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
 
 
 FIELDS = {
-    "cells": "privacy.mechanism.cells: missing. Add it to the scenario; DiscreteLaplace, in line LINE of FILE, says",
-    "cells: int": 'cells: got "many", wanted a whole number; DiscreteLaplace, in line LINE of FILE, says what',
+    "cells": "privacy.mechanism.cells: missing. Add it to the scenario; DiscreteLaplace says",
+    "cells: int": 'cells: got "many", wanted a whole number; DiscreteLaplace says what',
     "cells: Missing": "a field of DiscreteLaplace has no usable type: NameError: name 'Missing' is not defined",
 }
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_field_is_refused_with_its_line(scenario: Make, folder: Path, field: str) -> None:
+def test_a_field_is_refused(scenario: Make, folder: Path, field: str) -> None:
     typed = '"Missing"' if field.endswith("Missing") else "int"
     file, text = folder / "other.py", example().replace("cells: int = 2**20", f"cells: {typed}")
     file.write_text(text)
     options = {"cells": "many"} if field == "cells: int" else {"cells": 4096} if field != "cells" else {}
-    line = next(n for n, one in enumerate(text.splitlines(), 1) if "cells: " in one and "how many" not in one)
-    said = FIELDS[field].replace("LINE", str(line)).replace("FILE", str(file))
-    with pytest.raises(InputError, match=re.escape(said)) as refused:
-        build(decentral_dp.load(content(scenario, {"kind": "other.py:DiscreteLaplace", **options})))
-    assert re.search(r"in line \d+ of .*other\.py", str(refused.value))
+    with pytest.raises(InputError, match=re.escape(FIELDS[field])):
+        build(decentral_dp.load(content(scenario, {"kind": "other:DiscreteLaplace", **options})))
 
 
 @pytest.mark.parametrize(
     ("mechanism", "words"),
     [
         ("cauchy", 'privacy.mechanism: got "cauchy", wanted "laplace" or "gaussian"'),
-        ("missing.py:Noise", "there is no such file"),
+        ("missing:Noise", "there is no module missing"),
         ({"kind": NAME, "cell": 3}, "privacy.mechanism.cell: unknown key"),
         ({"kind": NAME, "cells": "many"}, "wanted a whole number"),
         ({"kind": NAME, "cells": 1000}, "cells must be a power of two"),

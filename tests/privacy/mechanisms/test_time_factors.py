@@ -14,21 +14,15 @@ from scipy.optimize import minimize
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.time_factors import (
     TimeFactor,
+    banded_square_root,
     carried_noise,
     charged_sensitivity,
     empty_past,
     factor_of,
     next_past,
-    time_factor,
 )
 
 T = 24
-KINDS = {
-    "banded_square_root": 6,
-    "banded_inverse": 6,
-    "buffered_toeplitz": 4,
-    "anti_pgd": 2,
-}
 
 
 def inverse_of(factor: TimeFactor, rounds: int) -> Any:
@@ -40,9 +34,8 @@ def inverse_of(factor: TimeFactor, rounds: int) -> Any:
     return np.array(rows)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_row_sums_are_those_of_the_inverse_of_the_recursion(kind: str) -> None:
-    factor = time_factor(kind, T, KINDS[kind])
+def test_row_sums_are_those_of_the_inverse_of_the_recursion() -> None:
+    factor = banded_square_root(T, 6)
     matrix = np.linalg.inv(inverse_of(factor, T))
     assert matrix == pytest.approx(np.tril(toeplitz(matrix[:, 0])), abs=1e-12)
     exact = np.abs(matrix).sum(axis=1)
@@ -51,16 +44,13 @@ def test_row_sums_are_those_of_the_inverse_of_the_recursion(kind: str) -> None:
 
 
 def test_square_roots_have_their_published_coefficients() -> None:
-    """Kalinin & Lampert 2024: binom(2k, k)/4^k; two of them are the running sums, and its inverse has −c_k/(2k − 1)."""
-    wanted = np.array([comb(2 * k, k) / 4.0**k for k in range(T)])
-    full = time_factor("banded_square_root", T, T)
-    assert np.concatenate([[1.0], full.noise_weights]) == pytest.approx(wanted, rel=1e-14)
+    """Kalinin & Lampert 2024: binom(2k, k)/4^k; two of them are the running sums."""
+    coefficients = np.array([comb(2 * k, k) / 4.0**k for k in range(T)])
+    full = banded_square_root(T, T)
+    assert np.concatenate([[1.0], full.noise_weights]) == pytest.approx(coefficients, rel=1e-14)
     matrix = np.linalg.inv(inverse_of(full, T))
     assert matrix @ matrix == pytest.approx(np.tril(np.ones((T, T))), abs=1e-12)
-    inverse = time_factor("banded_inverse", T, T)
-    assert inverse.draw_weights[0] == pytest.approx([-wanted[k] / (2 * k - 1) for k in range(1, T)], rel=1e-14)
-    assert inverse_of(inverse, T) @ matrix == pytest.approx(np.eye(T), abs=1e-12)
-    assert time_factor("banded_square_root", T, 3).noise_weights == pytest.approx(wanted[1:3])
+    assert banded_square_root(T, 3).noise_weights == pytest.approx(coefficients[1:3])
 
 
 def error(factor: TimeFactor, rounds: int) -> float:
@@ -70,24 +60,20 @@ def error(factor: TimeFactor, rounds: int) -> float:
     return float(added * np.linalg.norm(np.linalg.inv(inverse)[:, 0]))
 
 
-def test_factors_of_records_that_are_read_once_beat_fresh_noise() -> None:
+def test_a_square_root_beats_fresh_noise_for_records_read_once() -> None:
     rounds = 128
-    fresh = error(time_factor("banded_inverse", rounds, 1), rounds)
+    fresh = error(banded_square_root(rounds, 1), rounds)
     assert fresh == pytest.approx(np.sqrt((rounds + 1) / 2), rel=1e-12)
-    root = error(time_factor("banded_square_root", rounds, rounds), rounds)
-    buffered = error(time_factor("buffered_toeplitz", rounds, 4, apart=rounds), rounds)
-    banded = error(time_factor("banded_inverse", rounds, 16), rounds)
-    # Within a few per cent of the square root, which is within O(1) of the best of all.
-    assert buffered < 1.01 * root < 0.35 * fresh
-    assert root < banded < 0.6 * fresh
+    root = error(banded_square_root(rounds, rounds), rounds)
+    assert root < error(banded_square_root(rounds, 16), rounds) < 0.6 * fresh
+    assert root < 0.35 * fresh
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("apart", [1, 2, 3, 5, 12])
-def test_no_pattern_of_reads_and_signs_shows_more(kind: str, apart: int) -> None:
+def test_no_pattern_of_reads_and_signs_shows_more(apart: int) -> None:
     """Every set of rounds that are far enough apart, at every end of the run; and one that shows all of it."""
     rounds = 12
-    factor = time_factor(kind, rounds, KINDS[kind], apart=apart)
+    factor = banded_square_root(rounds, 6, apart=apart)
     matrix = np.abs(np.linalg.inv(inverse_of(factor, rounds)))
     priced = np.cumsum(np.square(factor.row_sums))
     largest = np.zeros(rounds)
@@ -136,24 +122,8 @@ def test_rounds_that_are_known_are_charged_what_their_reads_show(signed: bool, f
 
 
 def test_the_past_is_short() -> None:
-    for kind, band in KINDS.items():
-        past = empty_past(time_factor(kind, 1000, band), (3, 2))
-        assert sum(len(part) for part in past[:3]) <= band
-
-
-@pytest.mark.parametrize(
-    ("kind", "rounds", "band", "apart", "said"),
-    [
-        ("square_root", 4, 2, 1, "got a factor 'square_root'"),
-        ("banded_inverse", 0, 2, 1, "0 rounds"),
-        ("banded_inverse", 4, 0, 1, "a band of 0"),
-        ("buffered_toeplitz", 4, 1, 1, "from 2 on"),
-        ("anti_pgd", 4, 2, 0, "0 rounds apart"),
-    ],
-)
-def test_factors_that_are_not_are_refused(kind: str, rounds: int, band: int, apart: int, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        time_factor(kind, rounds, band, apart)
+    past = empty_past(banded_square_root(1000, 6), (3, 2))
+    assert len(past.draws) + len(past.noises) <= 6
 
 
 @pytest.mark.parametrize("inverse", [np.ones((2, 3)), np.ones((2, 2)), 2.0 * np.eye(2)])
@@ -215,7 +185,7 @@ def test_a_band_that_reads_in_turn_errs_more_than_fresh_noise_of_all(apart: int,
     rounds = 100
     errors = []
     for band in (2, 4, 8, 16, apart, 2 * apart):
-        factor = time_factor("banded_square_root", rounds, band, apart=apart)
+        factor = banded_square_root(rounds, band, apart=apart)
         left = np.cumsum(inverse_of(factor, rounds), axis=0)
         errors.append(apart**2 * np.square(factor.row_sums).sum() * np.square(left).sum() / rounds)
     assert min(errors) / (rounds * (rounds + 1) / 2.0) == pytest.approx(wanted, abs=0.01)

@@ -722,7 +722,7 @@ def test_wrong_files_are_refused_with_one_sentence(tmp_path, text, sentence):
     assert "\n" not in str(caught.value)
 
 
-# What stands at the end of the file, in place of what stands above → what is said of which line.
+# What stands at the end of the file, in place of what stands above → what is said.
 LAST = {
     "def regulariser(x, y): return 1.0": "regulariser: it returned float, not a tensor",
     "def regulariser(x, y): return y": "regulariser: it returned shape (15,)",
@@ -732,16 +732,13 @@ LAST = {
     "def upper_loss(x, y, features, label): return None": "upper_loss: it returned NoneType, not a tensor",
     "def lower_loss(x, y, features, label): return x.sum()": "lower_loss: it does not depend on y",
     "def p(n_features): raise type('Own', (Exception,), {})('own')": "p does not run: Own: own",
-    "del regulariser\ndef regularizer(x, y): return y.sum()": "did you mean regulariser?",
-    "del predict\ndef perdict(y, features): return y": "did you mean predict?",
 }
 
 
 @pytest.mark.parametrize("text", LAST)
-def test_a_refusal_names_the_line_of_the_function(tmp_path, text):
+def test_a_refusal_of_a_function(tmp_path, text):
     path = tmp_path / "my_losses.py"
     path.write_text(LOSSES + text + "\n")
     with pytest.raises(InputError) as caught:
         load_losses(path, 5, 3)
     assert LAST[text] in str(caught.value)
-    assert f"in line {len((LOSSES + text).splitlines())} of {path}" in str(caught.value)

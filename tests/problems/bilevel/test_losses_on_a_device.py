@@ -325,14 +325,15 @@ def test_an_authors_problem_says_where_it_computes(tmp_path: Path) -> None:
     (tmp_path / "deaf.py").write_text(AUTHORS.replace("DEVICE", '"cpu"'), encoding="utf-8")
     content = decentral_dp.load("quadratic").model_dump(mode="json", exclude_unset=True)
     content["problem"] = {"data": content["problem"]["data"]}
+    content["code_folders"] = [str(tmp_path)]
     with emulated_cuda():
         for file in ("mine.py", "deaf.py"):
-            content["problem"]["kind"] = f"{tmp_path / file}:Mine"
+            content["problem"]["kind"] = f"{Path(file).stem}:Mine"
             content["run"] = {"device": "cuda"}
             if file == "mine.py":
                 assert build.build(content).problem.device == "cuda"
                 continue
-            with pytest.raises(InputError, match=r"^run\.device: .*deaf\.py:Mine computes in numpy, on the CPU"):
+            with pytest.raises(InputError, match=r"^run\.device: deaf:Mine computes in numpy, on the CPU"):
                 build.build(content)
 
 

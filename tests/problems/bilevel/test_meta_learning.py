@@ -11,7 +11,9 @@ from torch.nn import functional
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.models.convolution import Convolutional, Dense
+from decentral_dp.models.dense import HiddenLayer
+from decentral_dp.models.networks import embedding_network, network_model
+from decentral_dp.models.protocol import Slope
 from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
@@ -45,24 +47,22 @@ def point(problem, rng):
 
 
 def torch_loss(problem, image, x, y, a, label):
-    """l of one record in torch: images channels first, kernels read from x as (out, 3, 3, in)."""
+    """l of one record in torch: images channels first."""
     if image is None:
         weights = x.reshape(-1, len(a) + 1)
         phi = torch.relu(weights[:, :-1] @ a + weights[:, -1])
     else:
         height, width, c = image
-        h, done, o = a.reshape(1, c, height, width), 0, problem.network.channels
+        h, done, o = a.reshape(1, c, height, width), 0, problem.network.module[1].out_channels
         while min(h.shape[2:]) >= 2 and done < len(x):
             sizes = [o * 9 * h.shape[1], o, o, o]
             kernel, bias, scale, shift = torch.split(x[done : done + sum(sizes)], sizes)
             done += sum(sizes)
-            kernel = kernel.reshape(o, 3, 3, -1).permute(0, 3, 1, 2)
-            h = functional.conv2d(h, kernel, bias, padding=1)
+            h = functional.conv2d(h, kernel.reshape(o, -1, 3, 3), bias, padding=1)
             h = functional.group_norm(h, max(1, o // 4), scale, shift)
             h = functional.max_pool2d(torch.relu(h), 2)
         assert done == len(x)
-        # Flattened pixel by pixel.
-        phi = h[0].permute(1, 2, 0).reshape(-1)
+        phi = h[0].reshape(-1)
     heads = y.reshape(len(TASKS), len(TASKS[0]), -1)
     mine = [(head, task.index(label)) for head, task in zip(heads, TASKS, strict=True) if label in task]
     losses = [functional.cross_entropy(head[:, :-1] @ phi + head[:, -1], torch.tensor(place)) for head, place in mine]
@@ -214,7 +214,7 @@ def test_chunks_do_not_change_the_result(shape, monkeypatch):
         return [*terms, *problem.losses(*rows, records, weights), problem.accuracy(*rows, records)]
 
     whole = everything()
-    monkeypatch.setattr(loss_problem, "CELLS", 3 * (problem.network.cells + problem.q))
+    monkeypatch.setattr(loss_problem, "CELLS", 3 * (problem.network.cells + problem.p + problem.q))
     for a, b in zip(whole, everything(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
 
@@ -230,18 +230,18 @@ def test_a_record_changes_no_other_record_s_row(shape, junk):
     other = features.copy()
     other[3] = junk
     others = [0, 1, 2, 4, 5, 6]
-    network, cotangents = problem.network, rng.normal(size=(7, problem.network.embedding))
+    network, cotangents = problem.network, rng.normal(size=(7, problem.network.outputs))
     rows = []
     with np.errstate(all="ignore"):
         for some in (features, other):
-            phi, tape = network.forward(x, network.arrange(some))
-            rows.append((phi, network.rows(x, tape, cotangents)))
+            phi, tape = network.forward(x, some)
+            rows.append((phi, network.rows(Slope(tape, cotangents))))
     for a, b in zip(*rows, strict=True):
         np.testing.assert_array_equal(a[others], b[others])
         assert not np.array_equal(a[3], b[3])
     # And through the clipped means: what is left of the strange record is within its clip.
     records = problem.prepare(features, np.zeros(7), "l1")
-    strange = records._replace(features=network.arrange(other))
+    strange = records._replace(features=other)
     few = type(records)(*(a[others] for a in records))
     for clip in CLIPS[:2]:
         whole, rest = (problem.terms(x, y, z, r, r, clip) for r in (strange, few))
@@ -291,9 +291,9 @@ def test_adversarial_neighbours_come_near_the_bound(shape, clip, n):
     rng = np.random.default_rng([7, n])
     problem = make(shape, tasks=((0, 1),))
     x, _, z = point(problem, rng)
-    head = np.zeros((2, problem.network.embedding + 1))
+    head = np.zeros((2, problem.network.outputs + 1))
     # One row: then y·(probabilities − unit vector) changes sign with the label. Small: then both labels are likely.
-    head[0, :-1] = 1e-3 * rng.normal(size=problem.network.embedding)
+    head[0, :-1] = 1e-3 * rng.normal(size=problem.network.outputs)
     features, labels = raw(shape, rng, n)
     labels %= 2
     other = labels.copy()
@@ -340,23 +340,26 @@ def test_strange_points_give_finite_clipped_terms(shape, value):
 
 
 def test_sizes_adapt_to_the_image():
-    cifar = Convolutional((32, 32, 3), 32)
+    def embedding(image, channels):
+        return network_model(embedding_network(image, channels, 0), image)
+
+    cifar = embedding((32, 32, 3), 32)
     layers = itertools.chain.from_iterable(
         (torch.nn.Conv2d(c, 32, 3), torch.nn.GroupNorm(8, 32)) for c in (3, 32, 32, 32)
     )
     assert cifar.p == sum(w.numel() for layer in layers for w in layer.parameters())
-    assert (cifar.depth, cifar.embedding, cifar.groups) == (4, 2 * 2 * 32, 8)
-    digits = Convolutional((8, 8, 1), 8)
-    assert (digits.depth, digits.embedding, digits.groups) == (3, 8, 2)
-    assert (Convolutional((28, 28, 1), 16).depth, Convolutional((28, 28, 1), 16).embedding) == (4, 16)
-    # Three times halved as far as the shorter side goes: 5 × 40 → 2 × 20 → 1 × 10.
-    assert (Convolutional((5, 40, 1), 3).depth, Convolutional((5, 40, 1), 3).embedding) == (2, 30)
-    assert [Convolutional((8, 8, 1), c).groups for c in (1, 3, 6, 7, 12, 16)] == [1, 1, 1, 1, 3, 4]
+    assert cifar.outputs == 2 * 2 * 32
+    assert embedding((8, 8, 1), 8).outputs == 8
+    assert embedding((28, 28, 1), 16).outputs == 16
+    # Twice halved as far as the shorter side goes: 5 × 40 → 2 × 20 → 1 × 10.
+    assert embedding((5, 40, 1), 3).outputs == 30
+    groups = [embedding_network((8, 8, 1), c, 0)[2].num_groups for c in (1, 3, 6, 7, 12, 16)]
+    assert groups == [1, 1, 1, 1, 3, 4]
     flat = MetaLearning.from_dataset(6, 3)
-    assert flat.network == Dense(6, 8)
+    assert flat.network == HiddenLayer(6, 8)
     assert (flat.p, flat.q) == (8 * 7, 1 * 3 * 9)
     # A line of pixels cannot be pooled.
-    assert isinstance(MetaLearning.from_dataset(6, 3, (1, 6, 1)).network, Dense)
+    assert isinstance(MetaLearning.from_dataset(6, 3, (1, 6, 1)).network, HiddenLayer)
     conv = MetaLearning.from_dataset(64, 10, (8, 8, 1))
     assert (conv.p, conv.q) == (80 + 16 + 2 * (584 + 16), 2 * 5 * 9)
     assert dict(conv.reads_records) == dict(READS_RECORDS)
@@ -366,13 +369,13 @@ def test_sizes_adapt_to_the_image():
 
 def test_channels_first_records_are_read_as_images():
     """Two channels of 2 × 2: a kernel that reads only the second channel's middle pixel passes that channel through."""
-    network = Convolutional((2, 2, 2), 1)
+    network = network_model(embedding_network((2, 2, 2), 1, 0), (2, 2, 2))
     x = np.zeros(network.p)
-    kernel = x[:18].reshape(3, 3, 2)
+    kernel = x[:18].reshape(2, 3, 3)
     kernel[1, 1, 1] = 1.0
     x[-2] = 1.0
     record = np.array([[9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]])
-    phi, _ = network.forward(x, network.arrange(record))
+    phi, _ = network.forward(x, record)
     assert phi[0, 0] == pytest.approx((4 - 2.5) / np.sqrt(1.25), rel=1e-5)
 
 

@@ -24,7 +24,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> type[Any]:
     (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     file = tmp_path_factory.mktemp("page") / "discrete_laplace.py"
     file.write_text(text, encoding="utf-8")
-    found: type[Any] = run_file(file, "the example").DiscreteLaplace
+    found: type[Any] = run_file(file).DiscreteLaplace
     return found
 
 

@@ -1,4 +1,4 @@
-"""Stacked convolutions against one record after another in plain torch, and what clipping them promises."""
+"""Convolutional networks against one record after another in plain torch, and the guarantees of their clips."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from torch import nn
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.bounded import Array, Norm
-from decentral_dp.models import stacked_convolution
-from decentral_dp.models.build import ModelTable, build_model
-from decentral_dp.models.stacked_convolution import ConvolutionLayers
+from decentral_dp.bounded import Array
+from decentral_dp.models import module as torch_models
+from decentral_dp.models.learner import OneByOne
+from decentral_dp.models.module import TorchModel
+from decentral_dp.models.networks import convolutional_network, network_model
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Examples, Training
@@ -25,28 +26,30 @@ AGENTS, N, CLASSES, BOUND = 4, 9, 3, 0.3
 Shape = tuple[tuple[int, int, int], tuple[int, ...]]
 # An odd side, several channels, and blocks of one and of two.
 CASES: list[Shape] = [((8, 8, 1), (3, 4)), ((9, 7, 3), (4,)), ((5, 6, 2), (2, 3))]
-NORMS: tuple[Norm, ...] = ("l1", "l2")
+
+
+def _model(shape: Shape, outputs: int = CLASSES, seed: int = 3) -> TorchModel:
+    return network_model(convolutional_network(*shape, outputs, seed), shape[0])
 
 
 def _case(shape: Shape, seed: int = 0) -> tuple[Training, Array, Examples]:
-    draw, (image, channels) = np.random.default_rng([seed, *shape[0]]), shape
-    model = ConvolutionLayers(image, channels, CLASSES, 3)
-    problem = Training("tried", model, CrossEntropy(), int(np.prod(image)), CLASSES)
+    draw, model = np.random.default_rng([seed, *shape[0]]), _model(shape)
+    problem = Training("tried", OneByOne(model, "a cnn"), CrossEntropy(), int(np.prod(shape[0])), CLASSES)
     records = Examples(
         draw.normal(size=(AGENTS, N, problem.n_features)), draw.integers(CLASSES, size=(AGENTS, N)).astype(float)
     )
     return problem, 0.4 * draw.normal(size=(AGENTS, problem.q)), records
 
 
-def _module(model: ConvolutionLayers, weights: Array) -> nn.Module:
+def _module(shape: Shape, weights: dict[str, Array], outputs: int = CLASSES) -> nn.Module:
     """The network as torch's users write it, with these weights."""
-    (height, width, c), layers = model.image, list[nn.Module]()
+    (height, width, c), layers = shape[0], list[nn.Module]()
     layers.append(nn.Unflatten(1, (c, height, width)))
-    for o in model.channels:
+    for o in shape[1]:
         layers += [nn.Conv2d(c, o, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         c, height, width = o, height // 2, width // 2
-    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(c * height * width, model.outputs)).double()
-    module.load_state_dict({name: torch.tensor(value) for name, value in model.named_weights(weights).items()})
+    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(c * height * width, outputs)).double()
+    module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
     return module
 
 
@@ -60,18 +63,16 @@ def _mean(problem: Training, y: Array, clip: Clip, records: Examples) -> Array:
     return found.lower_grad_y
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("shape", CASES)
-def test_sums_are_those_of_torch_record_by_record(shape: Shape, norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_are_those_of_torch_record_by_record(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Groups of two records: several of an agent, the last of them a single one.
+    monkeypatch.setitem(torch_models._CELLS, "cpu", 2 * _model(shape).row)
     problem, y, records = _case(shape)
     model = problem.model
-    assert isinstance(model, ConvolutionLayers)
-    # Tiles of two records: several of an agent, the last of them a single one.
-    monkeypatch.setattr(stacked_convolution, "_TILE", 2 * model._floats_per_record)
     for bound in (BOUND, 1e6):
-        means = _mean(problem, y, Clip(norm, y=bound), records)
+        means = _mean(problem, y, Clip("l2", y=bound), records)
         for i in range(AGENTS):
-            module, total = _module(model, y[i]), dict[str, Any]()
+            module, total = _module(shape, model.named_weights(y[i])), dict[str, Any]()
             inputs, labels = torch.tensor(records.features[i]), torch.tensor(records.label[i]).long()
             np.testing.assert_allclose(
                 module(inputs).detach().numpy(), model.outputs_of(y[i : i + 1], records.features[i])[0], atol=1e-10
@@ -81,7 +82,7 @@ def test_sums_are_those_of_torch_record_by_record(shape: Shape, norm: Norm, monk
                 nn.functional.cross_entropy(module(inputs[k : k + 1]), labels[k : k + 1]).backward()
                 row = _gradient(module)
                 whole = np.concatenate([part.ravel() for part in row.values()])
-                size = np.abs(whole).sum() if norm == "l1" else np.linalg.norm(whole)
+                size = np.linalg.norm(whole)
                 for name, part in row.items():
                     total[name] = total.get(name, 0.0) + min(1.0, bound / size) * part / N
             for name, part in model.named_weights(means[i]).items():
@@ -102,12 +103,11 @@ def test_sums_do_not_depend_on_who_is_hosted_together(shape: Shape) -> None:
     np.testing.assert_array_equal(together[some], pair)
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("shape", CASES)
-def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(shape: Shape, norm: Norm) -> None:
+def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(shape: Shape) -> None:
     """Searched from records of many sizes, those that overflow included; near the bound where slopes are opposite."""
     problem, y, records = _case(shape, seed=1)
-    draw, clip, largest = np.random.default_rng(5), Clip(norm, y=BOUND), 0.0
+    draw, clip, largest = np.random.default_rng(5), Clip("l2", y=BOUND), 0.0
     for size in (1e-3, 1.0, 1e3, 1e160, 1e308):
         ends = []
         for _ in range(20):
@@ -118,60 +118,33 @@ def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(shape: Shape, norm
             assert np.isfinite(ends[-1]).all()
         for here in ends:
             for there in ends:
-                moved = here - there
-                largest = max(largest, float(np.abs(moved).sum() if norm == "l1" else np.linalg.norm(moved)))
+                largest = max(largest, float(np.linalg.norm(here - there)))
     assert 0.5 < largest * N / (2 * BOUND) <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_no_record_contributes_more_than_its_clip(norm: Norm) -> None:
+def test_no_record_contributes_more_than_its_clip() -> None:
     """Kernels that cancel each other's slopes, where a norm from inner products would be lost to rounding."""
     problem, y, records = _case(CASES[0])
-    model = problem.model
-    assert isinstance(model, ConvolutionLayers)
-    draw, kernel = np.random.default_rng(7), model.widths[1][0] * model.widths[1][1]
-    first = model.widths[0][1] * (model.widths[0][0] + 1)
+    draw, sizes = np.random.default_rng(7), [part.size for part in problem.model.named_weights(y[0]).values()]
+    first, kernel = sum(sizes[:2]), sizes[2]
     for turn in range(40):
         at, size = y[:1].copy(), 10.0 ** draw.integers(-3, 9)
         at[0, first : first + kernel] *= size
-        at[0, -CLASSES * (model.widths[-1][0] + 1) :] /= size
+        at[0, -sum(sizes[-2:]) :] /= size
         row = Examples(records.features[:1, :1] * 10.0 ** draw.integers(-8, 8), records.label[:1, :1])
         if turn % 2:
             # One of zeros moves biases alone in the first layer.
             row.features[:] = row.features.mean() if turn % 4 == 1 else 0.0
-        got = _mean(problem, at, Clip(norm, y=BOUND), row)[0]
-        assert np.linalg.norm(got, 1 if norm == "l1" else 2) <= BOUND * (1 + 1e-12)
-
-
-def test_the_pooling_gives_its_slope_to_the_first_largest_as_torch_does() -> None:
-    model = ConvolutionLayers((4, 4, 1), (2,), 1)
-    y = np.abs(np.random.default_rng(3).normal(size=(1, model.p)))
-    equal = np.ones((1, 1, 16))
-    got = model.named_weights(
-        model.clipped_sums(y, equal, lambda a, part, outputs: np.ones_like(outputs), 1e9, "l2")[0]
-    )
-    module = _module(model, y[0])
-    module(torch.tensor(equal[0])).sum().backward()
-    for name, value in _gradient(module).items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-12)
+        got = _mean(problem, at, Clip("l2", y=BOUND), row)[0]
+        assert np.linalg.norm(got) <= BOUND * (1 + 1e-12)
 
 
 def test_the_start_is_public_and_says_nothing_of_classes() -> None:
-    model = ConvolutionLayers((8, 8, 1), (50, 60), 10, 4)
+    model = _model(((8, 8, 1), (50, 60)), 10, 4)
     named = model.named_weights(model.start)
     assert abs(named["4.weight"].std() - np.sqrt(2.0 / 450)) < 1e-3
     assert not named["8.weight"].any()
-    assert not np.array_equal(model.start, ConvolutionLayers((8, 8, 1), (50, 60), 10, 5).start)
-
-
-def test_a_minimax_problem_has_the_same_network() -> None:
-    model = build_model(ModelTable(kind="cnn", channels=[3]), 16, 2, (4, 4, 1), 1, "cpu")
-    stacked = ConvolutionLayers((4, 4, 1), (3,), 2, 1)
-    records = np.random.default_rng(0).normal(size=(5, 16))
-    # The dense layer starts at zero.
-    weights = model.start + 0.1
-    moved = stacked.start + 0.1
-    np.testing.assert_allclose(model.forward(weights, records)[0], stacked.outputs_of(moved[None], records)[0])
+    assert not np.array_equal(model.start, _model(((8, 8, 1), (50, 60)), 10, 5).start)
 
 
 def _scenario(model: Any, **tables: Any) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""Networks for images as modules of torch in float64: plain convolutions, a residual network, an embedding.
+
+They use group normalisation in groups of 4 channels instead of batch normalisation (Wu & He, ECCV 2018): no operation
+may mix two records. Records are rows, channels first. Weights are drawn from N(0, 2/fan-in) by the public seed, biases
+are 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.models.autodiff import quiet_torch
+from decentral_dp.models.devices import module_on
+from decentral_dp.models.module import TorchModel, torch_model, trainable
+from decentral_dp.models.protocol import Image
+
+CHANNELS_PER_GROUP = 4
+# Of `embedding_network`.
+LARGEST_DEPTH = 4
+STAGES = 3
+SMALLEST_SIDE = 1 << (STAGES - 1)
+
+
+class Mean(nn.Module):
+    """The mean over all pixels."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.mean(dim=(2, 3))
+
+
+class Block(nn.Module):
+    """Two convolutions with normalisation, and a way past them."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(
+            _convolution(before, after, 3, stride), _norm(after), nn.ReLU(), _convolution(after, after, 3), _norm(after)
+        )
+        same = before == after and stride == 1
+        self.past = nn.Identity() if same else nn.Sequential(_convolution(before, after, 1, stride), _norm(after))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.relu(self.inner(h) + self.past(h))
+
+
+def residual_network(image: Image, width: int, depth: int, outputs: int, seed: int) -> nn.Module:
+    """Make a residual network in float64.
+
+    A convolution of `width` channels, then three stages of `depth` blocks with `width`, 2·`width` and 4·`width`
+    channels, of which the second and third halve height and width, then the mean over pixels and a dense layer. The
+    block's input is added before its last ReLU, by a 1 × 1 convolution where shapes differ.
+
+    Reference: He et al., CVPR 2016 (section 4.2).
+
+    Args:
+        image: (height, width, channels) of the records.
+        width: channels of the first stage; twice and four times as many in the second and third.
+        depth: blocks of a stage.
+        outputs: of the last dense layer.
+        seed: the public one, from which weights are drawn.
+
+    Returns:
+        The module.
+    """
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        images=nn.Unflatten(1, (image[2], *image[:2])),
+        first=_convolution(image[2], width, 3),
+        norm=_norm(width),
+        relu=nn.ReLU(),
+    )
+    before = width
+    for stage in range(STAGES):
+        after = width << stage
+        for k in range(depth):
+            layers[f"stage{stage}_{k}"] = Block(before, after, 2 if stage and not k else 1)
+            before = after
+    layers |= {"mean": Mean(), "last": nn.Linear(before, outputs)}
+    module = nn.Sequential(layers).double()
+    _draw_weights(module, seed, "resnet")
+    return module
+
+
+def convolutional_network(image: Image, channels: Sequence[int], outputs: int, seed: int) -> nn.Module:
+    """Make blocks of 3 × 3 convolution, ReLU and 2 × 2 max-pooling, then a dense layer that starts at 0, in float64.
+
+    Args:
+        image: (height, width, channels) of the records.
+        channels: of each convolution, in order. An odd last row or column is left out by the pooling after it.
+        outputs: of the dense layer.
+        seed: the public one, from which kernels are drawn.
+
+    Returns:
+        The module.
+    """
+    height, width, before = image
+    steps: list[nn.Module] = [nn.Unflatten(1, (before, height, width))]
+    for after in channels:
+        steps += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        before = after
+    last = nn.Linear((height >> len(channels)) * (width >> len(channels)) * before, outputs)
+    module = nn.Sequential(*steps, nn.Flatten(), last).double()
+    _draw_weights(module, seed, "convolutions")
+    nn.init.zeros_(last.weight)
+    return module
+
+
+def embedding_network(image: Image, channels: int, seed: int) -> nn.Module:
+    """Make blocks of 3 × 3 convolution, group normalisation, ReLU and 2 × 2 max-pooling, in float64.
+
+    There are as many blocks as the shorter side can be halved, at most 4.
+
+    Reference: Finn, Abbeel & Levine, ICML 2017 (appendix A.1).
+
+    Args:
+        image: (height, width, channels) of the records.
+        channels: of every block.
+        seed: the public one, from which kernels are drawn.
+
+    Returns:
+        The module.
+    """
+    height, width, before = image
+    steps: list[nn.Module] = [nn.Unflatten(1, (before, height, width))]
+    for _ in range(min(LARGEST_DEPTH, int(math.log2(min(height, width))))):
+        steps += [nn.Conv2d(before, channels, 3, padding=1), _norm(channels), nn.ReLU(), nn.MaxPool2d(2)]
+        before = channels
+    module = nn.Sequential(*steps, nn.Flatten()).double()
+    _draw_weights(module, seed, "network")
+    return module
+
+
+def network_model(module: nn.Module, image: Image, device: str = "cpu") -> TorchModel:
+    """Make the model of one of these networks. Raises InputError: there is no such device."""
+    with quiet_torch():
+        return torch_model(module_on(module, device), math.prod(image), device)
+
+
+def group_count(channels: int) -> int:
+    """Return the number of groups that channels are normalised in: equal ones of about 4 channels, and no smaller."""
+    most = max(1, channels // CHANNELS_PER_GROUP)
+    return max(g for g in range(1, most + 1) if channels % g == 0)
+
+
+def _draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
+    """Draw kernels and dense layers from N(0, 2/fan-in); scales are 1, biases and shifts 0."""
+    draw = public_generator(seed, purpose)
+    for name, value in trainable(module):
+        if value.dim() > 1:
+            start = draw.normal(size=tuple(value.shape)) * math.sqrt(2.0 / value[0].numel())
+            value.data = torch.from_numpy(start)
+        else:
+            value.data.fill_(1.0 if name.endswith("weight") else 0.0)
+
+
+def _convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=False)
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(group_count(channels), channels)

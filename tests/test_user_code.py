@@ -1,0 +1,227 @@
+"""Files of one author import each other: found beside the file, hashed with it, and known to nobody afterwards."""
+
+from __future__ import annotations
+
+import py_compile
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.fingerprint import digest_of_file
+from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.user_code import component, run_file
+
+BLOCKS = dict(
+    re.findall(
+        r"^```\w+ (\S+)\n(.*?)^```$",
+        (Path(__file__).parents[1] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8"),
+        re.M | re.S,
+    )
+)
+SHARED = "import numbers_of\n\ndef pulled(released, last):\n    return numbers_of.HALF * (released - last)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The guide's heavy ball, whose move comes from a second file, and that one's number from a third."""
+    text = BLOCKS["heavy_ball.py"].replace("from typing", "from shared_moves import pulled\nfrom typing", 1)
+    text, many = re.subn(
+        r"self\.friction \* \((\w+)\.y - s\.last\)", r"2.0 * self.friction * pulled(\1.y, s.last)", text
+    )
+    assert many == 1
+    (tmp_path / "heavy_ball.py").write_text(text, encoding="utf-8")
+    (tmp_path / "shared_moves.py").write_text(SHARED, encoding="utf-8")
+    (tmp_path / "numbers_of.py").write_text("HALF = 0.5\n", encoding="utf-8")
+    (tmp_path / "heavy_ball.toml").write_text(BLOCKS["heavy_ball.toml"], encoding="utf-8")
+    return tmp_path
+
+
+def test_it_runs_and_is_forgotten(folder: Path) -> None:
+    run = decentral_dp.run(folder / "heavy_ball.toml")
+    assert run.result["status"] == "ok"
+    assert not {"shared_moves", "numbers_of"} & sys.modules.keys()
+    assert not (folder / "__pycache__").exists()
+    assert not any(type(finder).__name__ == "_Beside" for finder in sys.meta_path)
+
+
+def test_digests_follow_all_files(folder: Path) -> None:
+    """A change of the third file is another algorithm: no run is resumed with it."""
+    first = run_digest(build(folder / "heavy_ball.toml"))
+    assert run_digest(build(folder / "heavy_ball.toml")) == first
+    (folder / "numbers_of.py").write_text("HALF = 0.25\n", encoding="utf-8")
+    assert run_digest(build(folder / "heavy_ball.toml")) != first
+
+
+def test_two_folders_do_not_mix(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "shared_moves.py").write_text("def pulled(released, last):\n    return 7.0\n", encoding="utf-8")
+    (other / "asks.py").write_text("from shared_moves import pulled\n", encoding="utf-8")
+    (folder / "asks.py").write_text("from shared_moves import pulled\n", encoding="utf-8")
+    here, there = (run_file(place / "asks.py").pulled for place in (folder, other))
+    assert (here(3.0, 1.0), there(3.0, 1.0)) == (1.0, 7.0)
+    assert digest_of_file(folder / "asks.py") != digest_of_file(other / "asks.py")
+
+
+def test_nothing_that_is_installed_is_shadowed(folder: Path) -> None:
+    for name in ("numpy", "colorsys"):
+        (folder / f"{name}.py").write_text("raise RuntimeError('shadowed')\n", encoding="utf-8")
+    (folder / "asks.py").write_text("import colorsys\nimport numpy\n", encoding="utf-8")
+    before = digest_of_file(folder / "asks.py")
+    assert run_file(folder / "asks.py").numpy is np
+    (folder / "numpy.py").write_text("", encoding="utf-8")
+    assert digest_of_file(folder / "asks.py") == before
+
+
+def test_a_library_finds_nothing_of_the_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An optional import of an installed module is not met by a file that happens to be called so."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "a_library.py").write_text(
+        "try:\n    import shared_moves\nexcept ImportError:\n    shared_moves = None\n", encoding="utf-8"
+    )
+    (folder / "asks.py").write_text(f"import sys\nsys.path.append({str(site)!r})\nimport a_library\n", encoding="utf-8")
+    try:
+        assert run_file(folder / "asks.py").a_library.shared_moves is None
+    finally:
+        sys.path.remove(str(site))
+        sys.modules.pop("a_library", None)
+
+
+def test_what_is_nowhere_is_told_with_its_mend(folder: Path) -> None:
+    (folder / "shared_moves.py").unlink()
+    with pytest.raises(InputError) as said:
+        build(folder / "heavy_ball.toml")
+    assert f"install shared_moves, or put shared_moves.py into {folder}, and import it at the top." in str(said.value)
+
+
+# Names of modules.
+
+DEAL = "import numpy as np\n\nWHERE = {!r}\n\n\ndef deal(labels, agents):\n    return np.arange(len(labels)) % agents\n"
+
+
+def _named(folder: Path, kind: str, **keys: Any) -> Any:
+    """The scenario of the page in this folder, with another algorithm."""
+    return load(folder / "heavy_ball.toml", [f'algorithm.kind="{kind}"'], **keys)
+
+
+def test_two_folders_have_modules_of_one_name(tmp_path: Path) -> None:
+    """In one process: neither is the other's, and nothing stays known."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dealing.py").write_text(DEAL.format(name), encoding="utf-8")
+    folders = [tmp_path / "here", tmp_path / "there", tmp_path / "here"]
+    dealt = [component("dealing:deal", [folder], "problem.partition") for folder in folders]
+    assert [function.__globals__["WHERE"] for function in dealt] == ["here", "there", "here"]
+    assert "dealing" not in sys.modules
+    # The first folder that has it.
+    assert component("dealing:WHERE", folders, "data") == "here"
+
+
+@pytest.mark.parametrize("name", ["colorsys", "os", "numpy", "decentral_dp"])
+def test_a_file_hides_no_module_of_python_and_no_installed_one(folder: Path, name: str) -> None:
+    mark = folder / "mark"
+    (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"^algorithm\.kind: .*(of Python or of this package|installed module as well)"
+    ):
+        build(_named(folder, f"{name}:HeavyBall"))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "os:system",
+        "os.path:join",
+        "builtins:eval",
+        "runpy:run_path",
+        "pandas:read_pickle",
+        "torch.hub:load",
+        "decentral_dp.user_code:run_file",
+    ],
+)
+def test_no_function_that_happens_to_be_importable_is_a_component(folder: Path, kind: str) -> None:
+    """A function is called with the scenario's keys, and a scenario may be from elsewhere."""
+    content = tomllib.loads((folder / "heavy_ball.toml").read_text(encoding="utf-8"))
+    content["topology"] = {"kind": kind, "agents": 4, "command": f"touch {folder / 'mark'}", "path": "heavy_ball.py"}
+    with pytest.raises(InputError, match=r"^topology\.kind: .*(of Python or of this package|not require decentral_dp)"):
+        build(load(content, folder=folder))
+    assert not (folder / "mark").exists()
+
+
+@pytest.mark.parametrize("requirement", ["decentral_dp", "decentral-dp >= 0.1", "numpy", "decentral_dpx"])
+def test_a_package_that_requires_this_one_has_components(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, requirement: str
+) -> None:
+    site = folder / "site-packages"
+    package, info = site / "my_moves", site / "my_moves-1.0.dist-info"
+    package.mkdir(parents=True)
+    info.mkdir()
+    (package / "__init__.py").write_text(BLOCKS["heavy_ball.py"], encoding="utf-8")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: my_moves\nVersion: 1.0\nRequires-Dist: {requirement}\n"
+    )
+    (info / "top_level.txt").write_text("my_moves\n")
+    monkeypatch.syspath_prepend(str(site))
+    scenario = _named(folder, "my_moves:HeavyBall")
+    if requirement in ("numpy", "decentral_dpx"):
+        with pytest.raises(InputError, match="does not require decentral_dp"):
+            build(scenario)
+        assert "my_moves" not in sys.modules
+        return
+    assert build(scenario).budget.epsilon.max() <= 4.0
+    del sys.modules["my_moves"]
+
+
+def test_a_cache_beside_a_file_is_never_read(folder: Path, tmp_path: Path) -> None:
+    """Consent is asked for the source. A cache of the same size and date could hold anything."""
+    source, mark = folder / "shared_moves.py", tmp_path / "mark"
+    honest = source.read_bytes()
+    other = f"open({str(mark)!r}, 'w')\n{SHARED}"
+    source.write_text(other, encoding="utf-8")
+    py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    source.write_bytes(honest)
+    assert list((folder / "__pycache__").glob("shared_moves*.pyc"))
+    assert np.isfinite(build(folder / "heavy_ball.toml").budget.epsilon).all()
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("heavy_bal:HeavyBall", "no module heavy_bal; did you mean heavy_ball"),
+        ("heavy_ball:HeavyBal", "heavy_ball defines no HeavyBal; did you mean HeavyBall"),
+        ("heavy_ball.py:HeavyBall", 'expected "module:Name"'),
+        ("heavy_ball.py", 'expected "module:Name"'),
+        ("heavy_ball.inner:HeavyBall", "no module heavy_ball.inner"),
+        ("heavy_ball", "no algorithm 'heavy_ball'"),
+    ],
+)
+def test_a_wrong_name_is_refused(folder: Path, kind: str, words: str) -> None:
+    with pytest.raises(InputError, match=rf"^algorithm\.kind: .*{re.escape(words)}"):
+        build(_named(folder, kind))
+
+
+def test_a_scenario_may_say_where_its_modules_are(folder: Path) -> None:
+    (folder / "src").mkdir()
+    for name in ("heavy_ball", "shared_moves", "numbers_of"):
+        (folder / f"{name}.py").rename(folder / "src" / f"{name}.py")
+    with pytest.raises(InputError, match="no module heavy_ball"):
+        build(folder / "heavy_ball.toml")
+    moved = load(folder / "heavy_ball.toml", ['code_folders=["src"]'])
+    decentral_dp.run(moved, out=folder / "run")
+    assert {path.name for path in (folder / "run" / "code").iterdir()} == {
+        "heavy_ball.py",
+        "shared_moves.py",
+        "numbers_of.py",
+    }
+    (folder / "src").rename(folder / "gone")
+    again = build(folder / "run" / "scenario.toml")
+    assert run_digest(again) == run_digest(build(load(folder / "heavy_ball.toml", ['code_folders=["gone"]'])))
