@@ -1,4 +1,4 @@
-"""Work on records against bare products over the same records: oracles, questions, scores and clipped gradients."""
+"""Work on records against bare products over the same records: an oracle, a question, scores and a private step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedQuery, ClippedSum
 from decentral_dp.models.mlp import mlp
-from decentral_dp.models.networks import embedding_network
 from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import Pooled
@@ -23,7 +21,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.meta_learning import MetaLearning
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.auc import AucObjective
@@ -95,30 +92,6 @@ def test_certified_scores(benchmark: Any) -> None:
             [lambda: Pooled.from_agents(family, [(records, records)]).scores_along(points), passes], 3
         )
     report(benchmark, f"65 certified scores, n = {n}, of three passes each", solved / bare, 4.0)
-
-
-@pytest.mark.parametrize(("image", "width"), [((8, 8, 1), 8), ((32, 32, 3), 8), ((32, 32, 3), 32)])
-def test_clipped_gradients_of_convolutions(benchmark: Any, image: tuple[int, int, int], width: int) -> None:
-    """∇_x h clipped per record, against torch's gradient of the mean loss in x, both in float64."""
-    n, rng = 50, np.random.default_rng([*image, width])
-    height, wide, c = image
-    features, labels = rng.normal(size=(n, height * wide * c)), rng.integers(5, size=n)
-    problem = MetaLearning.from_dataset(features.shape[1], 5, image, width=width)
-    clip, records = Clip("l1", 0.1, 0.1, 0.1), problem.prepare(features, labels.astype(float), "l1")
-    x, (y, z) = problem.start["x"], rng.normal(size=(2, problem.q))
-    module, target, head = embedding_network(image, width, 0), torch.tensor(labels), torch.tensor(y).reshape(5, -1)
-    weights, images = list(module.parameters()), torch.tensor(features)
-
-    def plain() -> object:
-        outputs = module(images) @ head[:, :-1].T + head[:, -1]
-        return torch.autograd.grad(functional.cross_entropy(outputs, target), weights)
-
-    def ours() -> object:
-        return problem.terms(x, y, z, records, records, clip, ("upper_grad_x",))
-
-    with one_thread():
-        clipped, bare = fastest([ours, plain], 30 if height == 8 else 4)
-    report(benchmark, f"clipped gradients, {image} of width {width}, of a plain batch gradient", clipped / bare, 3.0)
 
 
 @pytest.mark.parametrize(("sample", "limit"), [("batch", 3.0), ("poisson", 6.0)])
