@@ -80,6 +80,8 @@ def _job(problem: str, algorithm: str, rounds: int) -> Job:
     content["problem"] |= options
     content["topology"] = {"kind": "ring", "agents": AGENTS}
     content["algorithm"]["rounds"] = rounds
+    if algorithm == "dp_dsgd":
+        content["algorithm"]["y"] = {"scale": 0.1}
     content["privacy"] = {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
     content["run"] = {"evaluate_every": rounds}
     return build(decentral_dp.load(content), data=data)
