@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import nn
 
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.context import CoordinatorContext, Domain
+from decentral_dp.central.pooled import Pooled
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedQuery, ClippedSum
 from decentral_dp.models.mlp import mlp
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
-from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite
 from tests.benchmarks.timing import fastest, one_thread, report
 
 CLIP = Clip("l2", 1.0, 1.0, 1.0)
