@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
@@ -232,21 +233,44 @@ def test_the_verdict_of_a_level(
     assert table["n"].tolist() == [3, 2 if FAILED in said else 3]
 
 
-@pytest.mark.parametrize(("gains", "options"), [((DOWN, AROUND), {}), ((AROUND, UP), {"status": "failed"})])
-def test_nowhere_is_said_to_be_nowhere(
-    make: Make, gains: Sequence[Sequence[float]], options: Mapping[str, Any]
+@pytest.mark.parametrize(
+    ("gains", "options", "paying"),
+    [
+        ((DOWN, AROUND), {}, "pays at 0 of 2"),
+        ((AROUND, UP), {"status": "failed"}, "pays at 0 of 2"),
+        ((AROUND, UP), {}, "pays at 1 of 2"),
+        (((math.nan,) * 3, (math.nan,) * 3), {}, "not measured"),
+    ],
+)
+def test_levels_that_pay_are_counted(
+    make: Make, gains: Sequence[Sequence[float]], options: Mapping[str, Any], paying: str
 ) -> None:
     study = make()
     results, listed = measured(gains, **options)
     table = gain_table(study, results, listed)
     (sentence,) = gain_words(study.gains[0], table)
-    assert sentence.startswith("tuned: pays at 0 of 2 levels; the largest gain is ")
-    assert [name for name, _ in gain_figures(study, table, listed)] == ["gain"]
+    assert paying in sentence
+    assert [name for name, _ in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])
 
 
-def test_levels_that_pay_are_counted(make: Make) -> None:
-    study = make()
-    (sentence,) = gain_words(study.gains[0], gain_table(study, *measured((AROUND, UP))))
-    assert sentence.startswith("tuned: pays at 1 of 2 levels; the largest gain is 0.11")
-    (sentence,) = gain_words(study.gains[0], gain_table(study, *measured(((math.nan,) * 3, (math.nan,) * 3))))
-    assert sentence == "tuned: not measured."
+@pytest.mark.parametrize("y", [None, "algorithm.rounds"])
+def test_every_pair_of_a_gain_is_drawn(make: Make, y: str | None) -> None:
+    pairs = [{"name": f"p{k}", "of": "a", "over": "b"} for k in range(2)]
+    study = make(gains=[{**GAIN, "pairs": pairs, "y": y} if y else {**GAIN, "pairs": pairs}])
+    verdicts = {2: PAYS, 4: FAILED}
+    table = pd.DataFrame(
+        {"gain": "gain", "pair": f"p{k}", "privacy.epsilon": x, "algorithm.rounds": rounds, "verdict": verdicts[rounds]}
+        | {"n": 3, "pairs": 3, "failed": 0, "mean": 0.1 * rounds, "low": 0.0, "high": 1.0}
+        for k in range(2)
+        for x in (1.0, 8.0)
+        for rounds in ((2, 4) if y else (2,))
+    )
+    cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["gaussian"], "delta": [1e-5]})
+    ((name, figure),) = gain_figures(study, table, cells)
+    assert name == "gain"
+    if y is None:
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p0", "p1"]
+    else:
+        panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
+        assert [[text.get_text() for text in ax.texts] for ax in panels] == [["+", "×"] * 2] * 2
+        np.testing.assert_allclose(panels[0].collections[0].get_array(), [[0.2, 0.2], [0.4, 0.4]])

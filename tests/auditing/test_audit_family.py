@@ -1,0 +1,175 @@
+"""Auditing whole transcripts of gossip algorithms by exact likelihood ratios.
+
+Many copies of one agent draw their transcripts with the real mechanism in two neighbouring data
+sets. All copies hear the same neighbour. What was rounded and noised is a known number in either data set, so no
+distinguisher does better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
+from decentral_dp.algorithms.gossip.spdb import Spdb
+from decentral_dp.bounded import Bounded
+from decentral_dp.exchange import Bundle
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.clipping import Clip
+from tests.support.replay import Crossed
+from tests.support.transcript_settings import (
+    START,
+    STEP,
+    Quieter,
+    Setting,
+    lower_bound,
+)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    ("name", "kind", "share"),
+    [
+        ("ldp_dsbo", "train", 0.25),
+        ("ldp_dsbo, private state", "train", 0.25),
+        ("ma_dsbo", "train", 0.25),
+        ("ma_dsbo", "validation", 0.4),
+        ("ldp_single_level", "train", 0.25),
+        ("dp_dsgd", "train", 0.25),
+        ("push_sum", "train", 0.25),
+        ("choco", "train", 0.25),
+        ("federated", "train", 0.1),
+        ("exact_diffusion", "train", 0.25),
+        # Of two rounds one releases a gradient.
+        ("gradient_tracking", "train", 0.25),
+    ],
+)
+def test_a_transcript_shows_no_more_than_is_certified(name: str, kind: str, share: float, mechanism: str) -> None:
+    size = 0.4 if kind == "train" else 0.8
+    shown, certified = Setting(name, mechanism, kind, size).audit(delta=1e-3)
+    assert share * certified <= shown <= certified
+
+
+@pytest.mark.parametrize(("name", "kind", "share"), [("spdb", "train", 0.25), ("bsa", "validation", 0.2)])
+def test_a_series_and_answers_to_a_server_show_no_more(name: str, kind: str, share: float) -> None:
+    shown, certified = Setting(name, "gaussian", kind, 0.6, copies=600).audit(delta=1e-2)
+    assert share * certified <= shown <= certified
+
+
+BILEVEL = ("ldp_dsbo", "ldp_dsbo, private state", "ma_dsbo", "spdb", "bsa")
+PURE = [*((name, kind) for name in BILEVEL for kind in ("train", "validation")), ("dp_dsgd", "train")]
+
+
+@pytest.mark.parametrize(("name", "kind"), PURE)
+def test_no_transcript_tells_more_than_the_pure_budget(name: str, kind: str) -> None:
+    """The largest likelihood ratio met, not a statistic: any single excess would be a counterexample."""
+    made = Setting(name, kind=kind, size=0.8, copies=600)
+    said, ledger = made.transcripts(0, seed=5)
+    certified = float(price(ledger, 0.0).epsilon_pure[0])
+    largest = float(np.abs(made.scores(said)).max())
+    assert 0.99 * certified <= largest <= certified
+
+
+# Planted bugs -------------------------------------------------------------------------------------------------------
+
+
+class Leaky(MaDsbo):
+    """Sends d of all rounds but the first in the clear."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                exchange = step.send(reply)
+                if t > 0 and isinstance(exchange.values.get("d"), Bounded):
+                    exchange.values["d"] = exchange.values["d"].value
+                reply = yield exchange
+        except StopIteration as done:
+            return done.value
+
+
+class Unsent(MaDsbo):
+    """Makes z of its own d before noise, and takes that z and the difference it makes for public."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                exchange = step.send(reply)
+                reply = yield exchange
+                if isinstance(exchange.values.get("d"), Bounded):
+                    reply = reply._replace(released=Bundle({**reply.released, "d": exchange.values["d"].value}))
+        except StopIteration as done:
+            return done.value
+
+
+class Peeking(Spdb):
+    """Continues its series from what it had before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step, reply = super().step(t, dataset, s), None
+        try:
+            while True:
+                exchange = step.send(reply)
+                reply = yield exchange
+                if isinstance(exchange.values.get("v"), Bounded):
+                    reply = reply._replace(released=Bundle({"v": exchange.values["v"].value}))
+        except StopIteration as done:
+            return done.value
+
+
+def test_a_series_that_skips_the_noise_shows() -> None:
+    """A single transcript is a counterexample; the ledger and the budget are those of the sound program."""
+    good, bad = (c(STEP, STEP, 0.5, STEP, smoothness=2.0, inverse=2, start=START) for c in (Spdb, Peeking))
+    largest, budgets = [], []
+    for program in (good, bad):
+        made = Setting("spdb", kind="validation", copies=600, algorithm=program)
+        said, ledger = made.transcripts(0, seed=5)
+        largest.append(float(np.abs(made.scores(said)).max()))
+        budgets.append(float(price(ledger, 0.0).epsilon_pure[0]))
+    assert budgets[0] == budgets[1]
+    assert largest[0] <= budgets[0] < 0.95 * largest[1]
+
+
+@pytest.mark.parametrize(("bug", "kind"), [(Leaky, "train"), (Unsent, "validation")])
+def test_what_is_sent_in_the_clear_shows(bug: Any, kind: str) -> None:
+    made = Setting("ma_dsbo", kind=kind, copies=600)
+    good = made.program
+    broken = bug(good.x, good.y, good.z, good.inner, good.inverse, start=good.start)
+    shown, certified = replace(made, algorithm=broken).audit()
+    assert shown > certified
+    assert made.audit()[0] <= certified
+
+
+@pytest.mark.parametrize("name", ["ma_dsbo", "dp_dsgd"])
+def test_a_third_of_the_noise_shows(name: str) -> None:
+    made = Setting(name, size=0.5, mechanism="gaussian", copies=1500)
+    shown, certified = made.audit(delta=1e-2)
+    assert shown <= certified
+    shown, same = replace(made, sampler=Quieter).audit(delta=1e-2)
+    assert same == certified
+    assert shown > certified
+
+
+def test_a_forgotten_clip_shows() -> None:
+    class Unclipped(Crossed):
+        def terms(self, x: Any, y: Any, z: Any, a: Any, b: Any, clip: Clip, wanted: Any = ()) -> Any:
+            return super().terms(x, y, z, a, b, Clip(clip.norm), wanted)
+
+    for name in ("ma_dsbo", "dp_dsgd"):
+        shown, certified = Setting(name, copies=600, size=0.2, problem=Unclipped(2)).audit()
+        assert shown > certified
+
+
+def test_the_statistics_find_what_is_there() -> None:
+    """Randomised response at ε = 1, and with a δ: the bound comes close and stays below, in either direction."""
+    rng = np.random.default_rng(3)
+    truth = np.e / (1 + np.e)
+    first = (rng.random(40_000) < truth).astype(float)
+    second = (rng.random(40_000) < 1 - truth).astype(float)
+    assert 0.9 <= lower_bound(first, second, 0.0) <= 1.0
+    assert 0.9 <= lower_bound(-second, -first, 0.0) <= 1.0
+    assert 0.5 < lower_bound(first, second, 0.1) < 0.9
