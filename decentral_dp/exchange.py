@@ -281,7 +281,7 @@ class Reply(NamedTuple):
     neighbour_sum: Bundle
 
 
-class Neighbours(NamedTuple):
+class NeighbourReleases(NamedTuple):
     """What every neighbour sent to the agents of a block: k messages, those of row 0 first, then of row 1, ….
 
     Args:
@@ -291,7 +291,8 @@ class Neighbours(NamedTuple):
         values: channel → (k, d), as released.
 
     Example:
-        >>> heard = Neighbours(np.array([0, 0, 1]), np.array([1, 2, 0]), np.full(3, 0.25), Bundle({"y": np.eye(3)}))
+        >>> rows, agents, values = np.array([0, 0, 1]), np.array([1, 2, 0]), Bundle({"y": np.eye(3)})
+        >>> heard = NeighbourReleases(rows, agents, np.full(3, 0.25), values)
         >>> one = heard.of_agent(0)
         >>> one.agents.tolist(), one.values.y.tolist()
         ([1, 2], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -302,7 +303,7 @@ class Neighbours(NamedTuple):
     weights: Array
     values: Bundle
 
-    def of_agent(self, row: int) -> Neighbours:
+    def of_agent(self, row: int) -> NeighbourReleases:
         """Return what one agent of the block heard.
 
         Args:
@@ -311,14 +312,14 @@ class Neighbours(NamedTuple):
         first, end = np.searchsorted(self.rows, (row, row + 1))
         return self.select(slice(first, end))
 
-    def select(self, chosen: Any) -> Neighbours:
+    def select(self, chosen: Any) -> NeighbourReleases:
         """Return some of the messages.
 
         Args:
             chosen: a slice, numbers (n,) or a mask (k,) of messages.
         """
         values = Bundle({channel: value[chosen] for channel, value in self.values.items()})
-        return Neighbours(self.rows[chosen], self.agents[chosen], self.weights[chosen], values)
+        return NeighbourReleases(self.rows[chosen], self.agents[chosen], self.weights[chosen], values)
 
 
 class FullReply(NamedTuple):
@@ -332,7 +333,7 @@ class FullReply(NamedTuple):
 
     released: Bundle
     neighbour_sum: Bundle
-    neighbours: Neighbours
+    neighbours: NeighbourReleases
 
 
 Exchange: TypeAlias = Gossip | Ask

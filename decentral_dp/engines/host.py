@@ -27,7 +27,7 @@ from decentral_dp.exchange import (
     Exchange,
     FullReply,
     Gossip,
-    Neighbours,
+    NeighbourReleases,
     Pool,
     Release,
     Released,
@@ -68,7 +68,7 @@ class View(NamedTuple):
     released: dict[str, Array]
     published: dict[str, Array]
     state: dict[str, Array]
-    divergence: protocol.Divergence | None
+    divergence: protocol.DivergedRelease | None
 
 
 class Host:
@@ -154,7 +154,7 @@ class Host:
                 c: np.minimum(np.square(scale + protocol.MOST_OF_SCALE * np.linalg.norm(v, axis=1)), largest)
                 for c, v in self._latest.items()
             }
-        self._divergence: protocol.Divergence | None = None
+        self._divergence: protocol.DivergedRelease | None = None
         self._undrained: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None and node.read_dataset is None:
             self._restore(saved)
@@ -187,7 +187,7 @@ class Host:
         self._index += 1
         return message
 
-    def _first_too_long(self, released: Bundle) -> protocol.Divergence | None:
+    def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
         """The first channel on which an agent released what is not finite, or too long for its public scale.
 
         Agent by agent, so that it does not depend on which agents share a block.
@@ -196,7 +196,7 @@ class Host:
             squares = np.square(value).sum(axis=1)
             if not (squares <= self._limits.get(channel, self._limit)).all():
                 at = -(-self._index // self._per_round)
-                return protocol.Divergence(at, channel, bool(np.isfinite(value).all()))
+                return protocol.DivergedRelease(at, channel, bool(np.isfinite(value).all()))
         return None
 
     def _with_solution(self, values: dict[str, Array]) -> dict[str, Array]:
@@ -305,7 +305,7 @@ class Host:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
         return self._open_exchange(exchange)
 
-    def _neighbours(self, stacked: Array, released: Bundle) -> Neighbours:
+    def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
         """What every neighbour sent, in the order of the sums."""
         weights = self._weights
         if self._heard is None:
@@ -322,7 +322,7 @@ class Host:
             correction = self._node.compression.consensus * (came - self._replica(released)[rows])
             came = released.concatenate()[rows] + correction
         parts = np.split(came, ends[:-1], axis=1)
-        heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
+        heard = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         if self._arriving is None:
             return heard
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
@@ -527,7 +527,7 @@ class _Coordinator:
         self._state: Any = coordinator_node.program.init(coordinator_node.context)
         self._questions = 0
         self._pool: Any = None
-        self._divergence: protocol.Divergence | None = None
+        self._divergence: protocol.DivergedRelease | None = None
         # Public: of the start, and of all that was released so far.
         start = coordinator_node.program.published(self._state).values()
         self._scale = 1.0 + max((float(np.linalg.norm(v)) for v in start), default=0.0)
@@ -607,7 +607,7 @@ class _Coordinator:
             for channel, value in values.items():
                 finite = bool(np.isfinite(value).all())
                 if not (finite and float(np.linalg.norm(value)) <= limit):
-                    self._divergence = protocol.Divergence(t, channel, finite)
+                    self._divergence = protocol.DivergedRelease(t, channel, finite)
                     return
 
     def snapshot(self, t: int) -> protocol.Snapshot:

@@ -98,8 +98,8 @@ def _kept_handlers() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def cores(address: str | None) -> int:
-    """As in `decentral_dp.engines.cores`."""
+def cluster_cores(address: str | None) -> int:
+    """As in `decentral_dp.engines.ray_cores`."""
     if address is None and not ray.is_initialized():
         return os.cpu_count() or 1
     with cluster(address):

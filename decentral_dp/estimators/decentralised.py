@@ -115,7 +115,7 @@ class _Decentralised(two_classes.Private):
             f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
             f"public.{'' if seed is None else two_classes.SIMULATED}"
         )
-        self._store_cost(two_classes.Cost(done.records, epsilon, budget.delta, statement), read_off)
+        self._store_cost(two_classes.FitCost(done.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
         return model
 

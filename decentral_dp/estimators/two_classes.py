@@ -50,7 +50,7 @@ class ScaleWarning(UserWarning):
     """Columns of features that are not of comparable sizes, so that few of them decide."""
 
 
-class Cost(NamedTuple):
+class FitCost(NamedTuple):
     """What everything that was published cost.
 
     Args:
@@ -76,7 +76,7 @@ class Private:
 
     random_state: Any
 
-    def _store_cost(self, cost: Cost, read_off: str) -> None:
+    def _store_cost(self, cost: FitCost, read_off: str) -> None:
         """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
         self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
@@ -105,7 +105,9 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes: Sequence[Any] | None
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+    def _fit_model(
+        self, features: Array, positive: NDArray[np.bool_], seed: int | None
+    ) -> tuple[Array, float, FitCost]:
         """(d,) weights, what is added to the score, and what both cost."""
         raise NotImplementedError
 
@@ -413,7 +415,9 @@ class PrivateLogisticRegressionCV(TwoClasses):
     def _score_rows(self, features: Array) -> Array:
         return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+    def _fit_model(
+        self, features: Array, positive: NDArray[np.bool_], seed: int | None
+    ) -> tuple[Array, float, FitCost]:
         limits = (("validation", 1.0, "a share above 0 and below 1"), ("radius", math.inf, "a finite number above 0"))
         for name, most, wanted in limits:
             value = getattr(self, name)
@@ -448,7 +452,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
         self.weight_, self.path_ = tuned.weight, tuned.path
         d = features.shape[1]
         intercept = float(tuned.model[d]) if self.fit_intercept else 0.0
-        cost = Cost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
+        cost = FitCost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
         return tuned.model[:d], intercept, cost
 
 
@@ -506,7 +510,9 @@ class PrivateAUCClassifier(TwoClasses):
     classes: Sequence[Any] | None = None
     random_state: Any = None
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+    def _fit_model(
+        self, features: Array, positive: NDArray[np.bool_], seed: int | None
+    ) -> tuple[Array, float, FitCost]:
         share, (n, d) = self.positive_share, features.shape
         scenario = {
             "title": "PrivateAUCClassifier",
@@ -531,5 +537,5 @@ class PrivateAUCClassifier(TwoClasses):
             f"{'released with noise' if share == 'released' else f'declared as {share}'}."
             f"{'' if seed is None else SIMULATED}"
         )
-        cost = Cost(done.records, epsilon, budget.delta, statement)
+        cost = FitCost(done.records, epsilon, budget.delta, statement)
         return x[:d].copy(), float(x[d] - logit(middle)), cost

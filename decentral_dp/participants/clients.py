@@ -179,7 +179,7 @@ def _blocks(records: int, rate: float, size: int) -> int:
     return math.ceil(min(records / size, load + math.sqrt(2.0 * load * spread) + spread / 3.0))
 
 
-def blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[Block]:
+def record_blocks(drawn: NDArray[np.bool_], size: int) -> Iterator[Block]:
     """The blocks that hold every drawn record once. drawn: (n,). size: B ≤ n; none where nobody was drawn."""
     numbers = np.flatnonzero(drawn)
     places = numbers % size
@@ -232,5 +232,5 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
             return problem.sums(records, queries)
         n = len(records[0])
         coins = self.coins.generator(row, number, tag("train")).random(n)
-        places = blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
+        places = record_blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
         return sum_over_parts(problem, ((take(records, block.rows), block.is_drawn) for block in places), queries)

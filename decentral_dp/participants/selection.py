@@ -30,7 +30,7 @@ If Φ − (κ/2)|x|² is convex for every data set and one record moves ∇Φ by
 μ = S/scale (Gopi, Lee & Liu, COLT 2022, Theorem 4.1). κ = 0 where Φ is known to be convex, as where y_Z(x) is affine in
 x and f convex and quadratic; else κ = −(Lipschitz constant of ∇Φ), and μ_r has to be above it. Inexact scores, and a
 grid of 2⁴⁰ positions along each axis, keep the law of what is drawn within a factor e^{±2e} of that density
-(`Regularised.error`); e grows with k, and so is stated for the smallest scale that a run can have.
+(`RegularisedDensity.error`); e grows with k, and so is stated for the smallest scale that a run can have.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.mechanisms import exponential_samplers
-from decentral_dp.privacy.mechanisms.exponential_samplers import GRID_BITS, Box, Target, law_at, score_unit
+from decentral_dp.privacy.mechanisms.exponential_samplers import GRID_BITS, Box, TargetDistribution, law_at, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, draw_regularised, quadratic
+from decentral_dp.privacy.mechanisms.log_concave_sampler import RegularisedDensity, draw_regularised, quadratic
 from decentral_dp.problems.domain import Domain
 
 # (n, p) points → (n,); lower is better.
@@ -159,11 +159,11 @@ class BoxExponential(BoxSelection):
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
     def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        return exponential_samplers.draw(generator, self.target(scale))
+        return exponential_samplers.draw_point(generator, self.target(scale))
 
-    def target(self, scale: float) -> Target:
+    def target(self, scale: float) -> TargetDistribution:
         facts = self.facts
-        return Target(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
+        return TargetDistribution(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
 
 
 def best(score: Function, box: Box) -> Array:
@@ -398,9 +398,9 @@ class Density:
         curved = 0.5 * len(self.anchor) * math.log1p((self.smooth - self.curvature) / (self.strength + self.curvature))
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
-    def regularise(self, scale: float) -> Regularised:
+    def regularise(self, scale: float) -> RegularisedDensity:
         curvature = self.curvature if self.is_certified else 0.0
-        return Regularised(
+        return RegularisedDensity(
             self.box,
             (self.strength + curvature) / scale**2,
             self.strength,
@@ -473,7 +473,7 @@ class RegularisedSelection:
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.regularise(scale)
         if self.method == "cells":
-            return exponential_samplers.draw(generator, declared.target(self.scores))
+            return exponential_samplers.draw_point(generator, declared.target(self.scores))
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.

@@ -76,7 +76,7 @@ def generator_of(root: Root) -> str:
     return AES if isinstance(root, SecretRoot) else PHILOX
 
 
-def key_of(root: Root) -> bytes:
+def root_bytes(root: Root) -> bytes:
     """Return the bytes of a root."""
     return root.key if isinstance(root, SecretRoot) else root
 
@@ -86,7 +86,7 @@ def root_of(key: bytes, generator: str) -> Root:
 
     Example:
         >>> root = secret_root()
-        >>> root_of(key_of(root), generator_of(root)) == root
+        >>> root_of(root_bytes(root), generator_of(root)) == root
         True
     """
     return SecretRoot(key) if generator == AES else key

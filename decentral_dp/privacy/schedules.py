@@ -70,6 +70,6 @@ class StepSize:
         return table | ({"points": [list(point) for point in self.points]} if self.points else {})
 
 
-def points_of(table: Sequence[Sequence[float]] | None) -> Points:
+def schedule_points(table: Sequence[Sequence[float]] | None) -> Points:
     """Points as a table has them."""
     return tuple((t, factor) for t, factor in table or ())

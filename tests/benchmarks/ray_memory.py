@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import ray
 
-from decentral_dp.engines.protocol import AgentNode, RunControl, Snapshot, blocks
+from decentral_dp.engines.protocol import AgentNode, RunControl, Snapshot, agent_blocks
 from decentral_dp.engines.ray import RayEngine
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -39,7 +39,7 @@ def nodes() -> list[AgentNode]:
     """Ten agents of an actor each. What they run is not installed where actors live, and travels by value."""
     for module in (PureGossip.__module__, __name__):
         ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-    cut = blocks(ring(AGENTS), [1] * AGENTS)
+    cut = agent_blocks(ring(AGENTS), [1] * AGENTS)
     return [AgentNode(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
 
 

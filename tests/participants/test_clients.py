@@ -14,7 +14,7 @@ from scipy.linalg import null_space
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.models.mlp import mlp
-from decentral_dp.participants.clients import MinimaxClientBlock, block_size, blocks
+from decentral_dp.participants.clients import MinimaxClientBlock, block_size, record_blocks
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax import composite
 from decentral_dp.problems.minimax.auc import AucObjective
@@ -33,7 +33,7 @@ def test_every_drawn_record_has_its_own_place(n: int, rate: float, size: int, se
     size = min(size, n)
     drawn = np.random.default_rng(seed).random(n) < rate
     found = []
-    for block in blocks(drawn, size):
+    for block in record_blocks(drawn, size):
         assert block.rows.shape == block.is_drawn.shape == (size,)
         assert (block.rows[block.is_drawn] % size == np.flatnonzero(block.is_drawn)).all()
         assert ((block.rows >= 0) & (block.rows < n)).all()
@@ -70,7 +70,7 @@ def test_one_more_record_moves_no_other_even_where_derivatives_jump(at_once: boo
         few[4:], more[4:] = False, False
 
         def placed(drawn: np.ndarray, records: Labelled = records, size: int = 4) -> np.ndarray:
-            parts = [(take(records, b.rows), b.is_drawn) for b in blocks(drawn, size)]
+            parts = [(take(records, b.rows), b.is_drawn) for b in record_blocks(drawn, size)]
             if at_once:
                 return sum_over_parts(problem, parts, asked)[0]
             return sum(problem.sums(part[0], asked, part[1])[0] for part in parts)
@@ -115,7 +115,7 @@ def sampled(problem: Composite, n: int) -> list[tuple[Labelled, np.ndarray]]:
     rows = 3.0 * rng.normal(size=(n, 4))
     rows[3] = np.inf
     records = Labelled(rows, (rng.random(n) < 0.5).astype(float))
-    parts = [(take(records, b.rows), b.is_drawn) for b in blocks(rng.random(n) < 0.4, 8)]
+    parts = [(take(records, b.rows), b.is_drawn) for b in record_blocks(rng.random(n) < 0.4, 8)]
     return [*parts, (take(records, slice(0, 8)), np.zeros(8, dtype=bool))]
 
 

@@ -179,8 +179,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features over the records that are not 0",
         "problems/training/problem.py",
-        "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
-        "clipped_sums(records.features, clip.x, clip.norm)\n"
+        "clipped_row_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
+        "clipped_row_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
         ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
     ),
@@ -1415,7 +1415,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "files beside a result that nobody compares with their digests",
         "simulation/result.py",
-        "        if missing or (path.is_file() and digest_of_file(path) != digests.get(name)):\n",
+        "        if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):\n",
         "        if missing:\n",
         (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
     ),
@@ -1877,8 +1877,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features that are not clipped",
         "problems/training/problem.py",
-        "clipped_sums(records.features, clip.x, clip.norm)",
-        "clipped_sums(records.features, np.inf, clip.norm)",
+        "clipped_row_sums(records.features, clip.x, clip.norm)",
+        "clipped_row_sums(records.features, np.inf, clip.norm)",
         (f"{_CENTRED}_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n",),
     ),
     Mutation(

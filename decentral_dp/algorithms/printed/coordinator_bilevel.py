@@ -23,7 +23,7 @@ from decentral_dp.algorithms.coordinator_bilevel import (
     single_draw,
     warm_start,
 )
-from decentral_dp.algorithms.printed.protocol import Calibration, Noise, calibrate, one_draw, smaller_count
+from decentral_dp.algorithms.printed.protocol import Calibration, Noise, one_draw, printed_noise, smaller_count
 from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
 from decentral_dp.participants.selection import Density
 
@@ -85,13 +85,13 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
         above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised_objective.penalty}
         sampled = self.rate if lower_solvers.SOLVERS[self.solver].samples else 1.0
         out = {
-            channel: calibrate(context, factors, width, sampled, rounds, inner.publishes, each)
+            channel: printed_noise(context, factors, width, sampled, rounds, inner.publishes, each)
             for channel, factors in (("y", below), ("pulled", above))
             if any(context.reads(term) for term in factors)
         }
         if self.reads:
             factors = dict.fromkeys(self._step_terms(context), 1.0)
-            out["gx"] = calibrate(context, factors, context.problem.p, self.rate, rounds, 1, each)
+            out["gx"] = printed_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out
 
 

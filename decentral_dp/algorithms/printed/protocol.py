@@ -78,7 +78,7 @@ def budget_per_release(epsilon: float, delta: float, releases: int) -> tuple[flo
     return 2.0 * epsilon / (root + math.sqrt(root * root + 8.0 * releases * epsilon)), each
 
 
-def calibrate(
+def printed_noise(
     context: dp.CoordinatorContext,
     factors: Mapping[str, float],
     width: int,

@@ -63,7 +63,7 @@ _WORTH = 1e-3
 _WORTH_A_FORMULA = 1e-6
 
 
-class Cost(NamedTuple):
+class PrivacyCost(NamedTuple):
     """epsilon: (m,) at the budget's δ. epsilon_pure: (m,) at δ = 0."""
 
     epsilon: Array
@@ -82,8 +82,8 @@ class Budget:
     delta: float
     epsilon: Array
     epsilon_pure: Array
-    channels: Mapping[str, Cost]
-    records: Mapping[Split, Cost]
+    channels: Mapping[str, PrivacyCost]
+    records: Mapping[Split, PrivacyCost]
     slack_epsilon: float
     slack_delta: float
     notes: tuple[str, ...] = field(default=())
@@ -117,7 +117,7 @@ def price(ledger: Ledger, delta: float) -> Budget:
     _check_delta(delta)
     charged = charges(ledger)
     notes: list[str] = []
-    nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
+    nothing = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
     known: dict[tuple[int, ...], _SplitCost] = {}
 
     def settle(split: Split, channel: str | None = None) -> _SplitCost:
@@ -129,7 +129,7 @@ def price(ledger: Ledger, delta: float) -> Budget:
 
     settled = {split: settle(split) for split in charged.kinds}
     records = {split: s.cost for split, s in settled.items()}
-    alone: dict[str, list[Cost]] = {name: [nothing] for name in charged.names}
+    alone: dict[str, list[PrivacyCost]] = {name: [nothing] for name in charged.names}
     for split in charged.kinds:
         for line in charged.lines[split]:
             alone[line.channel].append(settle(split, line.channel).cost)
@@ -163,7 +163,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     _check_delta(delta)
     charged = charges(ledger)
     costs = [_cost_of_split(charged, split, None, delta, []).cost for split in charged.kinds]
-    return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
+    return _largest([PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
@@ -289,16 +289,16 @@ def _zcdp_rho(releases: Releases) -> float:
     return 0.5 * float(squares + releases.mu**2)
 
 
-def _largest(costs: Iterable[Cost]) -> Cost:
+def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
     listed = list(costs)
     epsilon = np.max([c.epsilon for c in listed], axis=0)
-    return Cost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
+    return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
 
 
 class _SplitCost(NamedTuple):
     """A cost, and the largest part of it, in ε and in δ, that is for float64 samplers."""
 
-    cost: Cost
+    cost: PrivacyCost
     slack_epsilon: float
     slack_delta: float
 
@@ -332,7 +332,7 @@ def _cost_of_split(charged: Charges, split: Split, channel: str | None, delta: f
             f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
             "for them, and it holds for ideal samplers."
         )
-    cost = Cost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
+    cost = PrivacyCost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
     return _SplitCost(cost, float(added.max()), float(lost.max()))
 
 
@@ -598,7 +598,7 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
     start: float | None = None
     for bundle in bundles:
         releases = composed.releases(bundle)
-        start = solve(partial(_cost_at, releases, delta), epsilon, start)
+        start = smallest_factor(partial(_cost_at, releases, delta), epsilon, start)
         out[bundle] = start
     return out
 
@@ -623,10 +623,10 @@ def largest_mu(epsilon: float, delta: float) -> float:
         >>> round(largest_mu(epsilon=1.0, delta=1e-5), 3)
         0.268
     """
-    return 1.0 / solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
+    return 1.0 / smallest_factor(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
 
 
-def solve(
+def smallest_factor(
     price: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
 ) -> float:
     """Find a factor whose price lies in [(1 − tightness)·target, target].
@@ -643,7 +643,7 @@ def solve(
         InputError: no factor has such a price.
 
     Example:
-        >>> round(solve(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
+        >>> round(smallest_factor(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
         2.0
     """
     aim = target * (1.0 - 0.5 * tightness)

@@ -48,7 +48,7 @@ _BLOCKS = 2048
 _WINDOW_NATS = 16.0
 
 
-class Pair(NamedTuple):
+class ReleaseProfile(NamedTuple):
     """δ(ε), ε ≥ 0, of a pair that is its own mirror image; a loss it passes hardly ever; how many such releases.
 
     The profile keeps the shape of ε.
@@ -71,7 +71,7 @@ class _Losses(NamedTuple):
         return self.masses.size // 2
 
 
-def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
+def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -> float:
     """An upper bound on ε(δ) of all these releases; +inf where none is found.
 
     Args:
@@ -115,7 +115,7 @@ def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
 # Discretisation -----------------------------------------------------------------------------------------------------
 
 
-def _discretise(pair: Pair, step: float) -> _Losses:
+def _discretise(pair: ReleaseProfile, step: float) -> _Losses:
     # Past the largest loss of a bounded pair, where its profile is zero without an error.
     n = math.ceil(pair.reach / step) + 2
     e = np.asarray(np.arange(n + 1) * step, dtype=np.float64)

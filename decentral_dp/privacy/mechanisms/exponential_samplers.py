@@ -154,7 +154,7 @@ class Box(NamedTuple):
         return float(np.linalg.norm(np.abs(self.low) + np.abs(self.high))) * 2.0**-50
 
 
-class Target(NamedTuple):
+class TargetDistribution(NamedTuple):
     """The law ∝ exp(−rate·score) on the grid of a box.
 
     Args:
@@ -203,7 +203,7 @@ class Envelope(NamedTuple):
     floor: int
 
 
-def draw(generator: np.random.Generator, target: Target) -> Array:
+def draw_point(generator: np.random.Generator, target: TargetDistribution) -> Array:
     """Draw one point of a target, (d,).
 
     Args:
@@ -220,7 +220,7 @@ def draw(generator: np.random.Generator, target: Target) -> Array:
     return sample(generator, target, refine(target))
 
 
-def refine(target: Target) -> Envelope:
+def refine(target: TargetDistribution) -> Envelope:
     """Cover the box with cells, fine where the mass is."""
     dimension, c = len(target.box.low), float(target.rate) * target.unit
     corners = np.stack(np.meshgrid(*[[0, 1]] * dimension, indexing="ij"), axis=-1).reshape(-1, dimension)
@@ -265,7 +265,7 @@ def _negligible(heights: Array, gap: float) -> int:
     return int(np.searchsorted(most, _NEGLIGIBLE * float(np.exp(heights - heights[-1]).sum()), side="right"))
 
 
-def sample(generator: np.random.Generator, target: Target, envelope: Envelope) -> Array:
+def sample(generator: np.random.Generator, target: TargetDistribution, envelope: Envelope) -> Array:
     """Draw proposals from an envelope until one is accepted.
 
     Args:

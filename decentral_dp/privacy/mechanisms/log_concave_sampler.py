@@ -14,7 +14,7 @@ nearly Gaussian.
 
 `draw_regularised` proposes from a Gaussian below the tangent at any point near the minimum, in any dimension: exact
 discrete Gaussians, a geometric tail where the centre lies outside the box, and an exact acceptance, all by integers.
-`Regularised.target` is the same law for cells, which need no tangent, but at most three dimensions.
+`RegularisedDensity.target` is the same law for cells, which need no tangent, but at most three dimensions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from decentral_dp.privacy.mechanisms.exponential_samplers import (
     DEPTH,
     Box,
     Score,
-    Target,
+    TargetDistribution,
     not_negative,
     positive,
     score_unit,
@@ -41,14 +41,14 @@ from decentral_dp.privacy.mechanisms.exponential_samplers import (
 from decentral_dp.privacy.mechanisms.integer_samplers import (
     bernoulli_exp,
     discrete_gaussian,
-    geometric,
+    draw_geometric,
     uniform_integer,
 )
 
 _POSITIONS = 1 << DEPTH
 
 
-class Regularised(NamedTuple):
+class RegularisedDensity(NamedTuple):
     """What is declared of a score Φ, for every dataset, and how it is regularised.
 
     box: public. rate: k. strength, anchor: μ_r and x₀ (d,). sensitivity: S, the largest change of ∇Φ on the box.
@@ -94,9 +94,9 @@ class Regularised(NamedTuple):
 
         return regularised_score
 
-    def target(self, score: Score) -> Target:
+    def target(self, score: Score) -> TargetDistribution:
         """The law as cells of a box of up to three dimensions draw it."""
-        return Target(
+        return TargetDistribution(
             self.regularise(score),
             self.box,
             Fraction(self.rate),
@@ -108,7 +108,7 @@ class Regularised(NamedTuple):
 
 def draw_regularised(
     generator: np.random.Generator,
-    declared: Regularised,
+    declared: RegularisedDensity,
     score: Score,
     gradient: Callable[[Array], Array],
     near: Array,
@@ -147,7 +147,7 @@ def draw_regularised(
             return np.asarray(point[0])
 
 
-def quadratic(generator: np.random.Generator, declared: Regularised, hessian: Array, linear: Array) -> Array:
+def quadratic(generator: np.random.Generator, declared: RegularisedDensity, hessian: Array, linear: Array) -> Array:
     """Draw a point (d,) from a truncated Gaussian: `draw_regularised` for Φ(x) = x'Hx/2 − b'x.
 
     One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) is accepted inside the box, λ the eigenvalues of H.
@@ -181,7 +181,7 @@ class _Proposal(NamedTuple):
 
 
 def _touching(
-    declared: Regularised, score: Score, gradient: Callable[[Array], Array], near: Array, curvature: float
+    declared: RegularisedDensity, score: Score, gradient: Callable[[Array], Array], near: Array, curvature: float
 ) -> _Proposal:
     """The Gaussian proposal whose exponent lies below k·(Φ + regulariser) by at least `floor` on the whole box.
 
@@ -220,13 +220,13 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
             j = centre + discrete_gaussian(generator, precision)
             accepted = 0 <= j <= last
         else:
-            j = geometric(generator, precision * outside)
+            j = draw_geometric(generator, precision * outside)
             accepted = j <= last and bernoulli_exp(generator, precision * j**2 / 2)
         if accepted:
             return j
 
 
-def _check(declared: Regularised) -> None:
+def _check(declared: RegularisedDensity) -> None:
     exponential_samplers.check_box(declared.box)
     positive("rate", declared.rate)
     positive("strength + curvature", declared.strength + declared.curvature)

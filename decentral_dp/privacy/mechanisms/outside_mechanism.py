@@ -206,7 +206,7 @@ def register_outside(author: Any) -> OutsideMechanism:
     return mechanism
 
 
-def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
+def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
     """The fields of the user's object that a scenario can hold."""
     author = mechanism.definition
     every = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}

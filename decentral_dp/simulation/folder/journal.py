@@ -49,7 +49,7 @@ from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own, refuse_unreadable
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, key_of, root_of
+from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, root_bytes, root_of
 from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_lines
 from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
@@ -197,7 +197,7 @@ def _remove_progress(place: Path) -> None:
     place.rmdir()
 
 
-def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
+def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
     """Read the folder of a run that is not complete, and take its lock.
 
     Raises:
@@ -596,8 +596,8 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
 def unwritable_error(folder: Path, error: OSError) -> OSError:
     """What is said where a folder cannot be written before anything is released."""
     return OSError(
-        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {advice_on(error)},"
-        " then run it again."
+        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. "
+        f"{advise_on_write(error)}, then run it again."
     )
 
 
@@ -606,14 +606,14 @@ def is_full(error: BaseException) -> TypeGuard[OSError]:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def advice_on(error: OSError) -> str:
+def advise_on_write(error: OSError) -> str:
     """What to do about a file that could not be written."""
     return "Make room" if is_full(error) else "Mend that"
 
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
-    about = written_root(None if secret else key_of(job.root), generator_of(job.root))
+    about = written_root(None if secret else root_bytes(job.root), generator_of(job.root))
     about |= {"given": run_digest(job), "versions": machine_of(job), "states": os.urandom(8).hex()}
     key = json.dumps(about).encode()
     write_synced(folder / IN_PROGRESS / ROOT, key, OWNERS)

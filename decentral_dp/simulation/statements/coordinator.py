@@ -58,7 +58,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         [None] * job.n_agents,
         notes(job),
         trusted=True,
-        claimed=paper_claim(job),
+        claimed=coordinator_claim(job),
         mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged_channels})),
         protocol=protocol(job),
         seen=tuple(observers(job)),
@@ -71,7 +71,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     )
 
 
-def at_infinity(job: CoordinatorJob) -> Horizon:
+def coordinator_horizon(job: CoordinatorJob) -> Horizon:
     """The limit for T → ∞, where every plan has an end: known only if it is 0 or infinite from the start."""
     epsilon = job.budget.epsilon
     if (epsilon == 0.0).all():
@@ -199,7 +199,7 @@ def _constant(value: Array) -> float | None:
     return first if bool((value == first).all()) else None
 
 
-def paper_claim(job: CoordinatorJob) -> Claim | None:
+def coordinator_claim(job: CoordinatorJob) -> Claim | None:
     """What the paper says that its own calibration costs: for comparison, never a certificate."""
     table = job.scenario.privacy
     if table.guarantee != "as_printed" or table.epsilon is None:
@@ -217,7 +217,7 @@ def notes(job: CoordinatorJob) -> list[str]:
             "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds "
             "only if they are true."
         )
-    claim = paper_claim(job)
+    claim = coordinator_claim(job)
     if claim is not None:
         out += _printed_notes(job, claim)
     out += _unspent_notes(job)

@@ -47,11 +47,11 @@ def theorem_of(job: Job) -> dict[str, Any] | None:
 
 
 statement_of.register(GossipJob, gossip.privacy_statement)
-horizon_of.register(GossipJob, gossip.at_infinity)
-claim_of.register(GossipJob, gossip.paper_claim)
+horizon_of.register(GossipJob, gossip.gossip_horizon)
+claim_of.register(GossipJob, gossip.gossip_claim)
 theorem_of.register(GossipJob, gossip.theorem)
 for coordinated in (CoordinatorBilevelJob, CoordinatorMinimaxJob):
     statement_of.register(coordinated, coordinator.privacy_statement)
-    horizon_of.register(coordinated, coordinator.at_infinity)
-    claim_of.register(coordinated, coordinator.paper_claim)
+    horizon_of.register(coordinated, coordinator.coordinator_horizon)
+    claim_of.register(coordinated, coordinator.coordinator_claim)
     settings_of.register(coordinated, coordinator.settings)

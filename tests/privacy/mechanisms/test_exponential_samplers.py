@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import exponential_samplers, integer_samplers
-from decentral_dp.privacy.mechanisms.exponential_samplers import Box, Target, refine, score_unit, units
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box, TargetDistribution, refine, score_unit, units
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from papers.draws import pure_rate
 from tests.support.exact_laws import exponential, rejected
@@ -247,7 +247,9 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
         def score(points: np.ndarray) -> np.ndarray:
             return np.asarray(ideal(points) + inexact * np.sin(1e5 * points.sum(axis=1)))
 
-        target = Target(score, box, pure_rate(1.0, 1.0 / rate, inexact), score_unit(1.0 / rate), lipschitz, inexact)
+        target = TargetDistribution(
+            score, box, pure_rate(1.0, 1.0 / rate, inexact), score_unit(1.0 / rate), lipschitz, inexact
+        )
         envelope = refine(target)
         whole = units(score(positions(box, depth)), target.unit).reshape([2**depth] * dimension)
         covered = np.zeros(whole.shape, dtype=np.int64)
@@ -265,7 +267,7 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
 
 def test_a_lipschitz_constant_too_small_would_show() -> None:
     """The check above can fail: halve the declared constant."""
-    target = Target(rough(1, 3, 1.5), UNIT, pure_rate(1.0, 0.02, 0.0), score_unit(0.02), 0.75, 0.0)
+    target = TargetDistribution(rough(1, 3, 1.5), UNIT, pure_rate(1.0, 0.02, 0.0), score_unit(0.02), 0.75, 0.0)
     envelope = refine(target)
     inside = UNIT.centres(envelope.cells, 1)[:0]
     for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.law.gaps, strict=True):
@@ -279,7 +281,7 @@ def test_a_lipschitz_constant_too_small_would_show() -> None:
 def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exponential_samplers, "DEPTH", depth)
     box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
-    target = Target(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
+    target = TargetDistribution(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
     envelope, grid = refine(target), positions(box, depth)
     drawn = np.array([exponential_samplers.sample(rng, target, envelope) for _ in range(8_000)])
     nearest = np.abs(drawn[:, None, :] - grid).sum(axis=2).argmin(axis=1)
@@ -302,7 +304,8 @@ def test_a_million_epsilons_of_range_take_no_time_and_find_the_minimum() -> None
 def test_the_bound_on_the_acceptance_is_public() -> None:
     """It knows the constants only: the same for every score."""
     targets = [
-        Target(rough(1, seed, 1.0), UNIT, pure_rate(1.0, 0.01, 0.0), score_unit(0.01), 1.0, 0.0) for seed in range(5)
+        TargetDistribution(rough(1, seed, 1.0), UNIT, pure_rate(1.0, 0.01, 0.0), score_unit(0.01), 1.0, 0.0)
+        for seed in range(5)
     ]
     bounds = {acceptance(target) for target in targets}
     assert len(bounds) == 1

@@ -15,7 +15,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import exponential_samplers, log_concave_sampler
 from decentral_dp.privacy.mechanisms.exponential_samplers import Box
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
+from decentral_dp.privacy.mechanisms.log_concave_sampler import RegularisedDensity, quadratic
 from papers.draws import rate_for
 from tests.support.exact_laws import rejected
 from tests.support.priced_samplers import guarantee_of, mu_of
@@ -25,9 +25,9 @@ UNIT = Box(np.array([-1.0]), np.array([1.0]))
 FINE = np.linspace(-1, 1, 400_001)
 
 
-def on(box: Box, **changes: Any) -> Regularised:
+def on(box: Box, **changes: Any) -> RegularisedDensity:
     d = len(box.low)
-    plain = Regularised(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
+    plain = RegularisedDensity(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
     return plain._replace(**changes)
 
 
@@ -61,7 +61,7 @@ def test_both_samplers_draw_the_truncated_gaussian(slope: float, rate: float) ->
     def score(x: np.ndarray) -> np.ndarray:
         return np.asarray(0.5 * x[:, 0] ** 2 - slope * x[:, 0])
 
-    by_cells = [exponential_samplers.draw(rng, declared.target(score)) for _ in range(150)]
+    by_cells = [exponential_samplers.draw_point(rng, declared.target(score)) for _ in range(150)]
     for drawn in (touching, by_cells):
         found = stats.kstest([one[0] for one in drawn], law.cdf)
         assert found.pvalue > 1e-5
@@ -247,5 +247,5 @@ def test_what_is_no_declaration_is_refused() -> None:
             quadratic(rng, on(UNIT, **{name: value}), np.eye(1), np.zeros(1))
     wide = on(Box(-np.ones(4), np.ones(4)))
     with pytest.raises(InputError, match="dimensions"):
-        exponential_samplers.draw(rng, wide.target(lambda x: x[:, 0]))
+        exponential_samplers.draw_point(rng, wide.target(lambda x: x[:, 0]))
     assert exponential_samplers.DEPTH == 40
