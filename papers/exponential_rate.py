@@ -87,7 +87,7 @@ def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
     def score(points: Array) -> Array:
         return np.asarray(-points @ mean)
 
-    target = exponential_samplers.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
+    target = exponential_samplers.TargetDistribution(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
     envelope = exponential_samplers.refine(target)
     least = -float(np.abs(mean).sum())
     return lambda rng: float(score(exponential_samplers.sample(rng, target, envelope)[None])[0]) - least

@@ -71,7 +71,7 @@ FORBIDDEN = {
     ],
 }
 TOP_LEVEL = {"__init__", "annexes", "errors", "formatting", "bounded", "user_code", "exchange"}
-TOP_LEVEL |= {"tuner", "api", "callbacks"}
+TOP_LEVEL |= {"tuner", "api", "callbacks", "resumption"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {
     "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],

@@ -1079,14 +1079,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that no length of its releases stops",
-        "engines/host.py",
+        "engines/coordinator.py",
         "            limit = protocol.MOST_OF_SCALE * self._scale\n",
         "            limit = np.inf\n",
         ("tests/simulation/test_divergence.py::test_a_release_above_a_million_public_scales_stops_a_coordinator",),
     ),
     Mutation(
         "a coordinator that resumes with the scale of its start",
-        "engines/host.py",
+        "engines/coordinator.py",
         'self._divergence, self._scale = saved["divergence"], saved["scale"]',
         'self._divergence = saved["divergence"]',
         ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
@@ -1379,7 +1379,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that goes on and tosses other coins",
-        "engines/host.py",
+        "engines/coordinator.py",
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
@@ -1554,7 +1554,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
-        "engines/host.py",
+        "engines/coordinator.py",
         '        call_blocks("ready")\n',
         "        pass\n",
         ("tests/simulation/test_coordinator_shards.py::test_nothing_is_released_before_every_file_is_the_manifests",),
