@@ -1,11 +1,9 @@
-"""Bounded values: arithmetic that carries along how far one replaced record can move them.
+"""Bounded values: arithmetic that carries the sensitivity to one replaced record.
 
 Adjacency: one record of one agent is replaced; it keeps its agent, its kind (train or validation) and its place.
 A `Bounded` is the only thing that a query over records returns, and the only data-dependent thing that a participant
 may release. Sums and multiples of `Bounded` values carry their sensitivities by the triangle inequality, so no
 algorithm states one by hand.
-
-Values as matrices, laid out flat and row by row, for algorithms that send second derivatives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only ways out of a participant.
+"""Exchanges: the only ways out of a participant.
 
 An algorithm's `step` is a generator written from the agents' point of view. It reaches others by yielding an exchange
 and continues with the reply:

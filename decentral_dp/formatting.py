@@ -1,4 +1,4 @@
-"""Numbers as the terminal, the page and the figures print them. Every ε is rounded up, a lower bound on one down."""
+"""Number formats of terminal, page and figures. Every ε is rounded up, and every lower bound on ε down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trusted coordinator at work: its program, advanced from exchange to exchange. The same for every engine."""
+"""The run of a trusted coordinator's program, from exchange to exchange, on every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A block of agents at work: its program, advanced from exchange to exchange. The same for every engine."""
+"""The host of a block of agents, which advances their program from exchange to exchange, on every engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of what a user hands over: files with what they import, Python objects, arrays.
+"""Digests of a user's inputs: files with their imports, Python objects, arrays.
 
 By them an interrupted run is resumed on the same inputs only.
 

@@ -1,6 +1,6 @@
-"""Recorders: what a block of agents releases, written down as it is released, and joined to a ledger.
+"""Recorders of the releases of a block of agents, joined to a ledger at the end.
 
-Numbers in a row, such as a noise scale after every release: equal neighbours are kept once.
+A `Series` stores one number per release, such as a noise scale, and keeps repeated numbers once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Public numbers that change with the round: power laws, times factors that are given at some rounds."""
+"""Public schedules over rounds: power laws times interpolated factors."""
 
 from __future__ import annotations
 

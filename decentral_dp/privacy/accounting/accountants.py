@@ -1,4 +1,4 @@
-"""From a ledger to budgets: pure ε and ε(δ), per agent, channel and kind of record.
+"""Accountants: pure ε and ε(δ) of a ledger, per agent, channel and split, and noise scales for a target budget.
 
 Adjacency: one record of one agent is replaced. Train and validation records are disjoint, so an agent's budget is the
 larger of what one train record and one validation record can cost; a record in both would cost the sum.
@@ -22,7 +22,7 @@ drawn. The pure ε holds but for the slack's δ: no float64 sampler has the tail
 Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
 Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
 
-Inverting the accountants: noise scales for a target budget, and rounds for a cap.
+Calibration inverts the accountants.
 """
 
 from __future__ import annotations

@@ -21,12 +21,9 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
 Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off. Where
 they would take a good part of it, after very many releases or at a very small δ, `tilted_composition` takes over.
 
-Privacy profiles δ(ε) of single releases: Laplace and Gaussian noise, randomised response, and samples of records.
-
-Privacy-loss distributions on a grid: discretised, composed by Fourier transforms, and ε read off at a δ.
-
-A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1) gives the
-grid's masses from the profile δ_i = δ(ih), i = −n … n:
+Every release has a privacy profile δ(ε). Its losses are discretised, composed by Fourier transforms, and ε is read off
+at a δ. A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1)
+gives the grid's masses from the profile δ_i = δ(ih), i = −n … n:
 
     P(ih) = ((δ_{i+1} − δ_i) − e^h (δ_i − δ_{i−1}))/(e^h − 1),    P(∞) = δ_n,
 

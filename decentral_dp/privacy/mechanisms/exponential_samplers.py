@@ -1,4 +1,4 @@
-"""Exponential mechanisms over finitely many candidates, exactly.
+"""Exact exponential mechanisms over finitely many candidates and over boxes of up to three dimensions.
 
 A candidate with score q leaves with probability proportional to e^{−λq}, lower scores being better. If one record
 moves the scores of all candidates by amounts that lie within s of each other (their *oscillation*, sup − inf), then
@@ -15,11 +15,9 @@ candidate whose λq is 40.4 above the best never leaves under one dataset and ma
 The score must be one fixed function of dataset and candidate: no warm start from the candidate tried before, and what
 depends on how a computation is batched belongs in `inexact`.
 
-Exponential mechanisms on a box of up to three dimensions, exactly, for Lipschitz scores.
-
-The candidates are the 2^{40 d} centres x_j of a dyadic grid on a public box: too many to list, and so fine that the law
-is the continuous one for every purpose but its exactness. A dyadic cell with centre c and half diagonal w holds only
-candidates whose score (rounded to the grid of scores) is
+On a box the score is Lipschitz. The candidates are the 2^{40 d} centres x_j of a dyadic grid on a public box: too many
+to list, and so fine that the law is the continuous one for every purpose but its exactness. A dyadic cell with centre c
+and half diagonal w holds only candidates whose score (rounded to the grid of scores) is
 
     score(x_j) ≥ score(c) − L·w − 2·inexact − r,
 

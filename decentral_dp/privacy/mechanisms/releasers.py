@@ -1,18 +1,17 @@
-"""The objects that add noise and state its price, in one place.
+"""Releasers: the objects that add noise to values and record its price.
 
 Noise is float-safe. What is rounded and noised is the private part u of a value, on a power-of-two grid g, to an
 integer k (see `mechanisms`); adding the public part afterwards, on the same grid, is post-processing. The released
 value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded for
 those to whom it is not public: who sees few messages could read from the low bits of one what its sender had received.
 
-A trusted coordinator's mechanism: noise that makes every release cost what was planned for it.
+A trusted coordinator's `PlannedReleaser` adds the noise at which every release has its planned price. The plan fixes
+the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities, which may
+depend on what was released. Prices that the transcript cannot touch compose as if releases were independent (Dong, Roth
+& Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as coarse
+beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
 
-The plan fixes the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities,
-which may depend on what was released. Prices that the transcript cannot touch compose as if releases were independent
-(Dong, Roth & Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as
-coarse beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
-
-A releaser that holds an algorithm of somebody else's to its plan: what was not priced does not leave.
+A `CheckedReleaser` refuses releases of a custom algorithm that its plan does not list at their price.
 """
 
 from __future__ import annotations

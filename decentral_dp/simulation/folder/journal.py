@@ -1,4 +1,4 @@
-"""The folder of a run that is not complete: what was, or may have been, released is on record before it travels.
+"""The journal of an unfinished run, in which every release is logged before it is sent.
 
 While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`,
 which its owner alone may read:
@@ -20,8 +20,6 @@ lock            held while the run is.
 Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
 After a crash, what was leased counts as released. A run that goes on repeats these rounds with the same draws, so that
 nothing is released twice.
-
-Reading the folder of a run that is not complete, and whether that run can go on here with the same draws.
 """
 
 from __future__ import annotations

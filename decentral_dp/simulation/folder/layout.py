@@ -1,6 +1,4 @@
-"""Run folders: where a run goes, and what is written of a finished one.
-
-What a run folder holds beside its numbers so that it can be run elsewhere: code, public files, and the graph.
+"""The layout of run folders, with the inputs that make a run repeatable elsewhere.
 
     code/…              Python files that the scenario names
     inputs/…            public ranges, and the graph's file
