@@ -129,8 +129,13 @@ class Bounded:
             shape = np.shape(factor)
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
-        public, sensitivities = _multiple(self.public, factor), _scale_sensitivities(self.sensitivities, factor)
-        return Bounded(public, self.private * factor, sensitivities, self.norm)
+        public = self.public
+        if isinstance(factor, float) and public.size and not any(public.strides):
+            # A single number in all places stays one.
+            public = np.broadcast_to(public[:1, :1] * factor, public.shape)
+        else:
+            public = np.asarray(public * factor)
+        return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)
 
     __rmul__ = __mul__
 
@@ -195,13 +200,6 @@ def _is_zero(public: Array) -> bool:
     return public is shared_zeros(public.shape) or bool(
         public.size and not any(public.strides) and public.flat[0] == 0.0
     )
-
-
-def _multiple(public: Array, factor: float | Array) -> Array:
-    """The array times a number; one that holds a single number in all places stays one."""
-    if isinstance(factor, float) and public.size and not any(public.strides):
-        return np.broadcast_to(public[:1, :1] * factor, public.shape)
-    return np.asarray(public * factor)
 
 
 class ScaledSensitivities(Mapping[Split, Sensitivity]):

@@ -416,27 +416,24 @@ class Senders:
         Raises InputError: the algorithm's `senders` ends, or gives what are no agents.
         """
         if self._rounds is None or t < self._next - 1:
-            self._rounds, self._next = self._declared_rounds(), 0
+            stated = getattr(self._program, "senders", None)
+            rounds = None if stated is None else stated(self._network)
+            everybody = np.ones(self._network.n_agents, dtype=bool)
+            self._rounds, self._next = repeat(everybody) if rounds is None else iter(rounds), 0
+        online = getattr(self._network, "online", None)
         while self._next <= t:
             try:
-                self._last = self._mask(next(self._rounds)) & self._online_mask(self._next)
+                self._last = self._mask(next(self._rounds))
             except StopIteration:
                 raise InputError(
                     f"algorithm.kind: senders yields {self._next} rounds, and who sends in the next is asked. Let it "
                     "yield without end."
                 ) from None
+            mask = None if online is None else online(self._next)
+            if mask is not None:
+                self._last = self._last & mask
             self._next += 1
         return self._last
-
-    def _declared_rounds(self) -> Iterator[Any]:
-        stated = getattr(self._program, "senders", None)
-        rounds = None if stated is None else stated(self._network)
-        return repeat(np.ones(self._network.n_agents, dtype=bool)) if rounds is None else iter(rounds)
-
-    def _online_mask(self, t: int) -> Any:
-        away = getattr(self._network, "online", None)
-        mask = None if away is None else away(t)
-        return True if mask is None else mask
 
     def _mask(self, yielded: Any) -> NDArray[np.bool_]:
         chosen, m = np.asarray(yielded), self._network.n_agents

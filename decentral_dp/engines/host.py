@@ -314,13 +314,6 @@ class Host:
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
-    def _delayed_messages(self, stacked: Array, late: deque[Array]) -> Array:
-        """What arrives in this exchange: the messages of as many rounds before as they are late."""
-        late.append(stacked)
-        # Before anything has arrived, what was sent first: the same exchange of the first round.
-        short = len(late) < (late.maxlen or 1)
-        return late[(len(late) - 1) % self._per_round if short else 0]
-
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = self._own, self._running
         if released is None or running is None:
@@ -329,8 +322,15 @@ class Host:
         if len(messages) > 1 and (sum(m.size for m in messages) < _MOST_STACKED or each or self._late is not None):
             messages = (np.concatenate(messages),)
         if self._late is not None:
-            messages = (self._delayed_messages(messages[0], self._late),)
-        mixed = self._mix(messages)
+            self._late.append(messages[0])
+            # Before anything has arrived, what was sent first: the same exchange of the first round.
+            short = len(self._late) < (self._late.maxlen or 1)
+            messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
+        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        agents = self._node.agents.size
+        if len(mixed) != agents:
+            # A server answers every agent with the mean of all.
+            mixed = np.broadcast_to(mixed, (agents, mixed.shape[1]))
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
             mixed = weight * released.concatenate() + self._node.compression.consensus * (mixed - weight * replica)
@@ -385,12 +385,6 @@ class Host:
             raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
         self._open = exchange
         return exchange.values
-
-    def _mix(self, messages: tuple[Array, ...]) -> Array:
-        """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
-        agents = self._node.agents.size
-        return mixed if len(mixed) == agents else np.broadcast_to(mixed, (agents, mixed.shape[1]))
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:

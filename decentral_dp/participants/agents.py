@@ -5,7 +5,7 @@
 2C/N when one record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain
 array.
 
-A `Batch` is the set of records that an agent's gradients average over: all records seen so far, or a fresh minibatch. At
+A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
 public points every query comes back as a `Bounded` whose sensitivity is 2Cκ/N, or as a plain array where it reads no
 record. At a private point (a `Bounded` argument) nothing is proven: its sensitivity is infinite.
 

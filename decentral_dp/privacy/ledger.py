@@ -164,7 +164,15 @@ class Ledger:
     def rescale(self, factor: float | Array) -> Ledger:
         """Multiply all noise scales by one factor, or by one per agent, shape (m,)."""
         factors = np.asarray(factor, dtype=np.float64)
-        return replace(self, channels=tuple(_rescale(c, factors) for c in self.channels))
+        channels = []
+        for c in self.channels:
+            each = factors
+            if factors.ndim:
+                pairs, group = np.unique(np.stack([c.group.astype(np.float64), factors]), axis=1, return_inverse=True)
+                c, each = c.columns(pairs[0].astype(np.int64), group.reshape(-1)), pairs[1]
+            shared = {name: v if name == "variates" else v * each for name, v in c.shared.items()}
+            channels.append(replace(c, scale=c.scale * each, shared=shared))
+        return replace(self, channels=tuple(channels))
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Say whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
@@ -306,20 +314,6 @@ def _row(c: ChannelLedger) -> dict[str, object]:
         "least sensitivity": float(min(sensitivities)),
         "largest sensitivity": float(max(sensitivities)),
     }
-
-
-def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
-    if factor.ndim == 0:
-        return _times(c, factor)
-    pairs, group = np.unique(np.stack([c.group.astype(np.float64), factor]), axis=1, return_inverse=True)
-    column = pairs[0].astype(np.int64)
-    wide = c.columns(column, group.reshape(-1))
-    return _times(wide, pairs[1])
-
-
-def _times(c: ChannelLedger, factor: Array) -> ChannelLedger:
-    shared = {name: v if name == "variates" else v * factor for name, v in c.shared.items()}
-    return replace(c, scale=c.scale * factor, shared=shared)
 
 
 def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:

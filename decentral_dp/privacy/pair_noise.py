@@ -76,15 +76,15 @@ class PairNoise:
         round = None if self.network.over_time is None else t
         linked = self._links.get(round)
         if linked is None:
-            linked = self._all_pairs(round) if self.all_pairs else np.asarray(self.network.links(round))
+            if self.all_pairs:
+                online = None if round is None else self.network.online(round)
+                agents = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)
+                linked = np.stack([agents[ends] for ends in np.triu_indices(agents.size, 1)], axis=1)
+            else:
+                linked = np.asarray(self.network.links(round))
             self._links.clear()
             self._links[round] = linked
         return linked
-
-    def _all_pairs(self, t: int | None) -> NDArray[np.int64]:
-        online = None if t is None else self.network.online(t)
-        there = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)
-        return np.stack([there[ends] for ends in np.triu_indices(there.size, 1)], axis=1)
 
     def ratios(self, links: NDArray[np.int64]) -> Array:
         """Return (E,) the deviation over σ of what each of these pairs shares."""

@@ -2279,8 +2279,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents that are away counted among those whose noise sums to zero",
         "privacy/pair_noise.py",
-        "there = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)",
-        "there = np.arange(self.network.n_agents)",
+        "agents = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)",
+        "agents = np.arange(self.network.n_agents)",
         (f"{_PAIRS}::test_its_covariance_is_the_laplacian[leaving]",),
     ),
     Mutation(

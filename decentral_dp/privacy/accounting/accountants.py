@@ -252,7 +252,8 @@ def epsilon_at(releases: Releases, delta: float) -> float:
 def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
     """ε(δ) after each segment of releases."""
     pure = np.cumsum([pure_epsilon(s) for s in segments])
-    if delta == 0.0 or not np.isfinite([_total_loss(s) for s in segments]).all():
+    # Infinite if a release hides nothing at all.
+    if delta == 0.0 or not np.isfinite([float(sum(np.sum(part) for part in s)) for s in segments]).all():
         return np.asarray(pure)
     mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
     if all(s.only_gaussian for s in segments):
@@ -270,11 +271,6 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
         return np.asarray(best)
     numerical = loss_distributions.epsilons(segments, delta, tilted=best[-1] > LARGEST_SAMPLED_EPSILON)
     return np.asarray(np.minimum(best, numerical))
-
-
-def _total_loss(releases: Releases) -> float:
-    """Finite if the releases hide anything at all."""
-    return float(sum(np.sum(part) for part in releases))
 
 
 def _zcdp_rho(releases: Releases) -> float:

@@ -108,7 +108,9 @@ def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -
     length = 2 ** max(4, math.ceil(math.log2((high - low) / step + 16.0)))
     first = math.floor(0.5 * (low + high) / step) - length // 2
     composed, error = _compose(parts, tilted, length, first, total)
-    beyond = _log_tail(theta, (first + length - 1) * step, parts, step)
+    # log of a bound on the probability of more than the last loss, by moments at a few tilts.
+    last = (first + length - 1) * step
+    beyond = min(_log_moment(parts, t, step) - t * last for t in (theta, 1.05 * theta, 1.5 * theta))
     return min(renyi, _epsilon_at(composed + error, first, step, theta, log_m, beyond, left, renyi))
 
 
@@ -210,11 +212,6 @@ class _Moments:
         high = ((values - here + _WINDOW_NATS)[above] / (tilts - theta)[above]).min()
         low = ((here - values - _WINDOW_NATS)[below] / (theta - tilts)[below]).max()
         return float(low), float(high)
-
-
-def _log_tail(theta: float, x: float, parts: Sequence[_Losses], step: float) -> float:
-    """log of a bound on the probability of more than x, by moments at a few tilts of θ and more."""
-    return min(_log_moment(parts, t, step) - t * x for t in (theta, 1.05 * theta, 1.5 * theta))
 
 
 def _log_moment(parts: Sequence[_Losses], theta: float, step: float) -> float:

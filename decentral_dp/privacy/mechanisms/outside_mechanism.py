@@ -198,8 +198,10 @@ def register_outside(author: Any) -> OutsideMechanism:
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
         raise _lacks(author, "privacy_unit", wanted)
-    text, said = str(description), _options_text(author)
-    mechanism = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(author), author, protected)
+    options = [f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)] if is_dataclass(author) else []
+    mechanism = OutsideMechanism(
+        name, str(description), norm, unit, float(deviation), ", ".join(options), digest_of(author), author, protected
+    )
     _check_price(mechanism)
     _check_sample(mechanism)
     _check_noise(mechanism)
@@ -307,7 +309,3 @@ def _refusal(author: Any, method: str, what: str) -> InputError:
 def _value_text(values: Array) -> str:
     listed = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
     return f"[{listed}{', …' if values.size > 4 else ''}]"
-
-
-def _options_text(author: Any) -> str:
-    return ", ".join(f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)) if is_dataclass(author) else ""

@@ -332,7 +332,10 @@ class PlannedReleaser:
                 out[channel] = value
                 self.recorder.free(index, channel, value.shape[1], FREE)
                 continue
-            bounds = _bounds_of(value)
+            if isinstance(value, Bounded):
+                bounds = {split: float(s.sensitivity[0]) for split, s in value.sensitivities.items()}
+            else:
+                bounds = {split: float(s) for split, s in value.sensitivity.items()}
             scales[channel] = scale = self.scale(index, channel, bounds)
             if isinstance(value, Bounded):
                 self._check_rates(index, channel, value)
@@ -434,12 +437,6 @@ class PlannedReleaser:
 def _drawing_of(index: int, channel: str, row: int, number: int) -> Drawing:
     """A coordinator's noise. Its rounds are counted by its releases, from 1."""
     return Drawing(release=index, round=index, channel=channel)
-
-
-def _bounds_of(value: Any) -> dict[Split, float]:
-    if isinstance(value, Bounded):
-        return {split: float(s.sensitivity[0]) for split, s in value.sensitivities.items()}
-    return {split: float(s) for split, s in value.sensitivity.items()}
 
 
 # How far two computations of one sensitivity may differ by rounding.

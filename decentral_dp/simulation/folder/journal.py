@@ -462,15 +462,13 @@ class RunInProgress:
         if saves:
             self._save(s, rows)
         if s.round >= self._leased and s.round < self._job.rounds:
-            self._lease(s.round)
-
-    def _lease(self, t: int) -> None:
-        now = time.monotonic()
-        speed = (t - self._leased_from) / max(now - self._leased_at, 1e-6)
-        # At most twice as many as before: the first rounds may be quicker than those that follow.
-        self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
-        self._leased, self._leased_at, self._leased_from = min(t + self._ahead, self._job.rounds), now, t
-        self._write(leased=self._leased)
+            now = time.monotonic()
+            speed = (s.round - self._leased_from) / max(now - self._leased_at, 1e-6)
+            # At most twice as many as before: the first rounds may be quicker than those that follow.
+            self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
+            self._leased_at, self._leased_from = now, s.round
+            self._leased = min(s.round + self._ahead, self._job.rounds)
+            self._write(leased=self._leased)
 
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
         started = time.monotonic()
@@ -623,17 +621,13 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     write_synced(folder / IN_PROGRESS / JOURNAL, line, OWNERS)
     # Last: a folder with a scenario has a journal.
     write_synced(folder / SCENARIO, scenario)
-    _write_running(folder, job)
+    reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
+    write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
 def _mode(job: Job) -> int:
     """The mode of files that an adversary of secret noise must not read."""
     return OWNERS if job.scenario.seed is None else 0o666
-
-
-def _write_running(folder: Path, job: Job) -> None:
-    reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
-    write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
 def _remove_events(board: Path) -> None:

@@ -65,12 +65,9 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
         del files[RESULT]
         # Whoever finds the last one finds the others.
         for name, file in {**files, _STATE: public, RESULT: sealed}.items():
-            _put(system, file, f"{path}/{name}", folder)
-
-
-def _put(system: Any, file: Path, to: str, folder: Path) -> None:
-    try:
-        system.makedirs(to.rpartition("/")[0], exist_ok=True)
-        system.put_file(str(file), to)
-    except Exception as error:  # every store has errors of its own
-        raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error
+            to = f"{path}/{name}"
+            try:
+                system.makedirs(to.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(file), to)
+            except Exception as error:  # every store has errors of its own
+                raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error
