@@ -1352,8 +1352,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what float64 adds to the price of a neighbour left out",
         "auditing/network_view.py",
-        "mu = price(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
     ),
     Mutation(

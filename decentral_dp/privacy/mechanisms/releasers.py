@@ -29,7 +29,7 @@ from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
-from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
+from decentral_dp.privacy.mechanisms.protocol import DrawContext, Unnoised, Workspace
 from decentral_dp.privacy.mechanisms.time_factors import (
     Past,
     TimeFactor,
@@ -283,10 +283,10 @@ class ScheduledReleaser:
                 self._add_noise(before, none, widths, self._noise(before, tuple(none), widths))
         return self._past[1]
 
-    def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
+    def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> DrawContext:
         """Whose noise it is, of a row counted from the first one of a part."""
         agent = first + row if self._agents is None else int(self._agents[first + row])
-        drawing = Drawing(agent, index, index // self.releases_per_round, channels[channel])
+        drawing = DrawContext(agent, index, index // self.releases_per_round, channels[channel])
         if self._network is None:
             return drawing
         near = self._network.neighbours(agent)
@@ -434,9 +434,9 @@ class PlannedReleaser:
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
 
 
-def _drawing_of(index: int, channel: str, row: int, number: int) -> Drawing:
+def _drawing_of(index: int, channel: str, row: int, number: int) -> DrawContext:
     """A coordinator's noise. Its rounds are counted by its releases, from 1."""
-    return Drawing(release=index, round=index, channel=channel)
+    return DrawContext(release=index, round=index, channel=channel)
 
 
 # How far two computations of one sensitivity may differ by rounding.

@@ -18,7 +18,13 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.simulation.statements.job import statement
-from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
+from decentral_dp.simulation.statements.statement import (
+    HANDS_RECORDS,
+    Horizon,
+    PaperClaim,
+    PrivacyStatement,
+    ReleasePrice,
+)
 
 CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
@@ -199,14 +205,14 @@ def _constant(value: Array) -> float | None:
     return first if bool((value == first).all()) else None
 
 
-def coordinator_claim(job: CoordinatorJob) -> Claim | None:
+def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
     """What the paper says that its own calibration costs: for comparison, never a certificate."""
     table = job.scenario.privacy
     if table.guarantee != "as_printed" or table.epsilon is None:
         return None
     pure = all(c.mechanism.pure for c in job.ledger.charged_channels)
     source = job.components.algorithm.claim or "the paper's calibration"
-    return Claim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
+    return PaperClaim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
 
 def notes(job: CoordinatorJob) -> list[str]:
@@ -266,7 +272,7 @@ def _unspent_notes(job: CoordinatorJob) -> list[str]:
     ]
 
 
-def _printed_notes(job: CoordinatorJob, claim: Claim) -> list[str]:
+def _printed_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
     proven, said, delta = float(job.budget.epsilon.max()), claim.epsilon_max or 0.0, delta_text(claim.delta)
     words = f"The noise is the paper's, for its claim of ε = {epsilon_text(said)} at δ = {delta}; "
     if np.isinf(proven):

@@ -31,7 +31,7 @@ from decentral_dp.privacy.unit import RECORD
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import group_equal, statement
-from decentral_dp.simulation.statements.statement import Claim, Horizon, Number, PrivacyStatement, SharedNoise
+from decentral_dp.simulation.statements.statement import Horizon, Number, PaperClaim, PrivacyStatement, SharedNoise
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -292,7 +292,7 @@ def _endless_printed(
     return worst
 
 
-def gossip_claim(job: GossipJob) -> Claim | None:
+def gossip_claim(job: GossipJob) -> PaperClaim | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
     if not isinstance(job.algorithm, PrintedLdpDsbo):
         return None
@@ -300,7 +300,7 @@ def gossip_claim(job: GossipJob) -> Claim | None:
     weight = float(job.topology.neighbour_weight.min())
     claim = theorem_4_5(steps, job.noise, weight, job.rounds)
     endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-    return Claim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+    return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
 
 
 def _notes(job: GossipJob, finite: float | None) -> list[str]:

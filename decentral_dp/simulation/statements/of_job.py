@@ -7,7 +7,7 @@ from typing import Any
 
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
 from decentral_dp.simulation.statements import coordinator, gossip
-from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Horizon, PaperClaim, PrivacyStatement
 
 
 @singledispatch
@@ -29,7 +29,7 @@ def horizon_of(job: Job) -> Horizon:
 
 
 @singledispatch
-def claim_of(job: Job) -> Claim | None:
+def claim_of(job: Job) -> PaperClaim | None:
     """Return the budget that a paper claims: for comparison, never a certificate."""
     raise NotImplementedError(type(job).__name__)
 
