@@ -40,7 +40,7 @@ from decentral_dp.config.outside import (
     problem_type,
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
-from decentral_dp.config.synonyms import ALGORITHM_KINDS
+from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
@@ -137,8 +137,6 @@ class Components:
         """Python file → what is taken on its author's word, of files that are no components."""
         table, model = self.scenario.problem, self.scenario.problem.model
         out = {} if table.losses is None else {Path(table.losses).name: "gives losses of one record alone"}
-        if str(table.loss).lower().endswith(".py"):
-            out[Path(str(table.loss)).name] = "gives the loss of one record alone"
         if model is not None and model.file is not None:
             out[Path(str(model.file)).name] = "makes a module whose outputs and gradients are of one record alone"
         return out
@@ -436,6 +434,8 @@ def _generated(s: Scenario, seed: int) -> Topology:
     """The graph of a generator. seed: of a random one."""
     table = s.topology
     kind, agents = str(table.kind), int(table.agents or 0)
+    if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
+        raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
     return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 

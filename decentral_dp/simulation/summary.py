@@ -13,7 +13,6 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import article, topology_name
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.communication import compression_summary
 from decentral_dp.simulation.jobs.job import Job
@@ -159,7 +158,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
 
 def _reading_facts(job: Job) -> dict[str, Any]:
     """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
-    if not isinstance(job.problem.minimax if isinstance(job.problem, Saddle) else job.problem, Predictor):
+    if not isinstance(job.posed_problem, Predictor):
         return {}
     shards = job.shards
     known = {"image": shards.image, "bounds": shards.bounds}

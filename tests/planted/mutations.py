@@ -17,7 +17,7 @@ _BATCH = "tests/participants/test_agents.py"
 _PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/test_records_sensitivity.py"
-_GRANULAR = "tests/constants/test_problem_constants.py"
+_GRANULAR = "tests/central/test_sensitivities.py"
 _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
@@ -133,7 +133,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of labels among the attributes of a private classifier",
-        "estimators/two_classes.py",
+        "central/estimators.py",
         "        self._warn_of_sizes(features)\n",
         "        self._warn_of_sizes(features)\n        self.base_rate_ = float(codes.mean())\n",
         ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
@@ -203,17 +203,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
         "gradients of a minimax problem that agents do not clip",
-        "problems/minimax/saddle.py",
+        "problems/saddle.py",
         "clip.bound(CLIP_OF_TERM[t])",
         "float('inf')",
         (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),
-    ),
-    Mutation(
-        "a share of positive records that every agent counts",
-        "config/scenario_components.py",
-        "    check_share(s.problem.positive_share, s.privacy.guarantee)\n",
-        "",
-        (f"{_GOSSIP_SGDA}::test_refusals",),
     ),
     Mutation(
         "a state that goes on before it is released",
@@ -904,7 +897,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an exact minimiser that is not",
-        "constants/problem_constants.py",
+        "central/sensitivities.py",
         "2.0 * c.radius) + 2.0 * accuracy)",
         "2.0 * c.radius))",
         (f"{_GRANULAR}::test_minimisers",),
@@ -1517,8 +1510,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != manifest.agents[agent].sha256:\n",
-        "        if not manifest.agents[agent].sha256:\n",
+        "        if digest_of_shard(path) != entry.sha256:\n",
+        "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
             "tests/simulation/jobs/test_agent_records.py::test_resume_checks_the_files_again",
@@ -1644,7 +1637,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "nodes numbered as they were inserted",
         "topology/networkx_graphs.py",
-        "    if not are_numbers(names):\n",
+        "    if not are_whole_numbers(names):\n",
         "    if names:\n",
         (
             "tests/topology/test_graph_files_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
@@ -1654,8 +1647,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an edge to a node that the file does not declare",
         "topology/graph_files.py",
-        "    for ends in edges:\n",
-        "    for ends in edges[:0]:\n",
+        "for ends in edges for end in ends if end not in declared",
+        "for ends in edges[:0] for end in ends if end not in declared",
         (
             "tests/topology/test_graph_files.py::test_graphml_with_two_readings_is_refused",
             "tests/topology/test_graph_files_numbering.py::test_json_that_is_no_graph",
@@ -1664,8 +1657,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one of two weights of an edge",
         "topology/networkx_graphs.py",
-        "if weights.setdefault(pair, link.weight) != link.weight:",
-        "if weights.setdefault(pair, link.weight) is ...:",
+        "if a == b or weights.setdefault(pair, link.weight) != link.weight:",
+        "if a == b or weights.setdefault(pair, link.weight) is ...:",
         (
             "tests/topology/test_graph_files.py::test_arcs_of_other_weights_than_their_reverse",
             "tests/topology/test_graph_files.py::test_a_line_with_two_readings_is_refused",
@@ -1674,8 +1667,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two nodes whose names print alike",
         "topology/networkx_graphs.py",
-        "        if plain in names:\n",
-        "        if name in names:\n",
+        "        if not plain or plain in names:\n",
+        "        if not plain or name in names:\n",
         (
             "tests/topology/test_graph_files.py::test_a_line_with_two_readings_is_refused",
             "tests/topology/test_graph_files_numbering.py::test_two_nodes_that_are_written_alike_are_refused",
@@ -1687,14 +1680,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "matrix.check_format(full_check=True)",
         "matrix.check_format(full_check=False)",
         ("tests/topology/test_graph_files.py::test_sparse_matrices_that_mislead_are_refused",),
-    ),
-    # Solves ---------------------------------------------------------------------------------------------------------
-    Mutation(
-        "solutions of a path that nothing certifies",
-        "participants/pooled.py",
-        "solution = certified.minimise(objective, f, y, gradient)",
-        "solution = y",
-        ("tests/participants/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
     ),
     # Guards, one at a time ------------------------------------------------------------------------------------------
     Mutation(
@@ -1709,14 +1694,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "labels of a squared loss left as they are",
-        "tuner.py",
+        "central/tuner.py",
         'if loss == "logistic" else np.clip(b, -label_bound, label_bound)',
         'if loss == "logistic" else b',
         (f"{_GUARDS}::test_labels_of_a_squared_loss_are_cut_at_their_bound",),
     ),
     Mutation(
         "a mean cut as a whole moved half as far",
-        "participants/coordinator_context.py",
+        "central/context.py",
         "        return 2.0 * float(summation_slack(1, width))\n",
         "        return float(summation_slack(1, width))\n",
         (f"{_GUARDS}::test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball",),
@@ -1760,13 +1745,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a change that rounding does not move",
-        "participants/coordinator_context.py",
+        "central/context.py",
         "np.linalg.norm(query.y - query.along)) / n) + rounding\n",
         "np.linalg.norm(query.y - query.along)) / n)\n",
-        (
-            "tests/algorithms/coordinator_bilevel/test_dp_bilevel_neighbours.py"
-            "::test_a_distance_of_zero_leaves_what_rounding_moves",
-        ),
+        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
     ),
     Mutation(
         "states of a run that everybody may read",
@@ -2030,8 +2012,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "links of what is sent, from those who hear",
         "simulation/communication.py",
-        "ends = weights.indices.astype(np.int64), rows_of(weights)",
-        "ends = rows_of(weights), weights.indices.astype(np.int64)",
+        "ends = weights.indices.astype(np.int64), row_indices(weights)",
+        "ends = row_indices(weights), weights.indices.astype(np.int64)",
         ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
     ),
     Mutation(
@@ -2144,8 +2126,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record taken for the names of columns",
         "data/tables.py",
-        "if _VALUE.fullmatch(name) or is_gap or (not name and k):",
-        "if not name and k:",
+        "if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:",
+        "if (not name and k) or name in names[:k]:",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(
@@ -2189,7 +2171,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an error of scikit-learn with rows of X",
-        "estimators/two_classes.py",
+        "estimators/shared.py",
         """    line = text.partition("\\n")[0]
 """,
         """    line = text

@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load
 from decentral_dp.exchange import Gossip
-from decentral_dp.participants import solve
+from decentral_dp.problems import lower_level as solve
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build
 from tests.support.run_folders import figure_of, read_page

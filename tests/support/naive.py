@@ -22,7 +22,6 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
-from decentral_dp.simulation.jobs import build as job_builder
 from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
@@ -143,7 +142,7 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
     with ExitStack() as left_out:
-        for module, name in () if priced else ((gossip_plan, "price"), (job_builder, "probe")):
+        for module, name in () if priced else ((gossip_plan, "price"),):
             left_out.enter_context(mock.patch.object(module, name, return_value=None))
         return build(scenario, **({} if problem is None else {"problem": problem}))
 
@@ -173,6 +172,11 @@ def meddled(step: Any, sent: Callable[[Any], Any], heard: Callable[[Any, Any], A
             reply = heard(exchange, (yield exchange))
     except StopIteration as done:
         return done.value
+
+
+def misheard(step: Any, heard: Callable[[Any, Any], Any]) -> Any:
+    """A step whose replies are changed on the way: heard(exchange, reply) → reply."""
+    return meddled(step, lambda values: values, heard)
 
 
 def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:

@@ -17,9 +17,9 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
