@@ -33,6 +33,6 @@ from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting
 from decentral_dp.problems.bilevel.losses import from_losses as from_losses
 from decentral_dp.reporting.comparison import compare as compare
-from decentral_dp.resumption.resume import resume as resume
+from decentral_dp.resumption import resume as resume
 from decentral_dp.simulation.model import load_model as load_model
 from decentral_dp.simulation.run import Run as Run

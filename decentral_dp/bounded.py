@@ -1,11 +1,9 @@
-"""Bounded values: arithmetic that carries along how far one replaced record can move them.
+"""Bounded values: arithmetic that carries the sensitivity to one replaced record.
 
 Adjacency: one record of one agent is replaced; it keeps its agent, its kind (train or validation) and its place.
 A `Bounded` is the only thing that a query over records returns, and the only data-dependent thing that a participant
 may release. Sums and multiples of `Bounded` values carry their sensitivities by the triangle inequality, so no
 algorithm states one by hand.
-
-Values as matrices, laid out flat and row by row, for algorithms that send second derivatives.
 """
 
 from __future__ import annotations
@@ -131,8 +129,13 @@ class Bounded:
             shape = np.shape(factor)
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
-        public, sensitivities = _multiple(self.public, factor), _scale_sensitivities(self.sensitivities, factor)
-        return Bounded(public, self.private * factor, sensitivities, self.norm)
+        public = self.public
+        if isinstance(factor, float) and public.size and not any(public.strides):
+            # A single number in all places stays one.
+            public = np.broadcast_to(public[:1, :1] * factor, public.shape)
+        else:
+            public = np.asarray(public * factor)
+        return Bounded(public, self.private * factor, _scale_sensitivities(self.sensitivities, factor), self.norm)
 
     __rmul__ = __mul__
 
@@ -197,13 +200,6 @@ def _is_zero(public: Array) -> bool:
     return public is shared_zeros(public.shape) or bool(
         public.size and not any(public.strides) and public.flat[0] == 0.0
     )
-
-
-def _multiple(public: Array, factor: float | Array) -> Array:
-    """The array times a number; one that holds a single number in all places stays one."""
-    if isinstance(factor, float) and public.size and not any(public.strides):
-        return np.broadcast_to(public[:1, :1] * factor, public.shape)
-    return np.asarray(public * factor)
 
 
 class ScaledSensitivities(Mapping[Split, Sensitivity]):

@@ -1,4 +1,4 @@
-"""Callbacks that write the progress of a run for others to look at: TensorBoard and MLflow.
+"""Callbacks that write the progress of a run to TensorBoard and MLflow.
 
 A callback is any function of a `Progress`. The loss that these two write reads records, and no budget covers it.
 Protect such a log as you protect the records.

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, in one sentence."""
+"""Errors that a user can cause."""
 
 from __future__ import annotations
 

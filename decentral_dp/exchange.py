@@ -1,4 +1,4 @@
-"""The only ways out of a participant.
+"""Exchanges: the only ways out of a participant.
 
 An algorithm's `step` is a generator written from the agents' point of view. It reaches others by yielding an exchange
 and continues with the reply:
@@ -281,7 +281,7 @@ class Reply(NamedTuple):
     neighbour_sum: Bundle
 
 
-class Neighbours(NamedTuple):
+class NeighbourReleases(NamedTuple):
     """What every neighbour sent to the agents of a block: k messages, those of row 0 first, then of row 1, ….
 
     Args:
@@ -291,7 +291,8 @@ class Neighbours(NamedTuple):
         values: channel → (k, d), as released.
 
     Example:
-        >>> heard = Neighbours(np.array([0, 0, 1]), np.array([1, 2, 0]), np.full(3, 0.25), Bundle({"y": np.eye(3)}))
+        >>> rows, agents, values = np.array([0, 0, 1]), np.array([1, 2, 0]), Bundle({"y": np.eye(3)})
+        >>> heard = NeighbourReleases(rows, agents, np.full(3, 0.25), values)
         >>> one = heard.of_agent(0)
         >>> one.agents.tolist(), one.values.y.tolist()
         ([1, 2], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -302,7 +303,7 @@ class Neighbours(NamedTuple):
     weights: Array
     values: Bundle
 
-    def of_agent(self, row: int) -> Neighbours:
+    def of_agent(self, row: int) -> NeighbourReleases:
         """Return what one agent of the block heard.
 
         Args:
@@ -311,14 +312,14 @@ class Neighbours(NamedTuple):
         first, end = np.searchsorted(self.rows, (row, row + 1))
         return self.select(slice(first, end))
 
-    def select(self, chosen: Any) -> Neighbours:
+    def select(self, chosen: Any) -> NeighbourReleases:
         """Return some of the messages.
 
         Args:
             chosen: a slice, numbers (n,) or a mask (k,) of messages.
         """
         values = Bundle({channel: value[chosen] for channel, value in self.values.items()})
-        return Neighbours(self.rows[chosen], self.agents[chosen], self.weights[chosen], values)
+        return NeighbourReleases(self.rows[chosen], self.agents[chosen], self.weights[chosen], values)
 
 
 class FullReply(NamedTuple):
@@ -332,7 +333,7 @@ class FullReply(NamedTuple):
 
     released: Bundle
     neighbour_sum: Bundle
-    neighbours: Neighbours
+    neighbours: NeighbourReleases
 
 
 Exchange: TypeAlias = Gossip | Ask
@@ -415,27 +416,24 @@ class Senders:
         Raises InputError: the algorithm's `senders` ends, or gives what are no agents.
         """
         if self._rounds is None or t < self._next - 1:
-            self._rounds, self._next = self._declared_rounds(), 0
+            stated = getattr(self._program, "senders", None)
+            rounds = None if stated is None else stated(self._network)
+            everybody = np.ones(self._network.n_agents, dtype=bool)
+            self._rounds, self._next = repeat(everybody) if rounds is None else iter(rounds), 0
+        online = getattr(self._network, "online", None)
         while self._next <= t:
             try:
-                self._last = self._mask(next(self._rounds)) & self._online_mask(self._next)
+                self._last = self._mask(next(self._rounds))
             except StopIteration:
                 raise InputError(
                     f"algorithm.kind: senders yields {self._next} rounds, and who sends in the next is asked. Let it "
                     "yield without end."
                 ) from None
+            mask = None if online is None else online(self._next)
+            if mask is not None:
+                self._last = self._last & mask
             self._next += 1
         return self._last
-
-    def _declared_rounds(self) -> Iterator[Any]:
-        stated = getattr(self._program, "senders", None)
-        rounds = None if stated is None else stated(self._network)
-        return repeat(np.ones(self._network.n_agents, dtype=bool)) if rounds is None else iter(rounds)
-
-    def _online_mask(self, t: int) -> Any:
-        away = getattr(self._network, "online", None)
-        mask = None if away is None else away(t)
-        return True if mask is None else mask
 
     def _mask(self, yielded: Any) -> NDArray[np.bool_]:
         chosen, m = np.asarray(yielded), self._network.n_agents

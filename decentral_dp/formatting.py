@@ -1,4 +1,4 @@
-"""Numbers as the terminal, the page and the figures print them. Every ε is rounded up, a lower bound on one down."""
+"""Number formats of terminal, page and figures. Every ε is rounded up, and every lower bound on ε down."""
 
 from __future__ import annotations
 
@@ -247,13 +247,9 @@ def communication_text(sent: Any) -> str:
     numbers, messages = (f"{count:,}".replace(",", " ") for count in (sent.numbers, sent.messages))
     least, most = min(sent.by_agent, default=0), max(sent.by_agent, default=0)
     spread = f"; {least} to {most} messages of an agent" if least < most else ""
-    return f"{messages} messages with {numbers} numbers, {_bits_text(sent.bits)}{spread}."
-
-
-def _bits_text(bits: int) -> str:
-    size, names = bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
-    power = min(len(names) - 1, max(0, int(math.log10(size) // 3))) if size >= 1.0 else 0
-    return f"{size / 1000.0**power:.3g} {names[power]}"
+    size, units = sent.bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
+    power = min(len(units) - 1, max(0, int(math.log10(size) // 3))) if size >= 1.0 else 0
+    return f"{messages} messages with {numbers} numbers, {size / 1000.0**power:.3g} {units[power]}{spread}."
 
 
 def _from_to(ends: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon, solve
+from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon, smallest_factor
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import clip_factors
 from decentral_dp.simulation.statistics import exactly, over_seeds
@@ -79,7 +79,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     for claimed, period in CLAIMED.items():
         for series, lines in double_spider(claimed, period).items():
             rows.append(Row(COST, series, "claimed ε", claimed, "ε at δ = n^(−1.1)", 0, cost(lines)))
-        needed = solve(partial(cost, double_spider(claimed, period)[SIX]), claimed, None)
+        needed = smallest_factor(partial(cost, double_spider(claimed, period)[SIX]), claimed, None)
         rows.append(Row(CONSTANT, NEEDED, "claimed ε", claimed, "smallest constant", 0, needed))
     for records in (1000, RECORDS, 60_000):
         far = separation(records, 128, rounds=100, period=6, epsilon=1.0)

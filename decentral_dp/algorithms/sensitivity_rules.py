@@ -57,7 +57,7 @@ def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], 
     return Planned(sensitivity, rate, largest, index, unit.sampling if coins else public.sampling)
 
 
-def blocks(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:
+def plan_block(public: Public, index: NDArray[np.int64], term: str, t: NDArray[np.int64] | None = None) -> Planned:
     """State the sensitivities of releases that carry a clipped block of local steps each (`LocalDataset.local_steps`).
 
     Args:

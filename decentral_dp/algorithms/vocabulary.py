@@ -38,12 +38,12 @@ from decentral_dp.algorithms.references import (
 )
 from decentral_dp.algorithms.sensitivity_rules import (
     Use,
-    blocks,
     fading,
     free_release,
     grid,
     lag,
     nothing_proven,
+    plan_block,
     plan_release,
     plan_tracker,
     reads,

@@ -255,7 +255,7 @@ def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -
     return np.where(first < 0, -1, ends.reshape(2, *first.shape))
 
 
-def price(
+def observer_mu(
     steps: Steps,
     observers: tuple[tuple[int, ...], ...],
     first: NDArray[np.int64],
@@ -477,7 +477,7 @@ class Unpriced:
                 pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
             else:
                 total = network.everything(system["injected"], system["noise"], system["arrivals"])
-                mu = price(self.steps, self.observers, self.price_classes, reporter)
+                mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)
                 pairs = network.NetworkBudget(self.observers, mu, np.where(inside, -1, 0), total)
                 linear = np.full(mu.shape, np.nan)
                 if job.topology.over_time is None:

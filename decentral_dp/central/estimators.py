@@ -22,7 +22,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.estimators.shared import (
     NAMES,
     SIMULATED,
-    Cost,
+    FitCost,
     Private,
     ScaleWarning,
     build_for,
@@ -50,7 +50,9 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes: Sequence[Any] | None
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+    def _fit_model(
+        self, features: Array, positive: NDArray[np.bool_], seed: int | None
+    ) -> tuple[Array, float, FitCost]:
         """(d,) weights, what is added to the score, and what both cost."""
         raise NotImplementedError
 
@@ -181,7 +183,9 @@ class PrivateLogisticRegressionCV(TwoClasses):
     def _score_rows(self, features: Array) -> Array:
         return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+    def _fit_model(
+        self, features: Array, positive: NDArray[np.bool_], seed: int | None
+    ) -> tuple[Array, float, FitCost]:
         limits = (("validation", 1.0, "a share above 0 and below 1"), ("radius", math.inf, "a finite number above 0"))
         for name, most, wanted in limits:
             value = getattr(self, name)
@@ -216,7 +220,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
         self.weight_, self.path_ = tuned.weight, tuned.path
         d = features.shape[1]
         intercept = float(tuned.model[d]) if self.fit_intercept else 0.0
-        cost = Cost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
+        cost = FitCost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
         return tuned.model[:d], intercept, cost
 
 
@@ -274,7 +278,9 @@ class PrivateAUCClassifier(TwoClasses):
     classes: Sequence[Any] | None = None
     random_state: Any = None
 
-    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+    def _fit_model(
+        self, features: Array, positive: NDArray[np.bool_], seed: int | None
+    ) -> tuple[Array, float, FitCost]:
         share, (n, d) = self.positive_share, features.shape
         scenario = {
             "title": "PrivateAUCClassifier",
@@ -299,5 +305,5 @@ class PrivateAUCClassifier(TwoClasses):
             f"{'released with noise' if share == 'released' else f'declared as {share}'}."
             f"{'' if seed is None else SIMULATED}"
         )
-        cost = Cost(done.records, epsilon, budget.delta, statement)
+        cost = FitCost(done.records, epsilon, budget.delta, statement)
         return x[:d].copy(), float(x[d] - logit(middle)), cost

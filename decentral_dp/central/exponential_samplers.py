@@ -203,7 +203,7 @@ class Envelope(NamedTuple):
     floor: int
 
 
-def draw(generator: np.random.Generator, target: GibbsTarget) -> Array:
+def draw_point(generator: np.random.Generator, target: GibbsTarget) -> Array:
     """Draw one point of a target, (d,).
 
     Args:

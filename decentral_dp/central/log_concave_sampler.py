@@ -41,7 +41,7 @@ from decentral_dp.central.exponential_samplers import (
 from decentral_dp.privacy.mechanisms.integer_samplers import (
     bernoulli_exp,
     discrete_gaussian,
-    geometric,
+    draw_geometric,
     uniform_integer,
 )
 
@@ -220,7 +220,7 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
             j = centre + discrete_gaussian(generator, precision)
             accepted = 0 <= j <= last
         else:
-            j = geometric(generator, precision * outside)
+            j = draw_geometric(generator, precision * outside)
             accepted = j <= last and bernoulli_exp(generator, precision * j**2 / 2)
         if accepted:
             return j

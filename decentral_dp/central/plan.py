@@ -33,7 +33,7 @@ from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
-from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, solve
+from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, smallest_factor
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
@@ -366,7 +366,7 @@ def target_plan(
             f"{delta:g} is about {least_text(least * _SURELY)}, the cost of rounding and sampling in float64. "
             "Raise epsilon, or use fewer rounds."
         )
-    return at(solve(price, target, None, tightness))
+    return at(smallest_factor(price, target, None, tightness))
 
 
 def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:

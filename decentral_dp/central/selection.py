@@ -158,7 +158,7 @@ class BoxExponential(BoxSelection):
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
     def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        return exponential_samplers.draw(generator, self.target(scale))
+        return exponential_samplers.draw_point(generator, self.target(scale))
 
     def target(self, scale: float) -> GibbsTarget:
         facts = self.facts
@@ -456,7 +456,7 @@ class RegularisedSelection:
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.regularise(scale)
         if self.method == "cells":
-            return exponential_samplers.draw(generator, declared.target(self.scores))
+            return exponential_samplers.draw_point(generator, declared.target(self.scores))
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.

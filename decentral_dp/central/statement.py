@@ -21,7 +21,13 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statements.job import statement
-from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
+from decentral_dp.simulation.statements.statement import (
+    HANDS_RECORDS,
+    Horizon,
+    PaperClaim,
+    PrivacyStatement,
+    ReleasePrice,
+)
 
 CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
@@ -61,7 +67,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         [None] * job.n_agents,
         notes(job),
         trusted=True,
-        claimed=paper_claim(job),
+        claimed=coordinator_claim(job),
         mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged_channels})),
         protocol=protocol(job),
         seen=tuple(observers(job)),
@@ -74,7 +80,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     )
 
 
-def at_infinity(job: CoordinatorJob) -> Horizon:
+def coordinator_horizon(job: CoordinatorJob) -> Horizon:
     """The limit for T → ∞, where every plan has an end: known only if it is 0 or infinite from the start."""
     epsilon = job.budget.epsilon
     if (epsilon == 0.0).all():
@@ -202,14 +208,14 @@ def _constant(value: Array) -> float | None:
     return first if bool((value == first).all()) else None
 
 
-def paper_claim(job: CoordinatorJob) -> Claim | None:
+def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
     """What the paper says that its own calibration costs: for comparison, never a certificate."""
     table = job.scenario.privacy
     if table.guarantee != "as_printed" or table.epsilon is None:
         return None
     pure = all(c.mechanism.pure for c in job.ledger.charged_channels)
     source = job.components.algorithm.claim or "the paper's calibration"
-    return Claim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
+    return PaperClaim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
 
 def notes(job: CoordinatorJob) -> list[str]:
@@ -220,7 +226,7 @@ def notes(job: CoordinatorJob) -> list[str]:
             "The constants of this problem are declared: nobody has proven or checked them, and every ε here holds "
             "only if they are true."
         )
-    claim = paper_claim(job)
+    claim = coordinator_claim(job)
     if claim is not None:
         out += _printed_notes(job, claim)
     out += _unspent_notes(job)
@@ -264,7 +270,7 @@ def _unspent_notes(job: CoordinatorJob) -> list[str]:
     ]
 
 
-def _printed_notes(job: CoordinatorJob, claim: Claim) -> list[str]:
+def _printed_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
     proven, said, delta = float(job.budget.epsilon.max()), claim.epsilon_max or 0.0, delta_text(claim.delta)
     words = f"The noise is the paper's, for its claim of ε = {epsilon_text(said)} at δ = {delta}; "
     if np.isinf(proven):
@@ -280,8 +286,8 @@ def _printed_notes(job: CoordinatorJob, claim: Claim) -> list[str]:
 BILEVEL = Setting(
     partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
     privacy_statement,
-    at_infinity,
-    paper_claim,
+    coordinator_horizon,
+    coordinator_claim,
     settings,
 )
 MINIMAX = BILEVEL._replace(build=partial(coordinated_job, CoordinatorMinimaxJob, make_problem, minimax_context))

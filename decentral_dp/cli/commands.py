@@ -202,7 +202,7 @@ def resume(
     Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
     --forget-secret no noise key is left, and the run cannot be resumed.
     """
-    from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others, resume_other
+    from decentral_dp.resumption import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.run import Run
 
     task = find_resumable(folder)

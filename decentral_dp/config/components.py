@@ -47,7 +47,7 @@ from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import options_of, register_outside
+from decentral_dp.privacy.mechanisms.outside_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS, SOLVED
 from decentral_dp.problems import Entry as ProblemEntry
@@ -275,7 +275,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     if "mechanism" in handed:
         names["mechanism"] = type(handed["mechanism"]).__name__
         made = handed["mechanism"] = register_outside(mechanism_with(handed["mechanism"], {}))
-        table = MechanismTable.model_construct(kind=made.name, **options_of(made))
+        table = MechanismTable.model_construct(kind=made.name, **mechanism_options(made))
         changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
     chosen = s.model_copy(update=changed)
     chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, handed), names, frozenset(replaced)

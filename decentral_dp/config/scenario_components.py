@@ -36,7 +36,7 @@ from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.schedules import points_of
+from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
@@ -259,7 +259,7 @@ def _check_taken(kind: str, unread: Sequence[str]) -> None:
 def _value(value: Any) -> Any:
     """The value of a field."""
     if isinstance(value, Step):
-        return StepSize(value.scale, value.decay, points_of(value.points))
+        return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
 
 

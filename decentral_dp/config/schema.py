@@ -46,7 +46,7 @@ from decentral_dp.files.tables import (
     Table,
     Target,
 )
-from decentral_dp.privacy.pair_ratio import LEAST, MOST
+from decentral_dp.privacy.pair_noise import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import in_module, module_file
 

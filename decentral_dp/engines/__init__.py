@@ -23,7 +23,7 @@ def _ray(place: str | None, gpus: float) -> Engine:
     return RayEngine(user_address(), place, protocol.RECOVERY, gpus)
 
 
-def cores() -> int:
+def ray_cores() -> int:
     """Count the cores of the Ray cluster at RAY_ADDRESS, or of the one that would be started here.
 
     Raises:
@@ -32,7 +32,7 @@ def cores() -> int:
     with needing('run.engine = "ray"'):
         from decentral_dp.engines import ray_cluster
 
-    return ray_cluster.cores(ray_cluster.user_address())
+    return ray_cluster.cluster_cores(ray_cluster.user_address())
 
 
 ENGINES: dict[str, Callable[[str | None, float], Engine]] = {
@@ -40,4 +40,4 @@ ENGINES: dict[str, Callable[[str | None, float], Engine]] = {
     "ray": _ray,
 }
 
-__all__ = ["ENGINES", "Recovery", "cores"]
+__all__ = ["ENGINES", "Recovery", "ray_cores"]

@@ -1,4 +1,4 @@
-"""Identify what the last bits of a computation depend on: libraries, the processor, and how both round.
+"""Digests of the libraries and the processor that the last bits of a computation depend on.
 
 Two machines with equal values compute equal bits of every query, as far as can be seen beforehand. A run that repeats
 rounds elsewhere would release other last bits under the same noise, which is a second release.

@@ -1,12 +1,10 @@
-"""A block of agents at work: its program, advanced from exchange to exchange. The same for every engine.
-
-A trusted coordinator at work: its program, advanced from exchange to exchange. The same for every engine.
-"""
+"""The host of a block of agents, which advances their program from exchange to exchange, on every engine."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,20 +15,14 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines import protocol
 from decentral_dp.engines.arithmetic import machine_digest
-from decentral_dp.engines.recent import RecentValues
 from decentral_dp.exchange import (
     Answer,
     Ask,
     Bundle,
-    ClippedQuery,
-    ClippedSum,
     Exchange,
     FullReply,
     Gossip,
-    Neighbours,
-    Pool,
-    Release,
-    Released,
+    NeighbourReleases,
     Reply,
     senders_of,
 )
@@ -55,6 +47,66 @@ def _exchanges(n: int) -> str:
     return "1 exchange" if n == 1 else f"{n} exchanges"
 
 
+class RecentValues:
+    """The last K values, channel → (b, d), numbered from 0 in the order of their rounds.
+
+    The mean at an evaluation adds up sums of √K consecutive values, each formed once: about 3 √K arrays in place of K.
+    These sums begin at multiples of √K, so that a block that goes on from its state adds up in the same order.
+
+    Args:
+        length: K.
+
+    Example:
+        >>> recent = RecentValues(4)
+        >>> for value in range(10):
+        ...     recent.append({"y": np.full((1, 1), float(value))})
+        >>> recent.mean(9)["y"], recent.values[0]["y"]
+        (array([[7.5]]), array([[6.]]))
+    """
+
+    def __init__(self, length: int) -> None:
+        self.values: deque[Mapping[str, Array]] = deque(maxlen=length)
+        self._step = max(1, math.isqrt(length))
+        # k → the sum of the values k √K, …, (k + 1) √K − 1.
+        self._sums: dict[int, dict[str, Array]] = {}
+
+    def append(self, value: Mapping[str, Array]) -> None:
+        """Take the value of the next round; the oldest one goes."""
+        self.values.append(value)
+
+    def mean(self, newest: int) -> dict[str, Array]:
+        """The mean of what is kept; the start, value 0, counts only where there is nothing else.
+
+        Args:
+            newest: number of the newest value.
+        """
+        values, step = list(self.values), self._step
+        # Number of the oldest value kept, and of the first that counts.
+        oldest = newest + 1 - len(values)
+        first = min(max(1, oldest), newest)
+        whole = range(-(-first // step), (newest + 1) // step)
+        self._sums = {
+            k: self._sums[k] if k in self._sums else _sums(values[k * step - oldest : (k + 1) * step - oldest])
+            for k in whole
+        }
+        if not whole:
+            return _divide(_sums(values[first - oldest :]), newest + 1 - first)
+        before, after = values[first - oldest : whole.start * step - oldest], values[whole.stop * step - oldest :]
+        return _divide(_sums([*before, *self._sums.values(), *after]), newest + 1 - first)
+
+
+def _sums(values: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    sums = {channel: np.array(value) for channel, value in values[0].items()}
+    for other in values[1:]:
+        for channel, total in sums.items():
+            total += other[channel]
+    return sums
+
+
+def _divide(sums: Mapping[str, Array], count: int) -> dict[str, Array]:
+    return {channel: total / count for channel, total in sums.items()}
+
+
 class View(NamedTuple):
     """One block's share of a snapshot; channel → (b, ·).
 
@@ -68,7 +120,7 @@ class View(NamedTuple):
     released: dict[str, Array]
     published: dict[str, Array]
     state: dict[str, Array]
-    divergence: protocol.Divergence | None
+    divergence: protocol.DivergedRelease | None
 
 
 class Host:
@@ -154,7 +206,7 @@ class Host:
                 c: np.minimum(np.square(scale + protocol.MOST_OF_SCALE * np.linalg.norm(v, axis=1)), largest)
                 for c, v in self._latest.items()
             }
-        self._divergence: protocol.Divergence | None = None
+        self._divergence: protocol.DivergedRelease | None = None
         self._undrained: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None and node.read_dataset is None:
             self._restore(saved)
@@ -187,7 +239,7 @@ class Host:
         self._index += 1
         return message
 
-    def _first_too_long(self, released: Bundle) -> protocol.Divergence | None:
+    def _first_too_long(self, released: Bundle) -> protocol.DivergedRelease | None:
         """The first channel on which an agent released what is not finite, or too long for its public scale.
 
         Agent by agent, so that it does not depend on which agents share a block.
@@ -196,7 +248,7 @@ class Host:
             squares = np.square(value).sum(axis=1)
             if not (squares <= self._limits.get(channel, self._limit)).all():
                 at = -(-self._index // self._per_round)
-                return protocol.Divergence(at, channel, bool(np.isfinite(value).all()))
+                return protocol.DivergedRelease(at, channel, bool(np.isfinite(value).all()))
         return None
 
     def _with_solution(self, values: dict[str, Array]) -> dict[str, Array]:
@@ -262,13 +314,6 @@ class Host:
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
-    def _delayed_messages(self, stacked: Array, late: deque[Array]) -> Array:
-        """What arrives in this exchange: the messages of as many rounds before as they are late."""
-        late.append(stacked)
-        # Before anything has arrived, what was sent first: the same exchange of the first round.
-        short = len(late) < (late.maxlen or 1)
-        return late[(len(late) - 1) % self._per_round if short else 0]
-
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = self._own, self._running
         if released is None or running is None:
@@ -277,8 +322,15 @@ class Host:
         if len(messages) > 1 and (sum(m.size for m in messages) < _MOST_STACKED or each or self._late is not None):
             messages = (np.concatenate(messages),)
         if self._late is not None:
-            messages = (self._delayed_messages(messages[0], self._late),)
-        mixed = self._mix(messages)
+            self._late.append(messages[0])
+            # Before anything has arrived, what was sent first: the same exchange of the first round.
+            short = len(self._late) < (self._late.maxlen or 1)
+            messages = (self._late[(len(self._late) - 1) % self._per_round if short else 0],)
+        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
+        agents = self._node.agents.size
+        if len(mixed) != agents:
+            # A server answers every agent with the mean of all.
+            mixed = np.broadcast_to(mixed, (agents, mixed.shape[1]))
         if self._node.compression is not None:
             weight, replica = self._dataset.neighbour_weight, self._replica(released)
             mixed = weight * released.concatenate() + self._node.compression.consensus * (mixed - weight * replica)
@@ -305,7 +357,7 @@ class Host:
             wrong_exchanges(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
         return self._open_exchange(exchange)
 
-    def _neighbours(self, stacked: Array, released: Bundle) -> Neighbours:
+    def _neighbours(self, stacked: Array, released: Bundle) -> NeighbourReleases:
         """What every neighbour sent, in the order of the sums."""
         weights = self._weights
         if self._heard is None:
@@ -322,7 +374,7 @@ class Host:
             correction = self._node.compression.consensus * (came - self._replica(released)[rows])
             came = released.concatenate()[rows] + correction
         parts = np.split(came, ends[:-1], axis=1)
-        heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
+        heard = NeighbourReleases(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         if self._arriving is None:
             return heard
         delay = 0 if self._node.over_time is None else self._node.over_time.delay
@@ -333,12 +385,6 @@ class Host:
             raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
         self._open = exchange
         return exchange.values
-
-    def _mix(self, messages: tuple[Array, ...]) -> Array:
-        """Σ_j w_ij · (message of j), or for every row the mean of all where they answer a server."""
-        mixed = np.asarray(self._weights @ (messages[0] if len(messages) == 1 else np.concatenate(messages)))
-        agents = self._node.agents.size
-        return mixed if len(mixed) == agents else np.broadcast_to(mixed, (agents, mixed.shape[1]))
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:
@@ -468,174 +514,3 @@ def _project_state(domain: protocol.Domain, state: Any) -> Any:
 
 def _clip(value: Array, limits: tuple[float, float] | None) -> Array:
     return value if limits is None else np.clip(value, *limits)
-
-
-# Calls a method of every block of agents, and returns what they answer, in their order.
-CallBlocks = Callable[..., list[Any]]
-
-
-def coordinate(
-    coordinator_node: protocol.CoordinatorNode,
-    rounds: int,
-    call_blocks: CallBlocks,
-    control: protocol.RunControl = protocol.UNATTENDED,
-) -> protocol.Outcome:
-    """Run a trusted coordinator's program.
-
-    Only public values go to the agents, and only what was published is observed.
-
-    Args:
-        coordinator_node: the program, its context and its agents.
-        rounds: T.
-        call_blocks: calls a method of every block of agents, and returns their answers in order.
-        control: when the run is observed, by what, and where it goes on from.
-
-    Returns:
-        The last snapshot and the ledger of what was released, for all agents.
-    """
-    if coordinator_node.reads:
-        # Nothing is released before every agent has its records.
-        call_blocks("ready")
-    coordinator = _Coordinator(coordinator_node, call_blocks, control.keeps_releases)
-    first = 0
-    if control.saved_state is not None:
-        first = control.saved_state.round
-        coordinator.restore(control.saved_state.parts[0])
-    observed = control.observes(rounds)
-    last = coordinator.snapshot(first)
-    done = observed(first) and control.observe(last)
-    for t in range(first + 1, rounds + 1):
-        if done:
-            break
-        coordinator.round(t - 1)
-        if observed(t):
-            last = coordinator.snapshot(t)
-            done = control.observe(last)
-    return protocol.Outcome(
-        last,
-        coordinator.releaser.ledger(coordinator_node.program.releases_per_round).repeat(coordinator_node.n_agents),
-    )
-
-
-class _Coordinator:
-    def __init__(
-        self, coordinator_node: protocol.CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool
-    ) -> None:
-        self.releaser: protocol.CoordinatorReleaser = coordinator_node.make_releaser()
-        self._coordinator_node = coordinator_node
-        self._call_blocks = call_blocks
-        self._state: Any = coordinator_node.program.init(coordinator_node.context)
-        self._questions = 0
-        self._pool: Any = None
-        self._divergence: protocol.Divergence | None = None
-        # Public: of the start, and of all that was released so far.
-        start = coordinator_node.program.published(self._state).values()
-        self._scale = 1.0 + max((float(np.linalg.norm(v)) for v in start), default=0.0)
-        self._keeps_releases = keeps_releases
-        self._undrained: list[protocol.ReleasedValues] = []
-
-    def round(self, t: int) -> None:
-        program = self._coordinator_node.program
-        index, end = t * program.releases_per_round, (t + 1) * program.releases_per_round
-        running = running_step(program, t, self._coordinator_node.context, self._state)
-        reply: Any = None
-        # Overflow is a result (see `divergence`), not a warning.
-        with np.errstate(all="ignore"):
-            while True:
-                try:
-                    request = running.send(reply)
-                except StopIteration as done:
-                    self._state = done.value
-                    break
-                except USER_ERRORS as error:
-                    raise error_of_round(error, t + 1) from error
-                if isinstance(request, Release):
-                    if index == end:
-                        wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
-                    index += 1
-                    try:
-                        reply = self.releaser.release(index, request.values)
-                    except (ValueError, KeyError) as error:
-                        author = type(getattr(program, "program", program)).__name__
-                        raise UserCodeError(f"round {t + 1}: step of {author}: {error}; it was not made.") from error
-                    self._add_to_scale(request.values, reply)
-                    self._check_length(t + 1, reply.released)
-                    if self._keeps_releases:
-                        self._undrained.append(protocol.ReleasedValues(index, dict(reply.released)))
-                elif isinstance(request, Ask):
-                    reply = self._ask(request)
-                elif isinstance(request, Pool):
-                    reply = self._pool_records()
-                else:
-                    raise wrong_yield(program, t + 1, f"yields {type(request).__name__}")
-        # Values that follow from releases may diverge when these do not.
-        self._check_length(t + 1, program.published(self._state))
-        if index != end:
-            made = index - t * program.releases_per_round
-            wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
-
-    def _ask(self, request: Ask) -> Any:
-        questions = request.values
-        if not all(isinstance(q, ClippedSum | ClippedQuery) for q in questions.values()):
-            raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
-        self._questions += 1
-        blocks = self._call_blocks("answer", self._questions, questions)
-        answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
-        return self._coordinator_node.context.combine(self._questions, questions, answers)
-
-    def _pool_records(self) -> Any:
-        if self._pool is None:
-            handed = [records for block in self._call_blocks("hand_over") for records in block]
-            self._pool = self._coordinator_node.context.pool(handed)
-        return self._pool
-
-    def _add_to_scale(self, values: Mapping[str, Any], reply: Released) -> None:
-        node = self._coordinator_node
-        for channel, value in values.items():
-            if isinstance(value, Bounded):
-                moves, width = [float(s.sensitivity[0]) for s in value.sensitivities.values()], value.value.shape[1]
-                added = protocol.release_scale(reply.scale[channel], moves, width, node.most_records)
-                self._scale += max(1.0, node.largest_step) * added
-            elif not isinstance(value, np.ndarray):
-                # A draw from a public set is as long as the set is wide.
-                self._scale += float(np.linalg.norm(reply.released[channel]))
-
-    def _check_length(self, t: int, values: Mapping[str, Any]) -> None:
-        """Note a released value, or one that follows from releases, that is not finite or too long for its scale."""
-        if self._divergence is None:
-            limit = protocol.MOST_OF_SCALE * self._scale
-            for channel, value in values.items():
-                finite = bool(np.isfinite(value).all())
-                if not (finite and float(np.linalg.norm(value)) <= limit):
-                    self._divergence = protocol.Divergence(t, channel, finite)
-                    return
-
-    def snapshot(self, t: int) -> protocol.Snapshot:
-        """What is public, and what the simulator sees: the same."""
-        known: dict[str, Array] = {
-            c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
-        }
-        return protocol.Snapshot(
-            t, known, known, known, self._divergence, lambda: protocol.SavedState(t, (self._save(),)), self._drain
-        )
-
-    def _drain(self, ending: bool) -> list[protocol.ReleasedValues]:
-        # Nothing of a finished round is released again.
-        undrained, self._undrained = self._undrained, []
-        return undrained
-
-    def _save(self) -> dict[str, Any]:
-        # Records were handed over once; after a restart they are handed over again, which is no release.
-        return {
-            "state": self._state,
-            "asked": self._questions,
-            "divergence": self._divergence,
-            "scale": self._scale,
-            "recorded": self.releaser.recorder.lines(),
-        }
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what was saved."""
-        self._state, self._questions = saved["state"], saved["asked"]
-        self._divergence, self._scale = saved["divergence"], saved["scale"]
-        self.releaser.recorder.load(saved["recorded"], [c.mechanism for c in self.releaser.plan.channels])

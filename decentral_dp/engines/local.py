@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.arithmetic import machine_of_clients
-from decentral_dp.engines.host import CallBlocks, Host, View, coordinate
+from decentral_dp.engines.coordinator import CallBlocks, coordinate
+from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,

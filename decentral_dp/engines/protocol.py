@@ -193,7 +193,7 @@ def release_scale(
         )
 
 
-class Divergence(NamedTuple):
+class DivergedRelease(NamedTuple):
     """The first released value that was not finite, or too long for its public scale.
 
     Args:
@@ -251,7 +251,7 @@ class Snapshot(NamedTuple):
     released: Mapping[str, Array]
     published: Mapping[str, Array]
     state: Mapping[str, Array]
-    divergence: Divergence | None
+    divergence: DivergedRelease | None
     save: Callable[[], SavedState]
     drain: Callable[[bool], list[ReleasedValues]] = lambda ending: []
     score: Callable[[Mapping[str, Array]], list[Any]] = lambda values: []
@@ -413,7 +413,7 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
     return [(np.arange(starts[k], starts[k + 1]), everyone, mean) for k in range(len(sizes))]
 
 
-def blocks(
+def agent_blocks(
     mixing: sp.csr_array, sizes: Sequence[int], members: Sequence[NDArray[np.int64]] | None = None
 ) -> list[Block]:
     """Cut a mixing matrix into blocks of agents.
@@ -433,7 +433,7 @@ def blocks(
 
     Example:
         >>> from decentral_dp.topology import build
-        >>> [(agents.tolist(), read_from) for agents, read_from, _ in blocks(build("path", 4).mixing, [1, 1, 2])]
+        >>> [(agents.tolist(), read_from) for agents, read_from, _ in agent_blocks(build("path", 4).mixing, [1, 1, 2])]
         [([0], (1,)), ([1], (0, 2)), ([2, 3], (1, 2))]
     """
     m = mixing.shape[0]
@@ -519,9 +519,9 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     Left out are columns of weights that are zero: sums have the same terms in the same order, and the same bits.
 
     Example:
-        >>> from decentral_dp.engines.protocol import blocks
+        >>> from decentral_dp.engines.protocol import agent_blocks
         >>> from decentral_dp.topology import build
-        >>> cut = blocks(build("path", 6).mixing, [3, 3])
+        >>> cut = agent_blocks(build("path", 6).mixing, [3, 3])
         >>> nodes = [AgentNode(agents, None, None, None, near, mixing) for agents, near, mixing in cut]
         >>> [(b.sent_rows.tolist(), b.own_place, b.mixing.shape) for b in boundaries(nodes)]
         [([2], 0, (3, 4)), ([0], 1, (3, 4))]

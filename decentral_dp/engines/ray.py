@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.arithmetic import machine_of_clients
-from decentral_dp.engines.host import Host, coordinate
+from decentral_dp.engines.coordinator import coordinate
+from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import drain_blocks, snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,

@@ -74,7 +74,10 @@ def cluster(address: str | None) -> Iterator[None]:
     except Exception as error:  # Ray says so of a node that does not start in time.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if address is None:
-            raise _start_error(reason) from error
+            raise InputError(
+                f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, "
+                "join a Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
+            ) from error
         raise _access_error(address, reason) from error
     try:
         yield
@@ -98,8 +101,8 @@ def _kept_handlers() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def cores(address: str | None) -> int:
-    """As in `decentral_dp.engines.cores`."""
+def cluster_cores(address: str | None) -> int:
+    """As in `decentral_dp.engines.ray_cores`."""
     if address is None and not ray.is_initialized():
         return os.cpu_count() or 1
     with cluster(address):
@@ -196,13 +199,6 @@ def _access_error(address: str, reason: str) -> InputError:
         f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in, which {shown} "
         f"({reason.partition('. ')[0].rstrip('.')}). Set RAY_AUTH_TOKEN to the token of the cluster's head, which "
         "~/.ray/auth_token there holds; where it asks for none, give both the same versions of Ray and Python."
-    )
-
-
-def _start_error(reason: str) -> InputError:
-    return InputError(
-        f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, join a "
-        "Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
     )
 
 

@@ -115,7 +115,7 @@ class _Decentralised(shared.Private):
             f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
             f"public.{'' if seed is None else shared.SIMULATED}"
         )
-        self._store_cost(shared.Cost(done.records, epsilon, budget.delta, statement), read_off)
+        self._store_cost(shared.FitCost(done.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
         return model
 

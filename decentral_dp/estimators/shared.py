@@ -37,7 +37,7 @@ class ScaleWarning(UserWarning):
     """Columns of features that are not of comparable sizes, so that few of them decide."""
 
 
-class Cost(NamedTuple):
+class FitCost(NamedTuple):
     """What everything that was published cost.
 
     Args:
@@ -63,7 +63,7 @@ class Private:
 
     random_state: Any
 
-    def _store_cost(self, cost: Cost, read_off: str) -> None:
+    def _store_cost(self, cost: FitCost, read_off: str) -> None:
         """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
         self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"

@@ -37,7 +37,7 @@ ARGUMENTS = {
 }
 
 
-class Directions(NamedTuple):
+class Derivatives(NamedTuple):
     """Of one record: ∇_y f (q,), ∇²_yy f·z (q,), ∇²_xy f·z (p,)."""
 
     grad_y: Tensor
@@ -98,7 +98,9 @@ def quiet_torch(device: str = "cpu") -> Iterator[None]:
         yield
 
 
-def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
+def directions(
+    f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor
+) -> Derivatives:
     """Differentiate a loss of one record: (∇²_xy f·z, ∇²_yy f·z) is the derivative of ∇_{x,y} f along (0, z).
 
     Args:
@@ -113,17 +115,17 @@ def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z:
 
     if forward:
         primal, tangent = jvp(lambda v: grad(f, argnums=(0, 1))(x, v, *record), (y,), (z,))[:2]
-        return Directions(primal[1], tangent[1], tangent[0])
+        return Derivatives(primal[1], tangent[1], tangent[0])
 
     def slope(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         grad_y = grad(f, argnums=1)(u, v, *record)
         return grad_y @ z, grad_y
 
     (by_x, by_y), grad_y = grad(slope, argnums=(0, 1), has_aux=True)(x, y)
-    return Directions(grad_y, by_y, by_x)
+    return Derivatives(grad_y, by_y, by_x)
 
 
-def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
+def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Derivatives:
     """Take `directions` along every column of a matrix.
 
     Args:
@@ -136,7 +138,7 @@ def columns(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Te
     from torch.func import vmap
 
     rows = vmap(lambda column: directions(f, forward, x, y, column, *record), in_dims=1)(z)
-    return Directions(*(r.T for r in rows))
+    return Derivatives(*(r.T for r in rows))
 
 
 def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:

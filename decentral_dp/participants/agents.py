@@ -1,13 +1,11 @@
-"""The records of the agents hosted together, which nothing reads but bounded queries.
+"""The records of a block of agents, which only bounded queries read.
 
 `LocalDataset.oracle` evaluates the five directions at given points. Every term that reads records comes back as a
 `Bounded` that carries its own sensitivity: a mean over N records of contributions of norm at most C moves by at most
 2C/N when one record is replaced (N public), times the summation slack κ. A term that reads none comes back as a plain
 array.
 
-One mean over records at a time: bounded queries at points of the algorithm's choosing.
-
-A `Batch` is what an agent's gradients of one moment are means over: all records seen so far, or a fresh minibatch. At
+A `Batch` is the set of records that gradients of an agent average over: all records so far, or a fresh minibatch. At
 public points every query comes back as a `Bounded` whose sensitivity is 2Cκ/N, or as a plain array where it reads no
 record. At a private point (a `Bounded` argument) nothing is proven: its sensitivity is infinite.
 

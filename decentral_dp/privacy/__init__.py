@@ -1,1 +1,1 @@
-"""The ledger, clipping, keyed randomness; mechanisms and accounting in rooms of their own."""
+"""Ledger, clipping and keyed randomness, with mechanisms and accounting in subpackages."""

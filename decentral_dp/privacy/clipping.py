@@ -117,10 +117,10 @@ def row_norms(rows: Array, norm: Norm) -> Array:
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
     """Σ_k rows_k·min(1, C/‖rows_k‖), (d,); a row that is not finite counts as zero. rows: (N, d)."""
-    return np.asarray(clipped_sums(rows[None], bound, norm)[0])
+    return np.asarray(clipped_row_sums(rows[None], bound, norm)[0])
 
 
-def clipped_sums(rows: Array, bound: float, norm: Norm) -> Array:
+def clipped_row_sums(rows: Array, bound: float, norm: Norm) -> Array:
     """`clipped_sum` of every agent, (g, d), one agent at a time. rows: (g, N, d)."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])

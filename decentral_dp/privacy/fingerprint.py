@@ -1,4 +1,4 @@
-"""Digests of what a user hands over: files with what they import, Python objects, arrays.
+"""Digests of a user's inputs: files with their imports, Python objects, arrays.
 
 By them an interrupted run is resumed on the same inputs only.
 
@@ -133,13 +133,9 @@ class _Files:
 def _names_in(text: bytes) -> tuple[str, ...]:
     """What a source may import, in order; nothing where it is not Python."""
     try:
-        return tuple(sorted(_imported_names(ast.parse(text))))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return ()
-
-
-def _imported_names(tree: ast.AST) -> set[str]:
-    """Dotted names that may be modules, of all that is imported anywhere in a source."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -148,7 +144,7 @@ def _imported_names(tree: ast.AST) -> set[str]:
             # Relative to the file's own folder by its dots.
             package = "." * node.level + (f"{node.module}." if node.module else "")
             names |= {package + alias.name for alias in node.names} | ({package[:-1]} if node.module else set())
-    return names
+    return tuple(sorted(names))
 
 
 def _package_of(name: str) -> tuple[list[Path], list[Path]]:

@@ -1,27 +1,8 @@
-"""Ledgers: what was released, as columns, not objects.
+"""Ledgers: all releases of all agents, stored as columns.
 
-A ledger holds, per channel, every release of every agent. Agents whose releases are alike (same schedule, same public
-counts) share a column, so that 10⁴ agents × 10⁶ rounds fit and can be priced. The same type serves what is planned
-from the scenario and what the mechanisms recorded; `same_releases` compares the two.
-
-Releases that were made twice, with other noise the second time, as lines of a ledger.
-
-A run whose root of noise is lost goes on from the end of round s, though rounds up to L may be out already. Index
-s·E … L·E of every channel, E per round, is then released once more: index s·E belongs to what the end of round s sends.
-
-Why one more line of the same price is enough. A release is charged for what one record can do to its query, whatever
-was released before. The query of the second pass depends on the records, on what was released before round s, and on
-what the second pass itself has released. So it has the bound of its index, and its noise, of a root of its own, is
-independent of all that is out. Both passes compose adaptively, as any two releases do. An agent's private memory
-at s is the same for both passes, and its bound is that of its index, too.
-
-Why nothing of these rounds is amplified. The second pass draws fresh batches, but what it releases first was computed
-before the end of round s, from a batch that the first pass has used, too: two releases of one batch are not two
-samples. Given all batches, each release has its price without amplification. Both passes are charged that price from
-s to L; no argument about which batch fed which release is needed. Rounds after L draw fresh batches once.
-
-What is not covered: that the moment of the interruption was chosen by looking at records. Prices are those of a course
-that nothing private decides.
+A ledger holds, per channel, every release of every agent. Agents with identical releases (same schedule, same public
+counts) share a column, so that 10⁴ agents × 10⁶ rounds fit into memory. Plans and records have the same type;
+`same_releases` compares the two.
 """
 
 from __future__ import annotations
@@ -183,7 +164,15 @@ class Ledger:
     def rescale(self, factor: float | Array) -> Ledger:
         """Multiply all noise scales by one factor, or by one per agent, shape (m,)."""
         factors = np.asarray(factor, dtype=np.float64)
-        return replace(self, channels=tuple(_rescale(c, factors) for c in self.channels))
+        channels = []
+        for c in self.channels:
+            each = factors
+            if factors.ndim:
+                pairs, group = np.unique(np.stack([c.group.astype(np.float64), factors]), axis=1, return_inverse=True)
+                c, each = c.columns(pairs[0].astype(np.int64), group.reshape(-1)), pairs[1]
+            shared = {name: v if name == "variates" else v * each for name, v in c.shared.items()}
+            channels.append(replace(c, scale=c.scale * each, shared=shared))
+        return replace(self, channels=tuple(channels))
 
     def same_releases(self, other: Ledger, rtol: float = 1e-12) -> bool:
         """Say whether both ledgers list the same releases at the same prices (columns may be grouped differently)."""
@@ -325,20 +314,6 @@ def _row(c: ChannelLedger) -> dict[str, object]:
         "least sensitivity": float(min(sensitivities)),
         "largest sensitivity": float(max(sensitivities)),
     }
-
-
-def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
-    if factor.ndim == 0:
-        return _times(c, factor)
-    pairs, group = np.unique(np.stack([c.group.astype(np.float64), factor]), axis=1, return_inverse=True)
-    column = pairs[0].astype(np.int64)
-    wide = c.columns(column, group.reshape(-1))
-    return _times(wide, pairs[1])
-
-
-def _times(c: ChannelLedger, factor: Array) -> ChannelLedger:
-    shared = {name: v if name == "variates" else v * factor for name, v in c.shared.items()}
-    return replace(c, scale=c.scale * factor, shared=shared)
 
 
 def _are_same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:

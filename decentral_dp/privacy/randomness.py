@@ -1,4 +1,4 @@
-"""Keyed randomness: every draw has its own key, so a retry, a restart or another placement repeats the same draw.
+"""Keyed randomness: every draw has its own key, so that a retry, a restart or another placement repeats the draw.
 
 A stream has a key of its root, purpose and agent, and every draw of it a counter of its index and channel, so that
 no draw advances another. A fresh draw for a release already made would be a second release. The root says where its
@@ -9,7 +9,7 @@ numbers come from:
     seeded    Philox4×64 keyed by blake2b(root, purpose, agent), its 256-bit counter set to (0, 0, index, tag), which
               leaves 2¹²⁸ outputs of room: a statistical generator, of simulations
 
-The random numbers of secret draws: keystreams of AES-256 in counter mode, one for each agent, channel and index.
+Secret draws read keystreams of AES-256 in counter mode, one for each agent, channel and index:
 
     key of a stream     32 bytes for each root, purpose and agent (`randomness.Streams`)
     key of a channel    blake2b of its tag, keyed by that: 32 bytes, a key of AES-256
@@ -23,11 +23,9 @@ than breaks AES-256 or keyed BLAKE2b as pseudorandom functions, the numbers look
 
 `_variates.c` has the cipher encrypt counters. Without it numpy calls back for every number; the bits are the same.
 
-One draw of each of several agents: standard variates from their keyed streams, one stream after another.
-
-`_variates.c` makes them in one call for all agents, where this package was built with a C compiler. Without it numpy
-makes the same numbers, to the bit, in one call for each agent; and where the numpy at hand draws otherwise than the
-one that was built with.
+`_variates.c` makes the standard variates of all agents in one call, where this package was built with a C compiler.
+Without it numpy makes the same numbers, to the bit, in one call for each agent; and where the numpy at hand draws
+otherwise than the one that was built with.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ def generator_of(root: Root) -> str:
     return AES if isinstance(root, SecretRoot) else PHILOX
 
 
-def key_of(root: Root) -> bytes:
+def root_bytes(root: Root) -> bytes:
     """Return the bytes of a root."""
     return root.key if isinstance(root, SecretRoot) else root
 
@@ -86,7 +84,7 @@ def root_of(key: bytes, generator: str) -> Root:
 
     Example:
         >>> root = secret_root()
-        >>> root_of(key_of(root), generator_of(root)) == root
+        >>> root_of(root_bytes(root), generator_of(root)) == root
         True
     """
     return SecretRoot(key) if generator == AES else key

@@ -1,6 +1,6 @@
-"""Recorders: what a block of agents releases, written down as it is released, and joined to a ledger.
+"""Recorders of the releases of a block of agents, joined to a ledger at the end.
 
-Numbers in a row, such as a noise scale after every release: equal neighbours are kept once.
+A `Series` stores one number per release, such as a noise scale, and keeps repeated numbers once.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _multiply_rows(entries: Sequence[Array], factors: Array) -> Array:
 
 
 @dataclass
-class _Column:
+class _ChannelColumn:
     """Recorded releases of one channel of one block; a number that is the same for all agents is kept once.
 
     late: indices that are not in `gaps` yet, and what they were charged: to look at many together costs little more.
@@ -255,7 +255,7 @@ class Recorder:
 
     def __init__(self, agents: int) -> None:
         self.agents = agents
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, _ChannelColumn] = {}
         # As many releases are looked at together as have so many numbers.
         self._most_late = max(1, _COMPARED_AT_ONCE // agents)
         self._amplified: dict[tuple[Split, int], int] = {}
@@ -263,7 +263,7 @@ class Recorder:
         self._mixed: set[Split] = set()
 
     @property
-    def columns(self) -> dict[str, _Column]:
+    def columns(self) -> dict[str, _ChannelColumn]:
         """Channel → its releases."""
         for column in self._columns.values():
             column.settle()
@@ -311,7 +311,7 @@ class Recorder:
             column.settle()
         mechanism = mechanism_of(mechanism)
         if column is None or not column.mechanism.charged:
-            column = self._columns[channel] = _Column(mechanism, value.private.shape[1])
+            column = self._columns[channel] = _ChannelColumn(mechanism, value.private.shape[1])
             column.sensitivity = {k: Series() for k in value.sensitivities}
             column.rate = {k: Series() for k in value.sensitivities}
         if column.mechanism != mechanism:
@@ -377,7 +377,7 @@ class Recorder:
             return
         column = self._columns.get(channel)
         if column is None:
-            column = self._columns[channel] = _Column(NO_MECHANISM, dimension, reason)
+            column = self._columns[channel] = _ChannelColumn(NO_MECHANISM, dimension, reason)
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
         if not column.mechanism.charged:
             column.late.append((index, _FREE_SCALE, {}, 1.0))
@@ -413,7 +413,7 @@ class Recorder:
         self._mixed = set(lines["mixed"])
 
 
-def _pack(c: _Column, end: float) -> dict[str, Any]:
+def _pack(c: _ChannelColumn, end: float) -> dict[str, Any]:
     n = int(np.searchsorted(c.indices(), end)) if c.last_index >= end else len(c.gaps)
     return {
         "mechanism": c.mechanism.name,
@@ -429,9 +429,9 @@ def _pack(c: _Column, end: float) -> dict[str, Any]:
     }
 
 
-def _unpack(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Column:
+def _unpack(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _ChannelColumn:
     gaps = Series.from_arrays(c["gaps"])
-    return _Column(
+    return _ChannelColumn(
         mechanism=mechanisms.get(c["mechanism"]) or mechanism_of(c["mechanism"]),
         dimension=c["dimension"],
         reason=c["reason"],
@@ -483,7 +483,7 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
     if alone:
         group = np.zeros(n_agents, dtype=np.int64)
 
-    def stack(pick: Callable[[_Column], Series]) -> Array:
+    def stack(pick: Callable[[_ChannelColumn], Series]) -> Array:
         if alone:
             return pick(first).dense()[:, None]
         out = np.empty((rounds.size, n_agents))

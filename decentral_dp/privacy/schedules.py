@@ -1,4 +1,4 @@
-"""Public numbers that change with the round: power laws, times factors that are given at some rounds."""
+"""Public schedules over rounds: power laws times interpolated factors."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ class StepSize:
         return table | ({"points": [list(point) for point in self.points]} if self.points else {})
 
 
-def points_of(table: Sequence[Sequence[float]] | None) -> Points:
+def schedule_points(table: Sequence[Sequence[float]] | None) -> Points:
     """Points as a table has them."""
     return tuple((t, factor) for t, factor in table or ())

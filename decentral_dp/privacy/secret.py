@@ -1,4 +1,4 @@
-"""Values that stay in the process that made them: records, the root of secret noise, what is not noised."""
+"""Values that stay in the process that made them: records, the secret noise key, noiseless state."""
 
 from __future__ import annotations
 

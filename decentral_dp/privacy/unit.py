@@ -1,4 +1,4 @@
-"""What two data sets that ε compares differ in: a record, a group of records, or all that an agent holds.
+"""The unit of privacy: a record, a group of records, or all records of an agent.
 
 Each of these records is replaced by any other ("replace"), or contributes nothing instead ("zero_out"); its place
 stays, and so do all public counts. A mean over N contributions clipped to C moves by at most min(k, N)·2Cκ/N, or by

@@ -256,7 +256,7 @@ def require_own_files(folder: Path, result: RunResult, what: str, names: Sequenc
     for name in sorted({*names, *digests} - {RESULT}):
         path = own(folder / name, folder, what)
         missing = name in digests and not path.is_file()
-        if missing or (path.is_file() and digest_of_file(path) != digests.get(name)):
+        if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):
             problem = "is missing" if missing else "is not the file that the run wrote"
             raise InputError(f"{what}: {quoted_path(path)} {problem}. Fix: put it back, or run the scenario again.")
 
@@ -277,7 +277,7 @@ def mode_of(folder: Path) -> int:
     return OWNERS if is_private(folder) else 0o666
 
 
-def digest_of_file(path: Path) -> str:
+def sha256_of_file(path: Path) -> str:
     """Compute the SHA-256 of a file."""
     with path.open("rb") as file:
         return file_digest(file, sha256).hexdigest()

@@ -46,11 +46,11 @@ from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
     RunInProgress,
-    advice_on,
+    advise_on_write,
     before_damage,
     begin,
-    find,
     is_full,
+    open_interrupted,
     root_of_run,
     unwritable_error,
 )
@@ -65,9 +65,9 @@ from decentral_dp.simulation.result import (
     IN_PROGRESS,
     RESULT,
     RunResult,
-    digest_of_file,
     result_adapter,
     seal,
+    sha256_of_file,
 )
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
@@ -149,7 +149,7 @@ class Run:
         from decentral_dp.reporting.progress import show_progress
 
         folder = Path(folder)
-        interruption, lock = find(folder)
+        interruption, lock = open_interrupted(folder)
         try:
             # Wherever the text lies, it names files from the folder of the run.
             job = build(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
@@ -459,8 +459,8 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
             parts = journal.release_digests
             releases.join(folder / IN_PROGRESS, done.simulation(), done.records, parts, partial / releases.NAME)
             names.append(releases.NAME)
-        digests = {name: digest_of_file(partial / name) for name in names}
-        digests |= {name: digest_of_file(folder / name) for name in inputs_in(folder)}
+        digests = {name: sha256_of_file(partial / name) for name in names}
+        digests |= {name: sha256_of_file(folder / name) for name in inputs_in(folder)}
         result = _with_keys(done.result, **{FILES: digests})
         result = _with_keys(result, **seal(result.content))
         content = result.to_json().encode()
@@ -573,7 +573,7 @@ def _run_in_folder(
             raise Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.") from None
         journal.write_interruption("failed", " ".join(str(error).split()) or type(error).__name__)
         if isinstance(error, OSError):
-            text = f"{folder} could not be written ({error}). {released}. {advice_on(error)}, then {goes_on}."
+            text = f"{folder} could not be written ({error}). {released}. {advise_on_write(error)}, then {goes_on}."
             raise OSError(text) from error
         if lacks_memory(error):
             raise MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}") from error

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from decentral_dp import annexes
 from decentral_dp.config.components import Components
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Horizon, PaperClaim, PrivacyStatement
 
 SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.of_job:GOSSIP"} | dict(annexes.SETTINGS)
 
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
     build: Callable[[Components], Job]
     statement: Callable[[Any], PrivacyStatement]
     horizon: Callable[[Any], Horizon]
-    claim: Callable[[Any], Claim | None]
+    claim: Callable[[Any], PaperClaim | None]
     settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
     theorem: Callable[[Any], dict[str, Any] | None] = lambda job: None
 

@@ -1,1 +1,1 @@
-"""Keyed tasks: independent work in parallel, its outcomes kept beside what was asked; to go on is to ask again."""
+"""Keyed tasks: independent work in parallel, with outcomes stored beside the request."""

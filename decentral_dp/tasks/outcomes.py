@@ -1,4 +1,4 @@
-"""Outcomes of keyed tasks on disk, beside what was asked, so that to go on is to ask again.
+"""Outcomes of keyed tasks on disk, beside the request; the same request resumes them.
 
 Tasks are the cells of a study, the runs of an audit, the audits of a table. Whatever decides their
 outcomes has a fingerprint, this package among it: outcomes of another are never taken for one's own.

@@ -276,7 +276,7 @@ class Averaging(DpDsgd):
     """FedAvg over a graph: K steps without noise and one release of the clipped difference; it plans for itself."""
 
     def planned_releases(self, public: Any) -> Any:
-        sent, free = dp.blocks(public, indices := np.arange(1, public.rounds + 1), "lower_grad_y"), indices[-1:]
+        sent, free = dp.plan_block(public, indices := np.arange(1, public.rounds + 1), "lower_grad_y"), indices[-1:]
         return {"x": dp.free_release(public, free), "y": sent}
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:

@@ -89,7 +89,18 @@ FORBIDDEN = {
     # What is promised of a job stands above it.
     "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip")],
 }
-TOP_LEVEL = {"__init__", "annexes", "errors", "formatting", "bounded", "user_code", "exchange", "api", "callbacks"}
+TOP_LEVEL = {
+    "__init__",
+    "annexes",
+    "errors",
+    "formatting",
+    "bounded",
+    "user_code",
+    "exchange",
+    "api",
+    "callbacks",
+    "resumption",
+}
 # Third-party package → the only places that may import it.
 ONLY_IN = {
     "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],

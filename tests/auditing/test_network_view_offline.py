@@ -61,7 +61,7 @@ def certified(job: Any) -> Any:
     system = prepare(job)
     assert system.steps is not None
     assert system.price_classes is not None
-    return training.price(system.steps, system.observers, system.price_classes)
+    return training.observer_mu(system.steps, system.observers, system.price_classes)
 
 
 def exact_mu(job: Any, observer: int, victim: int, sign: Any = 1.0) -> float:
@@ -224,7 +224,7 @@ def test_agents_that_are_offline_together_have_one_price(seed: int) -> None:
     for more in (np.ones(7), np.linspace(1.0, 1.5, 7)):
         some = replace(steps, movement=steps.movement * more)
         grouped = training.first_of_equal_pairs(some, each)
-        found, wanted = (training.price(some, each, first) for first in (grouped, apart))
+        found, wanted = (training.observer_mu(some, each, first) for first in (grouped, apart))
         assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()
         np.testing.assert_allclose(found, wanted, rtol=1e-3)
         assert np.unique(grouped[grouped >= 0]).size < 42

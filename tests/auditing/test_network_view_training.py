@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.auditing.network_view import first_of_equal_pairs, prepare, price, steps_of
+from decentral_dp.auditing.network_view import first_of_equal_pairs, observer_mu, prepare, steps_of
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
@@ -181,7 +181,7 @@ def test_pairs_that_look_alike_have_one_price() -> None:
     for one, prices, bent in ((steps, 3, 1e-9), (uneven, 16, 1e-9), (two, 6, 1e-9), (several, 6, 1e-3)):
         first = first_of_equal_pairs(one, each)
         assert np.unique(first[first >= 0]).size == prices
-        found, wanted = price(one, each, first), price(one, each, apart)
+        found, wanted = observer_mu(one, each, first), observer_mu(one, each, apart)
         assert (found >= wanted * (1.0 - 1e-9))[wanted > 0.0].all()
         np.testing.assert_allclose(found, wanted, rtol=bent)
     # Coalitions as well: {0, 2} and {3, 5} look alike, {0, 3} does not.
@@ -227,7 +227,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
     more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
     each = tuple((i,) for i in range(6))
     known = ~np.eye(6, dtype=bool)
-    few, many = (price(one, each, first_of_equal_pairs(one, each))[known] for one in (steps, more))
+    few, many = (observer_mu(one, each, first_of_equal_pairs(one, each))[known] for one in (steps, more))
     assert (few <= many * (1 + 1e-9)).all()
     assert (few < 0.99 * many).any()
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.host import Host
-from decentral_dp.engines.protocol import AgentNode, blocks
+from decentral_dp.engines.protocol import AgentNode, agent_blocks
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
@@ -61,7 +61,7 @@ def ring(agents: int) -> sp.csr_array:
 
 def host(agents: int, rounds: int) -> Host:
     mixing = ring(agents)
-    numbers, near, weights = blocks(mixing, [agents])[0]
+    numbers, near, weights = agent_blocks(mixing, [agents])[0]
     schedule = NoiseSchedule(np.ones(agents), np.full(agents, 0.1))
     streams = Streams(seeded_root(1, b"benchmark"), "noise", numbers)
     node = AgentNode(

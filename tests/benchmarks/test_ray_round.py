@@ -13,7 +13,7 @@ import ray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, Snapshot, blocks, boundaries
+from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, Snapshot, agent_blocks, boundaries
 from decentral_dp.engines.ray import Actor, RayEngine, _begin, _drive, _Driver
 from decentral_dp.engines.ray_cluster import start_actors
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
@@ -41,7 +41,7 @@ def nodes() -> list[AgentNode]:
     """Ten agents of an actor each. What they run is not installed where actors live, and travels by value."""
     for module in (PureGossip.__module__, __name__):
         ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-    cut = blocks(ring(AGENTS), [1] * AGENTS)
+    cut = agent_blocks(ring(AGENTS), [1] * AGENTS)
     return [AgentNode(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
 
 

@@ -61,7 +61,7 @@ def test_both_samplers_draw_the_truncated_gaussian(slope: float, rate: float) ->
     def score(x: np.ndarray) -> np.ndarray:
         return np.asarray(0.5 * x[:, 0] ** 2 - slope * x[:, 0])
 
-    by_cells = [exponential_samplers.draw(rng, declared.target(score)) for _ in range(150)]
+    by_cells = [exponential_samplers.draw_point(rng, declared.target(score)) for _ in range(150)]
     for drawn in (touching, by_cells):
         found = stats.kstest([one[0] for one in drawn], law.cdf)
         assert found.pvalue > 1e-5
@@ -247,5 +247,5 @@ def test_what_is_no_declaration_is_refused() -> None:
             quadratic(rng, on(UNIT, **{name: value}), np.eye(1), np.zeros(1))
     wide = on(Box(-np.ones(4), np.ones(4)))
     with pytest.raises(InputError, match="dimensions"):
-        exponential_samplers.draw(rng, wide.target(lambda x: x[:, 0]))
+        exponential_samplers.draw_point(rng, wide.target(lambda x: x[:, 0]))
     assert exponential_samplers.DEPTH == 40

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.engines.protocol import AgentNode, Block, blocks, boundaries, server_blocks
+from decentral_dp.engines.protocol import AgentNode, Block, agent_blocks, boundaries, server_blocks
 from decentral_dp.topology import build
 from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal, one_peer_exponential
 
@@ -40,7 +40,7 @@ def test_sums_keep_their_bits(kind: str, sizes: list[int], mixed: bool) -> None:
     dealt = draw.permutation(12) if mixed else np.arange(12)
     members = [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]
     mixing = build(kind, 12, GRAPHS[kind]).mixing
-    placed = nodes(blocks(mixing, sizes, members if mixed else None))
+    placed = nodes(agent_blocks(mixing, sizes, members if mixed else None))
     values = draw.normal(size=(12, 7))
     whole, parts = summed(placed, [values[of] for of in members])
     at_once = off_diagonal(mixing) @ values
@@ -59,7 +59,7 @@ def test_a_server_is_sent_every_answer() -> None:
 
 
 def test_of_a_ring_in_halves_two_rows_travel() -> None:
-    sent = [b.sent_rows.tolist() for b in boundaries(nodes(blocks(build("ring", 1000).mixing, [500, 500])))]
+    sent = [b.sent_rows.tolist() for b in boundaries(nodes(agent_blocks(build("ring", 1000).mixing, [500, 500])))]
     assert sent == [[0, 499], [0, 499]]
 
 
@@ -74,7 +74,7 @@ CHANGES: dict[str, tuple[OverTime, float, int]] = {
 @pytest.mark.parametrize("kind", CHANGES)
 def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None:
     over_time, most, whole = CHANGES[kind]
-    placed = nodes(blocks(over_time.links, [16] * 4))
+    placed = nodes(agent_blocks(over_time.links, [16] * 4))
     cut, draw, travelled = boundaries(placed), np.random.default_rng(4), 0
     assert sum(16 * len(b.other_blocks) for b in cut) == whole
     for t in range(60):
@@ -99,7 +99,7 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
 
 
 def test_a_row_that_is_not_sent_shows() -> None:
-    placed = nodes(blocks(build("ring", 12).mixing, [6, 6]))
+    placed = nodes(agent_blocks(build("ring", 12).mixing, [6, 6]))
     draw = np.random.default_rng(3)
     messages = [draw.normal(size=(6, 2)) for _ in range(2)]
     before = summed(placed, messages)[1][0]

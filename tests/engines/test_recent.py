@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decentral_dp.engines.recent import RecentValues
+from decentral_dp.engines.host import RecentValues
 
 ROUNDS = 60
 

@@ -101,10 +101,10 @@ def test_no_command_runs_code_of_a_folder_from_elsewhere(
 def _resealed(folder: Path) -> None:
     import json
 
-    from decentral_dp.simulation.result import digest_of_file, seal, text_of
+    from decentral_dp.simulation.result import seal, sha256_of_file, text_of
 
     content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    content["files"] = {name: digest_of_file(folder / name) for name in content["files"]}
+    content["files"] = {name: sha256_of_file(folder / name) for name in content["files"]}
     (folder / "result.json").write_text(text_of(seal(content)), encoding="utf-8")
 
 

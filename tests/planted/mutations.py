@@ -179,8 +179,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features over the records that are not 0",
         "problems/training/problem.py",
-        "clipped_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
-        "clipped_sums(records.features, clip.x, clip.norm)\n"
+        "clipped_row_sums(records.features, clip.x, clip.norm)\n        total /= max(records.label.shape[1], 1)\n",
+        "clipped_row_sums(records.features, clip.x, clip.norm)\n"
         "        total /= np.maximum((records.features != 0.0).any(axis=-1).sum(axis=1), 1)[:, None]\n",
         ("tests/auditing/test_check_networks.py::test_centred_features_pass",),
     ),
@@ -1072,14 +1072,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that no length of its releases stops",
-        "engines/host.py",
+        "engines/coordinator.py",
         "            limit = protocol.MOST_OF_SCALE * self._scale\n",
         "            limit = np.inf\n",
         ("tests/simulation/test_divergence.py::test_a_release_above_a_million_public_scales_stops_a_coordinator",),
     ),
     Mutation(
         "a coordinator that resumes with the scale of its start",
-        "engines/host.py",
+        "engines/coordinator.py",
         'self._divergence, self._scale = saved["divergence"], saved["scale"]',
         'self._divergence = saved["divergence"]',
         ("tests/simulation/test_divergence.py::test_a_coordinator_resumes_with_its_public_scale",),
@@ -1345,8 +1345,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what float64 adds to the price of a neighbour left out",
         "auditing/network_view.py",
-        "mu = price(self.steps, self.observers, self.price_classes, reporter)\n",
-        "mu = np.minimum(price(self.steps, self.observers, self.price_classes, reporter), total)\n",
+        "mu = observer_mu(self.steps, self.observers, self.price_classes, reporter)\n",
+        "mu = np.minimum(observer_mu(self.steps, self.observers, self.price_classes, reporter), total)\n",
         (f"{_VIEW_OF_TRAINING}::test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message",),
     ),
     Mutation(
@@ -1372,7 +1372,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that goes on and tosses other coins",
-        "engines/host.py",
+        "engines/coordinator.py",
         'self._questions = saved["state"], saved["asked"]',
         'self._questions = saved["state"], saved["asked"] + 100',
         ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
@@ -1408,7 +1408,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "files beside a result that nobody compares with their digests",
         "simulation/result.py",
-        "        if missing or (path.is_file() and digest_of_file(path) != digests.get(name)):\n",
+        "        if missing or (path.is_file() and sha256_of_file(path) != digests.get(name)):\n",
         "        if missing:\n",
         (f"{_FLIPS}::test_a_complete_run_is_read_as_it_is_or_refused",),
     ),
@@ -1547,7 +1547,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
-        "engines/host.py",
+        "engines/coordinator.py",
         '        call_blocks("ready")\n',
         "        pass\n",
         ("tests/simulation/test_coordinator_shards.py::test_nothing_is_released_before_every_file_is_the_manifests",),
@@ -1859,8 +1859,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mean of features that are not clipped",
         "problems/training/problem.py",
-        "clipped_sums(records.features, clip.x, clip.norm)",
-        "clipped_sums(records.features, np.inf, clip.norm)",
+        "clipped_row_sums(records.features, clip.x, clip.norm)",
+        "clipped_row_sums(records.features, np.inf, clip.norm)",
         (f"{_CENTRED}_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n",),
     ),
     Mutation(
@@ -2261,8 +2261,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents that are away counted among those whose noise sums to zero",
         "privacy/pair_noise.py",
-        "there = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)",
-        "there = np.arange(self.network.n_agents)",
+        "agents = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)",
+        "agents = np.arange(self.network.n_agents)",
         (f"{_PAIRS}::test_its_covariance_is_the_laplacian[leaving]",),
     ),
     Mutation(

@@ -132,7 +132,7 @@ def test_the_root_names_its_generator() -> None:
     secret, seeded = randomness.secret_root(), randomness.seeded_root(1, b"scenario")
     for root, name in ((secret, "aes-256-ctr"), (seeded, "philox-4x64")):
         assert randomness.generator_of(root) == name
-        assert randomness.root_of(randomness.key_of(root), name) == root
+        assert randomness.root_of(randomness.root_bytes(root), name) == root
 
 
 def test_two_runs_of_one_job_share_no_secret_draw() -> None:

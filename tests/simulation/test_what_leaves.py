@@ -21,7 +21,7 @@ from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.config.loading import load
 from decentral_dp.estimators import DecentralisedClassifier
-from decentral_dp.privacy.randomness import SecretRoot, key_of
+from decentral_dp.privacy.randomness import SecretRoot, root_bytes
 from decentral_dp.privacy.secret import Secret
 
 GOSSIP: dict[str, Any] = {
@@ -140,7 +140,7 @@ def private_of(job: Any) -> Private:
         job.shards.features,
         [np.asarray(part) for agent in job.records["train"] for part in agent],
         [np.asarray(part) for part in job.test],
-        roots=(key_of(job.root),),
+        roots=(root_bytes(job.root),),
     )
 
 
@@ -165,7 +165,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
     features, labels = records()
     run = decentral_dp.run(GOSSIP, data=(features, labels))
     job, private = run.simulation(), private_of(run.simulation())
-    for held in (features[7], features[:, 1], key_of(job.root), {"rows": [tuple(features[3].tolist())]}, job.test):
+    for held in (features[7], features[:, 1], root_bytes(job.root), {"rows": [tuple(features[3].tolist())]}, job.test):
         found = private.found_in(Leak(held))
         assert {"pickle", "pickle of __dict__", "copy", "deepcopy", "vars", "asdict"} <= set(found), held
 
@@ -232,7 +232,7 @@ def test_no_record_leaves_with_a_network_view() -> None:
     job = decentral_dp.build(load("network_view", ["algorithm.rounds=3"]))
     view = decentral_dp.network_view("network_view", coalitions=[[0]], set={"algorithm.rounds": 3})
     rows = [np.asarray(part) for agent in job.simulation().records["train"] for part in agent]
-    assert Private(rows, roots=(key_of(job.simulation().root),)).found_in(view) == []
+    assert Private(rows, roots=(root_bytes(job.simulation().root),)).found_in(view) == []
 
 
 def test_a_job_shows_nothing_and_is_not_passed_on() -> None:

@@ -6,7 +6,7 @@ import math
 
 from scipy.special import expit, ndtr
 
-from decentral_dp.privacy.accounting.auc_bounds import check
+from decentral_dp.privacy.accounting.auc_bounds import check_budget
 from papers.membership import shifted
 
 
@@ -34,7 +34,7 @@ def across_runs(epsilon: float, delta: float) -> float:
         >>> round(across_runs(epsilon=1.0, delta=0.01), 4)
         0.7364
     """
-    check(epsilon, delta)
+    check_budget(epsilon, delta)
     return 1.0 - (1.0 - delta) ** 2 * float(expit(-epsilon))
 
 
@@ -53,7 +53,7 @@ def within_run_gaussian(mu: float) -> float:
         >>> round(within_run_gaussian(mu=1.0), 4), round(across_runs_gaussian(mu=1.0), 4)
         (0.6915, 0.7602)
     """
-    check(mu, 0.0, "μ")
+    check_budget(mu, 0.0, "μ")
     return float(ndtr(0.5 * mu))
 
 
@@ -63,7 +63,7 @@ def across_runs_gaussian(mu: float) -> float:
     Raises:
         ValueError: what is no μ.
     """
-    check(mu, 0.0, "μ")
+    check_budget(mu, 0.0, "μ")
     return float(ndtr(mu / math.sqrt(2.0)))
 
 

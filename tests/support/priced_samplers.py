@@ -171,7 +171,7 @@ def choose_in_box(
         lipschitz: L, declared for every dataset.
     """
     unit = score_unit(oscillation)
-    return exponential_samplers.draw(
+    return exponential_samplers.draw_point(
         generator, GibbsTarget(score, box, pure_rate(epsilon, oscillation, 0.0), unit, lipschitz, 0.0)
     )
 

@@ -23,7 +23,7 @@ from decentral_dp.reporting.folder import read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
 from decentral_dp.simulation.folder.journal_lines import next_line
-from decentral_dp.simulation.result import FORMAT, digest_of_file, seal, text_of
+from decentral_dp.simulation.result import FORMAT, seal, sha256_of_file, text_of
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"
@@ -216,7 +216,7 @@ def rewrite_result(folder: Path, content: Mapping[str, Any] | None = None) -> No
     path = folder / "result.json"
     known = json.loads(path.read_text(encoding="utf-8")) if content is None else content
     names = ("metrics.parquet", "ledger.parquet", "state.npz", "scenario.toml")
-    digests = {name: digest_of_file(folder / name) for name in names if (folder / name).is_file()}
+    digests = {name: sha256_of_file(folder / name) for name in names if (folder / name).is_file()}
     path.write_text(text_of(seal({"format": FORMAT, **known, "files": digests})), encoding="utf-8")
 
 

@@ -80,7 +80,9 @@ class Federated(DpDsgd):
         e = self.releases_per_round
         index, t = dp.grid(public.rounds, e, range(1, e))
         use = dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)
-        planned = dp.blocks(public, index, "lower_grad_y", t) if self.block else dp.plan_release(public, index, [use])
+        planned = (
+            dp.plan_block(public, index, "lower_grad_y", t) if self.block else dp.plan_release(public, index, [use])
+        )
         free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
         # Of round 1, so that it travels where those of `dp_dsgd` do.
         means = {"m": feature_mean_release(public, np.array([e + 1]))} if self.centring_rounds else {}

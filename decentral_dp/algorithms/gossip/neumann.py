@@ -24,7 +24,7 @@ V_TERMS = ("upper_grad_y", "lower_hvp")
 U_TERMS = ("upper_grad_x", "lower_jvp")
 
 
-def solve(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
+def solve_neumann(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
     """Compute w at (x, y) of every agent by itself.
 
     Args:

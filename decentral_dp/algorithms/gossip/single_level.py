@@ -194,7 +194,7 @@ class DpDsgd(OneLevel):
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         indices = np.arange(1, public.rounds * self.releases_per_round + 1)
         if self.block:
-            sent = dp.blocks(public, indices, "lower_grad_y")
+            sent = dp.plan_block(public, indices, "lower_grad_y")
         else:
             t = (indices - 1) // self.steps
             sent = dp.plan_release(public, indices, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)])

@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve
+from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
 class State(NamedTuple):
@@ -97,7 +97,7 @@ class Spdb(dp.Algorithm):
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """w at (x, y), by b releases."""
-        return (yield from solve(batches, x, y, self.smoothness))
+        return (yield from solve_neumann(batches, x, y, self.smoothness))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {

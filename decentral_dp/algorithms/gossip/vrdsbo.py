@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve
+from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
 class State(NamedTuple):
@@ -136,7 +136,7 @@ class Vrdsbo(dp.Algorithm):
 
     def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """w at one point, by b releases."""
-        return (yield from solve(batches, x, y, self.smoothness))
+        return (yield from solve_neumann(batches, x, y, self.smoothness))
 
     def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         """As many releases in place of a series that is not needed."""

@@ -1,1 +1,1 @@
-"""What releases cost: charges, accountants, calibration, and theorems as they were published."""
+"""Privacy accounting: ledger entries, accountants, calibration and published theorems."""

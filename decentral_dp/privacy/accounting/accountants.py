@@ -1,4 +1,4 @@
-"""From a ledger to budgets: pure ε and ε(δ), per agent, channel and kind of record.
+"""Accountants: pure ε and ε(δ) of a ledger, per agent, channel and split, and noise scales for a target budget.
 
 Adjacency: one record of one agent is replaced. Train and validation records are disjoint, so an agent's budget is the
 larger of what one train record and one validation record can cost; a record in both would cost the sum.
@@ -22,7 +22,7 @@ drawn. The pure ε holds but for the slack's δ: no float64 sampler has the tail
 Every (ε, δ) is the smallest of the pure sum, the concentrated bound ρ + 2√(ρ ln 1/δ) with ρ = Σε²/2 + Σμ²/2 (Bun &
 Steinke 2016), the Gaussian closed form and the privacy-loss distribution, as far as they apply.
 
-Inverting the accountants: noise scales for a target budget, and rounds for a cap.
+Calibration inverts the accountants.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _WORTH = 1e-3
 _WORTH_A_FORMULA = 1e-6
 
 
-class Cost(NamedTuple):
+class PrivacyCost(NamedTuple):
     """epsilon: (m,) at the budget's δ. epsilon_pure: (m,) at δ = 0."""
 
     epsilon: Array
@@ -82,8 +82,8 @@ class Budget:
     delta: float
     epsilon: Array
     epsilon_pure: Array
-    channels: Mapping[str, Cost]
-    records: Mapping[Split, Cost]
+    channels: Mapping[str, PrivacyCost]
+    records: Mapping[Split, PrivacyCost]
     slack_epsilon: float
     slack_delta: float
     notes: tuple[str, ...] = field(default=())
@@ -117,7 +117,7 @@ def price(ledger: Ledger, delta: float) -> Budget:
     _check_delta(delta)
     charged = charges(ledger)
     notes: list[str] = []
-    nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
+    nothing = PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
     known: dict[tuple[int, ...], _SplitCost] = {}
 
     def settle(split: Split, channel: str | None = None) -> _SplitCost:
@@ -129,7 +129,7 @@ def price(ledger: Ledger, delta: float) -> Budget:
 
     settled = {split: settle(split) for split in charged.kinds}
     records = {split: s.cost for split, s in settled.items()}
-    alone: dict[str, list[Cost]] = {name: [nothing] for name in charged.names}
+    alone: dict[str, list[PrivacyCost]] = {name: [nothing] for name in charged.names}
     for split in charged.kinds:
         for line in charged.lines[split]:
             alone[line.channel].append(settle(split, line.channel).cost)
@@ -163,7 +163,7 @@ def epsilon_of(ledger: Ledger, delta: float) -> Array:
     _check_delta(delta)
     charged = charges(ledger)
     costs = [_cost_of_split(charged, split, None, delta, []).cost for split in charged.kinds]
-    return _largest([Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
+    return _largest([PrivacyCost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents)), *costs]).epsilon
 
 
 def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
@@ -252,7 +252,8 @@ def epsilon_at(releases: Releases, delta: float) -> float:
 def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
     """ε(δ) after each segment of releases."""
     pure = np.cumsum([pure_epsilon(s) for s in segments])
-    if delta == 0.0 or not np.isfinite([_total_loss(s) for s in segments]).all():
+    # Infinite if a release hides nothing at all.
+    if delta == 0.0 or not np.isfinite([float(sum(np.sum(part) for part in s)) for s in segments]).all():
         return np.asarray(pure)
     mu = np.sqrt(np.cumsum([s.mu**2 for s in segments]))
     if all(s.only_gaussian for s in segments):
@@ -272,11 +273,6 @@ def _epsilon_by_segment(segments: Sequence[Releases], delta: float) -> Array:
     return np.asarray(np.minimum(best, numerical))
 
 
-def _total_loss(releases: Releases) -> float:
-    """Finite if the releases hide anything at all."""
-    return float(sum(np.sum(part) for part in releases))
-
-
 def _zcdp_rho(releases: Releases) -> float:
     """ρ of zero-concentrated privacy, unamplified.
 
@@ -289,16 +285,16 @@ def _zcdp_rho(releases: Releases) -> float:
     return 0.5 * float(squares + releases.mu**2)
 
 
-def _largest(costs: Iterable[Cost]) -> Cost:
+def _largest(costs: Iterable[PrivacyCost]) -> PrivacyCost:
     listed = list(costs)
     epsilon = np.max([c.epsilon for c in listed], axis=0)
-    return Cost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
+    return PrivacyCost(epsilon, np.max([c.epsilon_pure for c in listed], axis=0))
 
 
 class _SplitCost(NamedTuple):
     """A cost, and the largest part of it, in ε and in δ, that is for float64 samplers."""
 
-    cost: Cost
+    cost: PrivacyCost
     slack_epsilon: float
     slack_delta: float
 
@@ -332,7 +328,7 @@ def _cost_of_split(charged: Charges, split: Split, channel: str | None, delta: f
             f"Sampling in float64 may add more than δ = {delta:g} to some agents' releases: only pure ε can be stated "
             "for them, and it holds for ideal samplers."
         )
-    cost = Cost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
+    cost = PrivacyCost(epsilon[charged.group], (pure + first.epsilon)[charged.group])
     return _SplitCost(cost, float(added.max()), float(lost.max()))
 
 
@@ -598,7 +594,7 @@ def _needed_factors(composed: ComposedCharges, epsilon: float, delta: float) -> 
     start: float | None = None
     for bundle in bundles:
         releases = composed.releases(bundle)
-        start = solve(partial(_cost_at, releases, delta), epsilon, start)
+        start = smallest_factor(partial(_cost_at, releases, delta), epsilon, start)
         out[bundle] = start
     return out
 
@@ -623,10 +619,10 @@ def largest_mu(epsilon: float, delta: float) -> float:
         >>> round(largest_mu(epsilon=1.0, delta=1e-5), 3)
         0.268
     """
-    return 1.0 / solve(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
+    return 1.0 / smallest_factor(lambda f: float(gaussian_epsilon(1.0 / f, delta)), epsilon, None, 1e-9)
 
 
-def solve(
+def smallest_factor(
     price: Callable[[float], float], target: float, guess: float | None, tightness: float = 0.5 * TIGHTNESS
 ) -> float:
     """Find a factor whose price lies in [(1 − tightness)·target, target].
@@ -643,7 +639,7 @@ def solve(
         InputError: no factor has such a price.
 
     Example:
-        >>> round(solve(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
+        >>> round(smallest_factor(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
         2.0
     """
     aim = target * (1.0 - 0.5 * tightness)

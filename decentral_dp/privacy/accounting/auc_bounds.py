@@ -41,11 +41,11 @@ def within_run(epsilon: float, delta: float) -> float:
         >>> round(within_run(epsilon=1.0, delta=0.0), 4), within_run(epsilon=0.0, delta=0.0)
         (0.7311, 0.5)
     """
-    check(epsilon, delta)
+    check_budget(epsilon, delta)
     return 1.0 - (1.0 - delta) * float(expit(-epsilon))
 
 
-def check(budget: float, delta: float, name: str = "ε") -> None:
+def check_budget(budget: float, delta: float, name: str = "ε") -> None:
     """Raises ValueError unless the budget is at least 0 and δ lies from 0 to 1. name: of the budget."""
     if not budget >= 0.0:
         raise ValueError(f"{name} is at least 0, got {budget}")

@@ -1,8 +1,6 @@
-"""A ledger as columns of prices: what every group of agents is charged, release by release.
+"""Prices of a ledger's releases for every group of agents, sorted by how they compose.
 
 Agents that share their column in every channel form one group and are priced once.
-
-Charges of one kind of record, sorted by what composes with what.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def join_by_grid(parts: Sequence[DrawnVariates]) -> list[DrawnVariates]:
     return list(out.values())
 
 
-class _Table(NamedTuple):
+class _ExactTable(NamedTuple):
     """What one variate or one release adds to τ and to an exponent, by rows of cuts.
 
     unmoved: F(0), (K, 1). moved: (B, K) F(μ). exponent: (K, 1).
@@ -241,7 +241,7 @@ def _mass_outside(unit: float, cut: Array, shift: Array | float) -> Array:
     return np.asarray(1.1 * (unit * np.exp(-0.5 * _K * _K) * (up + down) + beyond))
 
 
-def _mass_far_out(part: DrawnVariates, table: _Table) -> tuple[Array, Array]:
+def _mass_far_out(part: DrawnVariates, table: _ExactTable) -> tuple[Array, Array]:
     """(K, G) each: what is far out under P, and under Q."""
     still, judged = table.unmoved * part.coordinates, table.unmoved * part.weighed
     # Only where there are such shifts: 0·∞ is no number.
@@ -252,12 +252,14 @@ def _mass_far_out(part: DrawnVariates, table: _Table) -> tuple[Array, Array]:
 
 
 @cache
-def _table(unit: float, likely: bool) -> _Table:
+def _table(unit: float, likely: bool) -> _ExactTable:
     if not likely:
         cut = _cut_of_height(unit, np.full((1, 1), _BULK * unit))
-        return _Table(_mass_outside(unit, cut, 0.0), _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, np.zeros((1, 1)))
+        return _ExactTable(
+            _mass_outside(unit, cut, 0.0), _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, np.zeros((1, 1))
+        )
     height = np.clip(_LOADS / _ORDERS, _BULK * unit, _LARGEST_HEIGHT)
     cut = _cut_of_height(unit, height)
     still = _mass_outside(unit, cut, 0.0)
     exponent = (1.0 + _ORDERS) * (still + 0.5 * _ORDERS * _variance(unit, height))
-    return _Table(still, _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, exponent)
+    return _ExactTable(still, _mass_outside(unit, cut, _SENSITIVITIES[:-1]).T, exponent)

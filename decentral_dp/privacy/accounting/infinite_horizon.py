@@ -55,7 +55,7 @@ class Arrivals(NamedTuple):
     records: int | None = None
 
 
-def losses(
+def round_losses(
     query: DecayingRelease, arrivals: Arrivals, rounds: int = _EXPLICIT_ROUNDS, mechanism: Mechanism | str = LAPLACE
 ) -> Array:
     """Compute the price of every round, in exact arithmetic.
@@ -72,7 +72,7 @@ def losses(
     Example:
         >>> from decentral_dp.algorithms.protocol import StepSize
         >>> query = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
-        >>> losses(query, Arrivals(batch=5), rounds=3).round(4).tolist()
+        >>> round_losses(query, Arrivals(batch=5), rounds=3).round(4).tolist()
         [0.0606, 0.0181, 0.009]
     """
     _check(query, arrivals)
@@ -120,7 +120,7 @@ def remainder(
         return math.inf
     full = 0 if records is None else max(0, math.ceil((records - warm_start) / batch) - 1)
     start = max(after, _EXPLICIT_ROUNDS, full)
-    explicit = losses(query, arrivals, start, mechanism)[after:]
+    explicit = round_losses(query, arrivals, start, mechanism)[after:]
     # With u = t + 1: (t+2)^ς (t+1)^{−v}/N = u^{ς−v} (1 + 1/u)^ς / N, and 1/N ≤ (1/B)(1/u)(1 − a/u + a²/u²), a = n₀/B.
     a = warm_start / batch
     share = np.array([1.0, -a, a * a]) / batch if records is None else np.array([1.0 / records])
@@ -131,7 +131,7 @@ def remainder(
     return float((explicit**power).sum() + factor**power * left) * (1.0 + 1e-12)
 
 
-def at_infinity(
+def price_endless(
     queries: Sequence[DecayingRelease],
     batch: int,
     warm_start: int = 0,
@@ -156,7 +156,7 @@ def at_infinity(
     Example:
         >>> from decentral_dp.algorithms.protocol import StepSize
         >>> gradient = DecayingRelease(StepSize(0.1, 0.8), StepSize(1.0, 0.1), clip=1.0)
-        >>> round(at_infinity([gradient], batch=5), 3), at_infinity([gradient], batch=5, records=100)
+        >>> round(price_endless([gradient], batch=5), 3), price_endless([gradient], batch=5, records=100)
         (0.122, inf)
     """
     arrivals = Arrivals(batch, warm_start, records)

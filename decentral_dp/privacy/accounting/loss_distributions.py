@@ -21,12 +21,9 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
 Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off. Where
 they would take a good part of it, after very many releases or at a very small δ, `tilted_composition` takes over.
 
-Privacy profiles δ(ε) of single releases: Laplace and Gaussian noise, randomised response, and samples of records.
-
-Privacy-loss distributions on a grid: discretised, composed by Fourier transforms, and ε read off at a δ.
-
-A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1) gives the
-grid's masses from the profile δ_i = δ(ih), i = −n … n:
+Every release has a privacy profile δ(ε). Its losses are discretised, composed by Fourier transforms, and ε is read off
+at a δ. A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1)
+gives the grid's masses from the profile δ_i = δ(ih), i = −n … n:
 
     P(ih) = ((δ_{i+1} − δ_i) − e^h (δ_i − δ_{i−1}))/(e^h − 1),    P(∞) = δ_n,
 
@@ -49,7 +46,7 @@ import numpy as np
 import scipy
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.accounting.tilted_composition import Pair, tilted_epsilon
+from decentral_dp.privacy.accounting.tilted_composition import ReleaseProfile, tilted_epsilon
 
 # Of the interval that ε of a Gaussian pair lies in.
 _BISECTIONS = 100
@@ -376,7 +373,7 @@ def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: fl
 
     Example:
         >>> coin = discretise([(lambda e: np.maximum(0.0, 3.0 - np.exp(e)) / 4.0, np.log(3.0))], np.log(3.0))
-        >>> coin[0].masses.round(12).tolist(), epsilon_at(coin[0], 0.25)
+        >>> coin[0].masses.round(12).tolist(), epsilon_of_masses(coin[0], 0.25)
         ([0.25, 0.0, 0.75], 0.6931471805599453)
     """
     points = [points_of(reach, step) for _, reach in pairs]
@@ -531,7 +528,7 @@ def _prefix(masses: Array, threshold: float) -> int:
     return masses.size
 
 
-def epsilon_at(total: LossMasses, delta: float) -> float:
+def epsilon_of_masses(total: LossMasses, delta: float) -> float:
     """Solve δ = Σ_{x > ε} P(x)(1 − e^{ε − x}) + P(∞) for ε ≥ 0; +inf where there is none.
 
     Args:
@@ -669,7 +666,7 @@ def _epsilon_at(total: LossMasses | None, delta: float) -> float:
     left = delta - total.error
     if left <= 0.0:
         return math.inf
-    return epsilon_at(total, left) * (1.0 + 1e-9)
+    return epsilon_of_masses(total, left) * (1.0 + 1e-9)
 
 
 # Discretisation -----------------------------------------------------------------------------------------------------
@@ -740,25 +737,25 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
     return max(min(low, guess / 800.0), 4.0 * guess / points)
 
 
-def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[Pair]:
+def _pairs(releases: Releases, step: float, tail: float, share: float) -> Iterator[ReleaseProfile]:
     """Dominating pairs of the releases; no loss beyond the reach has a probability above `tail`."""
     for loss, count in _buckets(_merge_small(releases.laplace, step), share):
-        yield Pair(laplace_profile(loss, 1.0), loss, count)
+        yield ReleaseProfile(laplace_profile(loss, 1.0), loss, count)
     for loss, count in _buckets(_merge_small(np.concatenate([releases.pure, releases.bounded_range]), step), share):
-        yield Pair(response_profile(loss), loss, count)
+        yield ReleaseProfile(response_profile(loss), loss, count)
     for loss, rate, count in _sampled_buckets(releases.sampled_laplace, share):
-        yield Pair(laplace_profile(loss, rate), float(amplify(loss, rate)), count)
+        yield ReleaseProfile(laplace_profile(loss, rate), float(amplify(loss, rate)), count)
     for mu, rate, count in _sampled_buckets(releases.sampled_gaussian, share):
-        yield Pair(gaussian_profile(mu, rate), gaussian_reach(mu, rate, tail), count)
+        yield ReleaseProfile(gaussian_profile(mu, rate), gaussian_reach(mu, rate, tail), count)
     for mu, rate, count in _sampled_buckets(releases.poisson, share):
-        yield Pair(poisson_profile(mu, rate), poisson_reach(mu, rate, tail), count)
+        yield ReleaseProfile(poisson_profile(mu, rate), poisson_reach(mu, rate, tail), count)
     for records, zeroed in np.unique(releases.poisson_groups[2:], axis=1).T:
         same = np.all(releases.poisson_groups[2:] == [[records], [zeroed]], axis=0)
         unit = int(records), bool(zeroed)
         for mu, rate, count in _sampled_buckets(releases.poisson_groups[:2, same], share):
-            yield Pair(group_profile(mu, rate, *unit), group_reach(mu, rate, *unit, tail), count)
+            yield ReleaseProfile(group_profile(mu, rate, *unit), group_reach(mu, rate, *unit, tail), count)
     if releases.mu > 0.0:
-        yield Pair(gaussian_profile(releases.mu, 1.0), gaussian_reach(releases.mu, 1.0, tail), 1)
+        yield ReleaseProfile(gaussian_profile(releases.mu, 1.0), gaussian_reach(releases.mu, 1.0, tail), 1)
 
 
 def _merge_tiny(losses: Array) -> Array:

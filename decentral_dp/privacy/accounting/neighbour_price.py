@@ -157,7 +157,9 @@ def _least_price(coupled: Coupled, system: _Solver, victim: int, shift: Array) -
         elif patience:
             patience -= 1
         else:
-            wrong = _last_nonzero(wrong)
+            last = np.flatnonzero(wrong)[-1]
+            wrong = np.zeros_like(wrong)
+            wrong.flat[last] = True
         free = free ^ wrong
     return best
 
@@ -166,12 +168,6 @@ def _solver_noise(noise: Array) -> Array:
     """s with little noise where there is none."""
     drawn = noise > 0.0
     return noise if drawn.all() else np.where(drawn, noise, _SOLVER_NOISE * noise.min(where=drawn, initial=np.inf))
-
-
-def _last_nonzero(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    one = np.zeros_like(wrong)
-    one.flat[np.flatnonzero(wrong)[-1]] = True
-    return one
 
 
 def _price_at(coupled: Coupled, victim: int, shift: Array, apart: Array) -> float:

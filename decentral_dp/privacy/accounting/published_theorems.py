@@ -34,7 +34,7 @@ class AgentNoise(Protocol):
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedBudget:
     """A number that a paper prints.
 
     Args:
@@ -42,7 +42,7 @@ class Claim:
         source: where it is printed.
 
     Example:
-        >>> Claim((0.5, 1.5), "a paper").epsilon_max, Claim((0.5, None), "a paper").epsilon_max
+        >>> ClaimedBudget((0.5, 1.5), "a paper").epsilon_max, ClaimedBudget((0.5, None), "a paper").epsilon_max
         (1.5, None)
     """
 
@@ -58,7 +58,7 @@ class Claim:
 
 def theorem_4_5(
     steps: Mapping[str, Power], noise: Mapping[str, AgentNoise], min_neighbour_weight: float, rounds: float
-) -> Claim:
+) -> ClaimedBudget:
     """Evaluate the printed ε of Theorem 4.5.
 
         ε_i ≤ Σ_v Σ_{t=1}^T √2 C_v/(σ_{i,v} (t+1)^{1+v_v−ς_{i,v}}),   C_v = (4/w̄)(4(1+v_v)/(e ln(4/(2−2w̄))))^{1+v_v}
@@ -84,7 +84,7 @@ def theorem_4_5(
     agents = len(next(iter(noise.values())).scale)
     w = min_neighbour_weight
     if not 0.0 < w < 1.0:
-        return Claim((None,) * agents, SOURCE_4_5)
+        return ClaimedBudget((None,) * agents, SOURCE_4_5)
     total = np.zeros(agents)
     for channel in CHANNELS:
         v = steps[channel].decay
@@ -93,7 +93,7 @@ def theorem_4_5(
         sums = np.array([_power_sum(float(r), rounds) for r in exponents])
         with np.errstate(divide="ignore"):
             total += math.sqrt(2.0) * constant * sums / np.asarray(noise[channel].scale, dtype=np.float64)
-    return Claim(tuple(float(e) for e in total), SOURCE_4_5)
+    return ClaimedBudget(tuple(float(e) for e in total), SOURCE_4_5)
 
 
 def _power_sum(exponent: float, rounds: float) -> float:

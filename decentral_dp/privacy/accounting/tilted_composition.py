@@ -48,7 +48,7 @@ _BLOCKS = 2048
 _WINDOW_NATS = 16.0
 
 
-class Pair(NamedTuple):
+class ReleaseProfile(NamedTuple):
     """δ(ε), ε ≥ 0, of a pair that is its own mirror image; a loss it passes hardly ever; how many such releases.
 
     The profile keeps the shape of ε.
@@ -71,7 +71,7 @@ class _Losses(NamedTuple):
         return self.masses.size // 2
 
 
-def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
+def tilted_epsilon(pairs: Sequence[ReleaseProfile], step: float, delta: float) -> float:
     """An upper bound on ε(δ) of all these releases; +inf where none is found.
 
     Args:
@@ -108,14 +108,16 @@ def tilted_epsilon(pairs: Sequence[Pair], step: float, delta: float) -> float:
     length = 2 ** max(4, math.ceil(math.log2((high - low) / step + 16.0)))
     first = math.floor(0.5 * (low + high) / step) - length // 2
     composed, error = _compose(parts, tilted, length, first, total)
-    beyond = _log_tail(theta, (first + length - 1) * step, parts, step)
+    # log of a bound on the probability of more than the last loss, by moments at a few tilts.
+    last = (first + length - 1) * step
+    beyond = min(_log_moment(parts, t, step) - t * last for t in (theta, 1.05 * theta, 1.5 * theta))
     return min(renyi, _epsilon_at(composed + error, first, step, theta, log_m, beyond, left, renyi))
 
 
 # Discretisation -----------------------------------------------------------------------------------------------------
 
 
-def _discretise(pair: Pair, step: float) -> _Losses:
+def _discretise(pair: ReleaseProfile, step: float) -> _Losses:
     # Past the largest loss of a bounded pair, where its profile is zero without an error.
     n = math.ceil(pair.reach / step) + 2
     e = np.asarray(np.arange(n + 1) * step, dtype=np.float64)
@@ -210,11 +212,6 @@ class _Moments:
         high = ((values - here + _WINDOW_NATS)[above] / (tilts - theta)[above]).min()
         low = ((here - values - _WINDOW_NATS)[below] / (theta - tilts)[below]).max()
         return float(low), float(high)
-
-
-def _log_tail(theta: float, x: float, parts: Sequence[_Losses], step: float) -> float:
-    """log of a bound on the probability of more than x, by moments at a few tilts of θ and more."""
-    return min(_log_moment(parts, t, step) - t * x for t in (theta, 1.05 * theta, 1.5 * theta))
 
 
 def _log_moment(parts: Sequence[_Losses], theta: float, step: float) -> float:

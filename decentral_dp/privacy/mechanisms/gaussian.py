@@ -112,7 +112,8 @@ class Gaussian:
     def sample(self, request: Unnoised) -> Array:
         """Draw noised values in units of the grid, (b, Σ widths) float64 integers."""
         draws, query, grid, scale, widths, workspace = request[:6]
-        (rows, columns), wide = query.shape, self._wide_columns(widths)
+        (rows, columns), ends = query.shape, accumulate(widths)
+        wide = [slice(end - w, end) for end, w in zip(ends, widths, strict=True) if self.rounds_at_random(w)]
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:
             # Half everywhere rounds to the nearest.
@@ -120,11 +121,6 @@ class Gaussian:
         normals, uniforms = workspace[key]
         draws.fill(("normal", normals), *[("uniform", uniforms[:, part]) for part in wide])
         return gaussian_integers(query, grid, scale, normals, uniforms if wide else None)
-
-    def _wide_columns(self, widths: tuple[int, ...]) -> list[slice]:
-        """The columns of wide releases."""
-        ends = accumulate(widths)
-        return [slice(end - w, end) for end, w in zip(ends, widths, strict=True) if self.rounds_at_random(w)]
 
 
 def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, uniforms: Array | None = None) -> Array:

@@ -72,7 +72,7 @@ def bernoulli_exp(generator: np.random.Generator, gamma: Fraction) -> bool:
     return _coin(generator, gamma.numerator, gamma.denominator)
 
 
-def geometric(generator: np.random.Generator, rate: Fraction) -> int:
+def draw_geometric(generator: np.random.Generator, rate: Fraction) -> int:
     """Draw k ≥ 0 with probability (1 − e^{−rate})·e^{−k·rate}, rate > 0.
 
     References:
@@ -105,7 +105,7 @@ def discrete_gaussian(generator: np.random.Generator, precision: Fraction) -> in
     t = isqrt(variance.numerator // variance.denominator) + 1
     rate, peak = Fraction(1, t), variance / t
     while True:
-        size = geometric(generator, rate)
+        size = draw_geometric(generator, rate)
         negative = bool(_bits(generator, 1))
         if (size or not negative) and bernoulli_exp(generator, (size - peak) ** 2 * precision / 2):
             return -size if negative else size

@@ -1,8 +1,8 @@
 """Mechanisms of a user's own: what such a class must have, and how it stands among the others.
 
 Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
-`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`, or `sample(…, context)`, which is told as
-a `Drawing` whose noise it draws: agent, round, channel, neighbours and their weights. It may have `unit` ("ε", which
+`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`, or `sample(…, context)`, which gets as
+a `DrawContext` the agent, round, channel, neighbours and their weights. It may have `unit` ("ε", which
 is the default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one
 record), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
@@ -28,7 +28,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, DrawContext, Sampling, Unit, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -149,7 +149,7 @@ class OutsideMechanism:
         return "context" in inspect.signature(self.definition.sample).parameters
 
     def _sample(
-        self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: Drawing | None = None
+        self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: DrawContext | None = None
     ) -> Array:
         context = () if whose is None else (whose,)
         draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
@@ -198,15 +198,17 @@ def register_outside(author: Any) -> OutsideMechanism:
     if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
         wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
         raise _lacks(author, "privacy_unit", wanted)
-    text, said = str(description), _options_text(author)
-    mechanism = OutsideMechanism(name, text, norm, unit, float(deviation), said, digest_of(author), author, protected)
+    options = [f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)] if is_dataclass(author) else []
+    mechanism = OutsideMechanism(
+        name, str(description), norm, unit, float(deviation), ", ".join(options), digest_of(author), author, protected
+    )
     _check_price(mechanism)
     _check_sample(mechanism)
     _check_noise(mechanism)
     return mechanism
 
 
-def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
+def mechanism_options(mechanism: OutsideMechanism) -> dict[str, Any]:
     """The fields of the user's object that a scenario can hold."""
     author = mechanism.definition
     every = {f.name: getattr(author, f.name) for f in fields(author)} if is_dataclass(author) else {}
@@ -242,7 +244,7 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         grid = float(mechanism.grid(np.ones(1), width)[0])
         # Made up: no key of a run, and no query of one.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
-        mechanism._sample(generator, query, grid, 1.0, Drawing() if mechanism._takes_context else None)
+        mechanism._sample(generator, query, grid, 1.0, DrawContext() if mechanism._takes_context else None)
 
 
 def _check_noise(mechanism: OutsideMechanism) -> None:
@@ -256,7 +258,7 @@ def _check_noise(mechanism: OutsideMechanism) -> None:
     author, grid = mechanism.definition, float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
     # Public keys of no run.
     streams = Streams(seeded_root(0, b"mechanism trial"), "noise", range(_TRIED_AGENTS))
-    context = Drawing() if mechanism._takes_context else None
+    context = DrawContext() if mechanism._takes_context else None
 
     def draw(index: int, channel: int) -> list[Array]:
         query, generators = np.full(_TRIED_WIDTH, 0.3), Draws(streams, index, channel).generators()
@@ -307,7 +309,3 @@ def _refusal(author: Any, method: str, what: str) -> InputError:
 def _value_text(values: Array) -> str:
     listed = ", ".join(f"{v:g}" for v in values.reshape(-1)[:4])
     return f"[{listed}{', …' if values.size > 4 else ''}]"
-
-
-def _options_text(author: Any) -> str:
-    return ", ".join(f"{f.name}={getattr(author, f.name)!r}" for f in fields(author)) if is_dataclass(author) else ""

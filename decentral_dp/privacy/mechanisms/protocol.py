@@ -96,7 +96,7 @@ class Mechanism(Protocol):
         ...
 
 
-class Drawing(NamedTuple):
+class DrawContext(NamedTuple):
     """Whose noise is drawn, and when: what a sampler of a user's own is told that has an argument `context`.
 
     Args:
@@ -108,7 +108,7 @@ class Drawing(NamedTuple):
         weights: (k,) w_ij of these.
 
     Example:
-        >>> Drawing(agent=3, release=5, round=2, channel="y").round
+        >>> DrawContext(agent=3, release=5, round=2, channel="y").round
         2
     """
 
@@ -135,7 +135,7 @@ class Unnoised(NamedTuple):
     scale: Array
     widths: tuple[int, ...]
     workspace: Workspace
-    drawing_of: Callable[[int, int], Drawing] = lambda row, channel: Drawing()
+    drawing_of: Callable[[int, int], DrawContext] = lambda row, channel: DrawContext()
 
 
 class NoiseMechanism(Mechanism, Protocol):

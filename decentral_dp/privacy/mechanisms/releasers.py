@@ -1,18 +1,17 @@
-"""The objects that add noise and state its price, in one place.
+"""Releasers: the objects that add noise to values and record its price.
 
 Noise is float-safe. What is rounded and noised is the private part u of a value, on a power-of-two grid g, to an
 integer k (see `mechanisms`); adding the public part afterwards, on the same grid, is post-processing. The released
 value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded for
 those to whom it is not public: who sees few messages could read from the low bits of one what its sender had received.
 
-A trusted coordinator's mechanism: noise that makes every release cost what was planned for it.
+A trusted coordinator's `PlannedReleaser` adds the noise at which every release has its planned price. The plan fixes
+the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities, which may
+depend on what was released. Prices that the transcript cannot touch compose as if releases were independent (Dong, Roth
+& Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as coarse
+beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
 
-The plan fixes the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities,
-which may depend on what was released. Prices that the transcript cannot touch compose as if releases were independent
-(Dong, Roth & Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as
-coarse beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
-
-A releaser that holds an algorithm of somebody else's to its plan: what was not priced does not leave.
+A `CheckedReleaser` refuses releases of a custom algorithm that its plan does not list at their price.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
-from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
+from decentral_dp.privacy.mechanisms.protocol import DrawContext, Unnoised, Workspace
 from decentral_dp.privacy.mechanisms.time_factors import (
     Past,
     TimeFactor,
@@ -284,10 +283,10 @@ class ScheduledReleaser:
                 self._add_noise(before, none, widths, self._noise(before, tuple(none), widths))
         return self._past[1]
 
-    def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
+    def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> DrawContext:
         """Whose noise it is, of a row counted from the first one of a part."""
         agent = first + row if self._agents is None else int(self._agents[first + row])
-        drawing = Drawing(agent, index, index // self.releases_per_round, channels[channel])
+        drawing = DrawContext(agent, index, index // self.releases_per_round, channels[channel])
         if self._network is None:
             return drawing
         near = self._network.neighbours(agent)
@@ -333,7 +332,10 @@ class PlannedReleaser:
                 out[channel] = value
                 self.recorder.free(index, channel, value.shape[1], FREE)
                 continue
-            bounds = _bounds_of(value)
+            if isinstance(value, Bounded):
+                bounds = {split: float(s.sensitivity[0]) for split, s in value.sensitivities.items()}
+            else:
+                bounds = {split: float(s) for split, s in value.sensitivity.items()}
             scales[channel] = scale = self.scale(index, channel, bounds)
             if isinstance(value, Bounded):
                 self._check_rates(index, channel, value)
@@ -432,15 +434,9 @@ class PlannedReleaser:
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
 
 
-def _drawing_of(index: int, channel: str, row: int, number: int) -> Drawing:
+def _drawing_of(index: int, channel: str, row: int, number: int) -> DrawContext:
     """A coordinator's noise. Its rounds are counted by its releases, from 1."""
-    return Drawing(release=index, round=index, channel=channel)
-
-
-def _bounds_of(value: Any) -> dict[Split, float]:
-    if isinstance(value, Bounded):
-        return {split: float(s.sensitivity[0]) for split, s in value.sensitivities.items()}
-    return {split: float(s) for split, s in value.sensitivity.items()}
+    return DrawContext(release=index, round=index, channel=channel)
 
 
 # How far two computations of one sensitivity may differ by rounding.

@@ -49,7 +49,7 @@ from decentral_dp.models.autodiff import (
 from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
 from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
-from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
+from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
 from decentral_dp.problems.bilevel.softmax import class_shares
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
@@ -165,7 +165,7 @@ class LossProblem:
             points = [shared(a.take(stack.agents, 0), self.device) for a in (x, y, z)]
             for name, rows in self._rows_of_stack(names, *points, *stack.records).items():
                 bound = clip.bound(CLIP_OF_TERM[name])
-                parts_of[name].append(clipped_sums(rows[: g - first], bound, clip.norm) / n)
+                parts_of[name].append(clipped_row_sums(rows[: g - first], bound, clip.norm) / n)
         return Terms(**{name: some[0] if len(some) == 1 else np.concatenate(some) for name, some in parts_of.items()})
 
     def _stack(self, names: tuple[str, ...], records: LossRecords, first: int, together: int) -> _Stack:

@@ -193,7 +193,7 @@ class Heads(NamedTuple):
     z: Array
 
 
-class Network(Weighted, Protocol):
+class FeatureNetwork(Weighted, Protocol):
     """A network whose outputs the lower level reads as features. outputs: e. start: (p,), random and public."""
 
     @property
@@ -239,7 +239,7 @@ class MetaLearning(Ridged, Problem):
     name: ClassVar[str] = "meta_learning"
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
-    network: Network
+    network: FeatureNetwork
     n_features: int
     tasks: Tasks
     ridge: float = USUAL_RIDGE
@@ -287,7 +287,7 @@ class MetaLearning(Ridged, Problem):
         """
         if width < 1:
             raise InputError(f"problem.width: got {width}; wanted at least one channel per layer.")
-        network: Network = HiddenLayer(n_features, width, seed)
+        network: FeatureNetwork = HiddenLayer(n_features, width, seed)
         if image is not None and min(image[:2]) >= 2:
             from decentral_dp.models.networks import embedding_network, network_model
 

@@ -44,7 +44,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.learner import Learner, OneByOne
 from decentral_dp.models.linear_terms import blocks, checked_features, class_index
-from decentral_dp.privacy.clipping import Clip, clipped_sums
+from decentral_dp.privacy.clipping import Clip, clipped_row_sums
 from decentral_dp.problems.entry import Entry, Facts
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
@@ -200,7 +200,7 @@ class Training(StackedProblem):
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
         """The mean of features, (g, n, d) → (g, d), each record's clipped to clip.x."""
-        total: Array = clipped_sums(records.features, clip.x, clip.norm)
+        total: Array = clipped_row_sums(records.features, clip.x, clip.norm)
         total /= max(records.label.shape[1], 1)
         return total
 

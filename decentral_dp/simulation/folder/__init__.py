@@ -1,1 +1,1 @@
-"""What a run leaves on disk: its layout, the journal of a run under way, states, kept releases."""
+"""Run folders: layout, journal of an unfinished run, states and released values."""

@@ -1,4 +1,4 @@
-"""The folder of a run that is not complete: what was, or may have been, released is on record before it travels.
+"""The journal of an unfinished run, in which every release is logged before it is sent.
 
 While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`,
 which its owner alone may read:
@@ -20,8 +20,6 @@ lock            held while the run is.
 Rounds are leased in advance, for about a second each time, so that a record on disk does not cost more than the round.
 After a crash, what was leased counts as released. A run that goes on repeats these rounds with the same draws, so that
 nothing is released twice.
-
-Reading the folder of a run that is not complete, and whether that run can go on here with the same draws.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
 from decentral_dp.files.regular import own, refuse_unreadable
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, key_of, root_of
+from decentral_dp.privacy.randomness import GENERATORS, Root, generator_of, root_bytes, root_of
 from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_lines
 from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
@@ -197,7 +195,7 @@ def _remove_progress(place: Path) -> None:
     place.rmdir()
 
 
-def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
+def open_interrupted(folder: Path) -> tuple[Interruption, IO[bytes]]:
     """Read the folder of a run that is not complete, and take its lock.
 
     Raises:
@@ -464,15 +462,13 @@ class RunInProgress:
         if saves:
             self._save(s, rows)
         if s.round >= self._leased and s.round < self._job.rounds:
-            self._lease(s.round)
-
-    def _lease(self, t: int) -> None:
-        now = time.monotonic()
-        speed = (t - self._leased_from) / max(now - self._leased_at, 1e-6)
-        # At most twice as many as before: the first rounds may be quicker than those that follow.
-        self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
-        self._leased, self._leased_at, self._leased_from = min(t + self._ahead, self._job.rounds), now, t
-        self._write(leased=self._leased)
+            now = time.monotonic()
+            speed = (s.round - self._leased_from) / max(now - self._leased_at, 1e-6)
+            # At most twice as many as before: the first rounds may be quicker than those that follow.
+            self._ahead = max(1, min(2 * self._ahead, int(_LEASE * speed)))
+            self._leased_at, self._leased_from = now, s.round
+            self._leased = min(s.round + self._ahead, self._job.rounds)
+            self._write(leased=self._leased)
 
     def _save(self, s: Snapshot, rows: Sequence[Row]) -> None:
         started = time.monotonic()
@@ -596,8 +592,8 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
 def unwritable_error(folder: Path, error: OSError) -> OSError:
     """What is said where a folder cannot be written before anything is released."""
     return OSError(
-        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {advice_on(error)},"
-        " then run it again."
+        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. "
+        f"{advise_on_write(error)}, then run it again."
     )
 
 
@@ -606,14 +602,14 @@ def is_full(error: BaseException) -> TypeGuard[OSError]:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def advice_on(error: OSError) -> str:
+def advise_on_write(error: OSError) -> str:
     """What to do about a file that could not be written."""
     return "Make room" if is_full(error) else "Mend that"
 
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
-    about = written_root(None if secret else key_of(job.root), generator_of(job.root))
+    about = written_root(None if secret else root_bytes(job.root), generator_of(job.root))
     about |= {"given": run_digest(job), "versions": machine_of(job), "states": os.urandom(8).hex()}
     key = json.dumps(about).encode()
     write_synced(folder / IN_PROGRESS / ROOT, key, OWNERS)
@@ -625,17 +621,13 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     write_synced(folder / IN_PROGRESS / JOURNAL, line, OWNERS)
     # Last: a folder with a scenario has a journal.
     write_synced(folder / SCENARIO, scenario)
-    _write_running(folder, job)
+    reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
+    write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
 def _mode(job: Job) -> int:
     """The mode of files that an adversary of secret noise must not read."""
     return OWNERS if job.scenario.seed is None else 0o666
-
-
-def _write_running(folder: Path, job: Job) -> None:
-    reason = f'under way, or cut off; then "decentral-dp resume {folder}" goes on; the budget is that of all rounds'
-    write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
 def _remove_events(board: Path) -> None:

@@ -1,6 +1,4 @@
-"""Run folders: where a run goes, and what is written of a finished one.
-
-What a run folder holds beside its numbers so that it can be run elsewhere: code, public files, and the graph.
+"""The layout of run folders, with the inputs that make a run repeatable elsewhere.
 
     code/…              Python files that the scenario names
     inputs/…            public ranges, and the graph's file
@@ -204,18 +202,17 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
     imports = {other: f"{CODE}/{other.name}" for other in imports_of_folder(path)}
     taken = {name for other, name in copies.items() if other not in imports}
     is_renamed = any(copies.get(other, name) != name for other, name in imports.items())
-    if is_renamed or taken & {*imports.values()} or any(_reads_beside(p) for p in (path, *imports)):
+    if (
+        is_renamed
+        or taken & {*imports.values()}
+        or any(b"__file__" in regular(p, "scenario").read_bytes() for p in (path, *imports))
+    ):
         return {}
     return {**imports, path: _free(f"{CODE}/{path.name}", {*taken, *imports.values()})}
 
 
 def _is_graph(place: tuple[str, ...], path: Path) -> bool:
     return place[0] == "topology" and path.suffix.lower() != ".py"
-
-
-def _reads_beside(path: Path) -> bool:
-    """Whether code asks where it is, and so reads what is beside it."""
-    return b"__file__" in regular(path, "scenario").read_bytes()
 
 
 def _free(name: str, taken: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import own
-from decentral_dp.simulation.result import FILES, RESULT, digest_of_file, read_result, seal, text_of
+from decentral_dp.simulation.result import FILES, RESULT, read_result, seal, sha256_of_file, text_of
 
 _STATE = "state.npz"
 # Begins the names of values in it that everybody may see.
@@ -57,7 +57,7 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
     with tempfile.TemporaryDirectory() as place, np.load(folder / _STATE) as arrays:
         public, sealed = Path(place, _STATE), Path(place, RESULT)
         np.savez(public, **{name: arrays[name] for name in arrays.files if name.startswith(_PUBLIC_PREFIXES)})
-        digests = {**result.table(FILES), _STATE: digest_of_file(public)}
+        digests = {**result.table(FILES), _STATE: sha256_of_file(public)}
         sealed.write_text(text_of(seal({**result.content, FILES: digests})), encoding="utf-8")
         # Every one is the folder's own: a link would send a file from elsewhere.
         found = sorted(file for file in folder.rglob("*") if file.is_file())
@@ -65,12 +65,9 @@ def upload(folder: Path, store: tuple[Any, str]) -> None:
         del files[RESULT]
         # Whoever finds the last one finds the others.
         for name, file in {**files, _STATE: public, RESULT: sealed}.items():
-            _put(system, file, f"{path}/{name}", folder)
-
-
-def _put(system: Any, file: Path, to: str, folder: Path) -> None:
-    try:
-        system.makedirs(to.rpartition("/")[0], exist_ok=True)
-        system.put_file(str(file), to)
-    except Exception as error:  # every store has errors of its own
-        raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error
+            to = f"{path}/{name}"
+            try:
+                system.makedirs(to.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(file), to)
+            except Exception as error:  # every store has errors of its own
+                raise OSError(f"{to} could not be written ({error}). The run is complete and in {folder}.") from error

@@ -1,4 +1,4 @@
-"""Writing the records of a scenario as agents have them: one file each, a public manifest, and a scenario for them."""
+"""Export of a scenario's records: one file for each agent, a public manifest, and a scenario that reads them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""States of runs as files: numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them; never code.
+"""States of runs as files of numbers, strings, arrays, `Bounded`, and tuples, lists and dicts of them, without code.
 
 A file is an .npz archive: a JSON text says how values are nested, arrays lie beside it. Tuples with names and frozen
 dataclasses are told by module and class; classes are looked up in this package and in the algorithm's own module, and
 nowhere else, so that a file from elsewhere cannot choose what is called.
 
-States of agents whose records are with them: files beside these records, which never travel.
-
-Where a block of agents reads `/data/agent-3.npz`, its states are `/data/states/RUN-3-ROUND.npz`, readable by their
-owner only. The driver gets a receipt: the round, and a digest that tells nothing of the state, because random bits lie
-beside it. The last two are kept, so that blocks that were cut off while one of them wrote have a round in common.
+Agents that hold their own records keep their states beside them, and these files never travel. If a block of agents
+reads `/data/agent-3.npz`, its states are `/data/states/RUN-3-ROUND.npz`, readable by their owner only. The driver gets
+a receipt: the round, and a digest that tells nothing of the state, because random bits lie beside it. The last two are
+kept, so that blocks that were cut off while one of them wrote have a round in common.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import refusal_of_missing_keys
 from decentral_dp.config.scenario_components import check_device, check_sizes
 from decentral_dp.config.schema import set_file
-from decentral_dp.engines import cores
+from decentral_dp.engines import ray_cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
@@ -144,7 +144,7 @@ def with_blocks(job: Job) -> Job:
     table = job.scenario.run
     if table.engine != "ray" or table.agents_per_actor != "auto":
         return job
-    each = 1 if table.place is not None else math.ceil(job.n_agents / cores())
+    each = 1 if table.place is not None else math.ceil(job.n_agents / ray_cores())
     settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": each})})
     return replace(job, components=replace(job.components, scenario=settled))
 

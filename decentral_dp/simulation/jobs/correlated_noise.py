@@ -18,8 +18,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, banded_square_root, factor_of
-from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
+from decentral_dp.privacy.pair_noise import PairNoise, best_ratio, best_scales
 from decentral_dp.privacy.unit import Unit
 from decentral_dp.topology.over_time import off_diagonal
 

@@ -43,7 +43,7 @@ from decentral_dp.privacy.mechanisms.gaussian import BITS
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, charged_sensitivity
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.schedules import points_of
+from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.protocol import Planned as PlannedSteps
@@ -501,7 +501,7 @@ def _schedule(channel: str, table: Noise, m: int) -> NoiseSchedule:
     with np.errstate(over="ignore"):
         decay = per_agent("decay", table.decay) + table.decay_per_agent * np.arange(1, m + 1)
     scale = per_agent("scale", 1.0 if table.scale is None else table.scale)
-    return NoiseSchedule(scale, decay, points_of(table.points))
+    return NoiseSchedule(scale, decay, schedule_points(table.points))
 
 
 def calibrated_schedules(

@@ -21,8 +21,8 @@ from decentral_dp.engines.protocol import (
     Engine,
     Outcome,
     RunControl,
+    agent_blocks,
     block_sizes,
-    blocks,
     release_scale,
     server_blocks,
 )
@@ -327,7 +327,7 @@ class GossipJob(Job):
             members = graph_partition(off_diagonal(mixing), self.sizes())
         if sizes is None:
             sizes = self.sizes() if members is None else [block.size for block in members]
-        cut = server_blocks(sizes) if self.central else blocks(mixing, sizes, members)
+        cut = server_blocks(sizes) if self.central else agent_blocks(mixing, sizes, members)
         compression, over_time = self.compression, self.topology.over_time
         scale = self.public_scale
         nodes = [self._agent_node(*block)._replace(compression=compression, public_scale=scale) for block in cut]

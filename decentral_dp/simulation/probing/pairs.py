@@ -53,7 +53,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ShardsPair:
     """Two data sets of the same shape.
 
     key: of the randomness of their runs. replacement: None where all records differ. record: number of the one that
@@ -95,25 +95,25 @@ def equal_shards(shards: Shards, value: float) -> Shards:
     return replace(shards, features=np.full_like(shards.features, value), labels=np.zeros_like(shards.labels))
 
 
-def first_pairs(shards: Shards) -> Iterator[Pair]:
+def first_pairs(shards: Shards) -> Iterator[ShardsPair]:
     """All records made up again; then one train and one validation record replaced, of one agent."""
     here = made_up_shards(shards, 0)
-    yield Pair(here, made_up_shards(shards, 1), 0, None)
+    yield ShardsPair(here, made_up_shards(shards, 1), 0, None)
     yield from _replacements(here)
 
 
-def sparse_pairs(shards: Shards) -> Iterator[Pair]:
+def sparse_pairs(shards: Shards) -> Iterator[ShardsPair]:
     """One train and one validation record replaced where all others are 0."""
     if shards.trajectory is None:
         yield from _replacements(equal_shards(shards, 0.0))
 
 
-def _replacements(here: Shards) -> Iterator[Pair]:
+def _replacements(here: Shards) -> Iterator[ShardsPair]:
     """One record replaced of the first agent that holds one, for each kind of records."""
     for split, indices in _kinds(here):
         agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is not None:
-            yield Pair(here, _with_far_record(here, int(indices[agent][0])), 0, Replacement(agent, split))
+            yield ShardsPair(here, _with_far_record(here, int(indices[agent][0])), 0, Replacement(agent, split))
 
 
 def _kinds(shards: Shards) -> tuple[tuple[Split, Any], ...]:
@@ -134,7 +134,7 @@ def _with_far_record(shards: Shards, record: int) -> Shards:
     return replace(shards, features=features, labels=labels)
 
 
-def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[Pair, float | None, None]:
+def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[ShardsPair, float | None, None]:
     """So many pairs, for a search: one record is replaced in each.
 
     It is drawn from what floats make hard, against its mirror image and against others. `send` the worst ratio of each
@@ -146,7 +146,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[Pair, fl
         pools += [(split, agent) for agent, index in enumerate(indices) if index.size]
     if not pools:
         return
-    best: tuple[float, Pair] | None = None
+    best: tuple[float, ShardsPair] | None = None
     for k in range(number):
         if best is not None and k % 3 == 2 and k >= 2 * len(SIZES) and 0.0 < best[0] < np.inf:
             pair = _vary(shards, best[1], rng)
@@ -163,7 +163,7 @@ def searched_pairs(shards: Shards, number: int, seed: int) -> Generator[Pair, fl
                 # A normaliser that counts some records only shows where the others are 0 or equal.
                 base = equal_shards(base, 0.0 if k % 4 == 2 else 0.5 / base.features.shape[1])
             here, there = (_with_record(shards, base, record, r) for r in _extremes(shards, base, record, k, rng))
-            pair = Pair(here, there, k, Replacement(agent, split), record)
+            pair = ShardsPair(here, there, k, Replacement(agent, split), record)
         ratio = yield pair
         if ratio is not None and (best is None or ratio > best[0]):
             best = (ratio, pair)
@@ -197,7 +197,7 @@ def _labels(shards: Shards, label: float, k: int, rng: np.random.Generator) -> t
     return far, -far
 
 
-def _vary(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
+def _vary(shards: Shards, pair: ShardsPair, rng: np.random.Generator) -> ShardsPair:
     """Both records turned a little and scaled."""
 
     def opposite_record(shards: Shards) -> Record:
@@ -210,7 +210,7 @@ def _vary(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
 
     here = _with_record(shards, pair.first, pair.record, opposite_record(pair.first))
     there = _with_record(shards, pair.second, pair.record, opposite_record(pair.second))
-    return Pair(here, there, pair.key, pair.replacement, pair.record)
+    return ShardsPair(here, there, pair.key, pair.replacement, pair.record)
 
 
 def _with_record(shards: Shards, base: Shards, record: int, new: Record) -> Shards:

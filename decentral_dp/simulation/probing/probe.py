@@ -20,7 +20,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.probing.pairs import Pair, first_pairs, searched_pairs, sparse_pairs
+from decentral_dp.simulation.probing.pairs import ShardsPair, first_pairs, searched_pairs, sparse_pairs
 from decentral_dp.simulation.probing.transcript import Change, Transcript
 
 # Enough to meet the start, a step, and a step from where a step led.
@@ -35,7 +35,7 @@ class Comparison:
     the first data set.
     """
 
-    pair: Pair
+    pair: ShardsPair
     refusal: InputError | None
     changes: tuple[Change, ...]
     transcript: Transcript
@@ -135,7 +135,7 @@ def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterat
         ratio = 0.0 if shown.worst_change is None else shown.worst_change.ratio
 
 
-def compare(job: Job, pair: Pair) -> Comparison:
+def compare(job: Job, pair: ShardsPair) -> Comparison:
     """Run both data sets, the second with the released values of the first."""
     transcript = Transcript(job, pair.key)
     try:
@@ -145,7 +145,7 @@ def compare(job: Job, pair: Pair) -> Comparison:
     return _comparison(transcript, pair)
 
 
-def _comparison(transcript: Transcript, pair: Pair) -> Comparison:
+def _comparison(transcript: Transcript, pair: ShardsPair) -> Comparison:
     refusal = None
     try:
         transcript.compare(pair.second, pair.replacement)

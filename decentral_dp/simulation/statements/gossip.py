@@ -31,7 +31,7 @@ from decentral_dp.privacy.unit import RECORD
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import group_equal, statement
-from decentral_dp.simulation.statements.statement import Claim, Horizon, Number, PrivacyStatement, SharedNoise
+from decentral_dp.simulation.statements.statement import Horizon, Number, PaperClaim, PrivacyStatement, SharedNoise
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -69,7 +69,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         _each_at_infinity(job, known),
         _notes(job, limits.finite_data),
         trusted=False,
-        claimed=paper_claim(job),
+        claimed=gossip_claim(job),
         pools_records=job.pools_records,
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
         protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
@@ -127,7 +127,7 @@ def _clip(job: GossipJob) -> dict[str, Any]:
 _Known: TypeAlias = dict[tuple[Split | float, ...], Array]
 
 
-def at_infinity(
+def gossip_horizon(
     job: GossipJob, agents: IntArray | None = None, channel: str | None = None, known: _Known | None = None
 ) -> Horizon:
     """Bound the budget for T → ∞, in exact arithmetic, for these finite data and for an endless stream of such records.
@@ -192,19 +192,19 @@ def _has_points(job: GossipJob) -> bool:
 
 
 def _limits(job: GossipJob, known: _Known) -> Horizon:
-    """`at_infinity` of everything, and channel by channel."""
-    channels = {c: at_infinity(job, channel=c, known=known) for c in job.budget.channels}
-    return replace(at_infinity(job, known=known), channels=channels)
+    """`gossip_horizon` of everything, and channel by channel."""
+    channels = {c: gossip_horizon(job, channel=c, known=known) for c in job.budget.channels}
+    return replace(gossip_horizon(job, known=known), channels=channels)
 
 
 def _each_at_infinity(job: GossipJob, known: _Known) -> list[Horizon | None]:
-    """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
+    """`gossip_horizon` of each agent, once for equal counts, weights and noise. None if too many differ."""
     facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
     facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
     first, group = group_equal(facts)
     if first.size > _MOST_LIMITS:
         return [None] * job.n_agents
-    limits = [at_infinity(job, np.array([i]), known=known) for i in first]
+    limits = [gossip_horizon(job, np.array([i]), known=known) for i in first]
     return [limits[g] for g in group]
 
 
@@ -226,7 +226,7 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel
             # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
             clips = float(job.unit.clips(records)) / 2.0
             queries = [q._replace(clip=q.clip * clips) for q in queries]
-        cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, job.mechanism, delta)
+        cost = infinite_horizon.price_endless(queries, batch, stream.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 
@@ -246,7 +246,7 @@ def _endless_budget(
     delta = job.scenario.privacy.delta if not job.mechanism.pure else 0.0
     for split in SPLITS:
         queries = _queries(job, algorithm, split, agents, channel)
-        cost = infinite_horizon.at_infinity(queries, stream.batch or 1, stream.warm_start, None, job.mechanism, delta)
+        cost = infinite_horizon.price_endless(queries, stream.batch or 1, stream.warm_start, None, job.mechanism, delta)
         worst = max(worst, cost)
     return worst
 
@@ -292,7 +292,7 @@ def _endless_printed(
     return worst
 
 
-def paper_claim(job: GossipJob) -> Claim | None:
+def gossip_claim(job: GossipJob) -> PaperClaim | None:
     """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
     if not isinstance(job.algorithm, PrintedLdpDsbo):
         return None
@@ -300,7 +300,7 @@ def paper_claim(job: GossipJob) -> Claim | None:
     weight = float(job.topology.neighbour_weight.min())
     claim = theorem_4_5(steps, job.noise, weight, job.rounds)
     endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-    return Claim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+    return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
 
 
 def _notes(job: GossipJob, finite: float | None) -> list[str]:

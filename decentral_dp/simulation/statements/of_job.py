@@ -8,9 +8,11 @@ from decentral_dp.simulation.jobs.gossip_plan import gossip_job
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.setting import Setting, setting_of
 from decentral_dp.simulation.statements import gossip
-from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Horizon, PaperClaim, PrivacyStatement
 
-GOSSIP = Setting(gossip_job, gossip.privacy_statement, gossip.at_infinity, gossip.paper_claim, theorem=gossip.theorem)
+GOSSIP = Setting(
+    gossip_job, gossip.privacy_statement, gossip.gossip_horizon, gossip.gossip_claim, theorem=gossip.theorem
+)
 
 
 def statement_of(job: Job) -> PrivacyStatement:
@@ -29,7 +31,7 @@ def horizon_of(job: Job) -> Horizon:
     return setting_of(job.setting).horizon(job)
 
 
-def claim_of(job: Job) -> Claim | None:
+def claim_of(job: Job) -> PaperClaim | None:
     """Return the budget that a paper claims: for comparison, never a certificate."""
     return setting_of(job.setting).claim(job)
 

@@ -164,7 +164,7 @@ def _adapter_of_budgets() -> TypeAdapter[tuple[AgentBudget, ...]]:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A budget that a paper claims: for comparison, never a certificate.
 
     Args:
@@ -296,7 +296,7 @@ class PrivacyStatement:
     cap: Number
     agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.from_entries)]
     at_infinity: Horizon | None
-    claimed: Claim | None
+    claimed: PaperClaim | None
     free_channels: Mapping[str, str]
     noise: str
     numerical_slack: Mapping[str, float] | None

@@ -17,7 +17,7 @@ from decentral_dp.privacy.accounting import correlated_noise
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import (
     discretise,
-    epsilon_at,
+    epsilon_of_masses,
     poisson_profile,
     poisson_reach,
     power,
@@ -237,8 +237,8 @@ def test_samples_are_priced_by_the_exchange_of_records(rate: float, rounds: int,
     one = discretise([(poisson_profile(2.0, rate), poisson_reach(2.0, rate, 1e-12))], 1e-3)[0]
     every = power(one, rounds, 1e-12)
     fine = 10.0 ** -(5 if rounds == 2 else 4)
-    assert epsilon_at(every, wanted + fine) == 0.0 < epsilon_at(every, wanted - 2.0 * fine)
-    assert epsilon_at(every, other) > 0.0
+    assert epsilon_of_masses(every, wanted + fine) == 0.0 < epsilon_of_masses(every, wanted - 2.0 * fine)
+    assert epsilon_of_masses(every, other) > 0.0
 
 
 def test_rounded_draws_protect_as_real_ones() -> None:

@@ -14,9 +14,15 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.accounting.infinite_horizon import Arrivals, DecayingRelease, at_infinity, losses, remainder
+from decentral_dp.privacy.accounting.infinite_horizon import (
+    Arrivals,
+    DecayingRelease,
+    price_endless,
+    remainder,
+    round_losses,
+)
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.gossip import at_infinity as limits
+from decentral_dp.simulation.statements.gossip import gossip_horizon as limits
 from decentral_dp.simulation.statements.job import delta_cautions
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import Horizon
@@ -28,28 +34,30 @@ def queries(*channels: str, agent: int = 1, clip: float = 1.0) -> list[DecayingR
 
 
 def test_endless_stream_of_one_record_a_round() -> None:
-    assert at_infinity(queries("y", "z"), 1) == pytest.approx(2.139992, abs=1e-6)
-    assert at_infinity(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
+    assert price_endless(queries("y", "z"), 1) == pytest.approx(2.139992, abs=1e-6)
+    assert price_endless(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
 
 
 def test_a_finite_shard_and_an_endless_stream_part() -> None:
     """n = 30, five records a round."""
-    finite = [sum(losses(q, Arrivals(5, records=30), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
-    endless = [sum(losses(q, Arrivals(5), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
+    finite = [
+        sum(round_losses(q, Arrivals(5, records=30), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)
+    ]
+    endless = [sum(round_losses(q, Arrivals(5), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
     np.testing.assert_allclose(finite, [0.5456, 3.564, 27.00, 209.5, 1632.7], rtol=2e-4)
     np.testing.assert_allclose(endless, [0.21, 0.26, 0.29, 0.32, 0.35], atol=0.006)
-    assert at_infinity(queries("y", "z"), 5, records=30) == math.inf
-    assert at_infinity(queries("y", "z"), 50, records=50) == math.inf
+    assert price_endless(queries("y", "z"), 5, records=30) == math.inf
+    assert price_endless(queries("y", "z"), 50, records=50) == math.inf
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_rounds_are_priced_as_in_a_ledger(mechanism: str) -> None:
     rounds = 200
     if mechanism == "laplace":
-        found = sum(losses(q, Arrivals(1), rounds).sum() for q in queries("y", "z"))
+        found = sum(round_losses(q, Arrivals(1), rounds).sum() for q in queries("y", "z"))
         assert found == pytest.approx(price(stream(rounds), 0.0).epsilon_pure[0], rel=2e-6)
     else:
-        squares = sum((losses(q, Arrivals(1), rounds, "gaussian") ** 2).sum() for q in queries("y", "z"))
+        squares = sum((round_losses(q, Arrivals(1), rounds, "gaussian") ** 2).sum() for q in queries("y", "z"))
         ledger = price(stream(rounds, mechanism="gaussian"), 1e-5).epsilon[0]
         # The rounding grid adds 2⁻¹⁶ a coordinate to every μ.
         assert float(gaussian_epsilon(math.sqrt(squares), 1e-5)) == pytest.approx(ledger, rel=1e-2)
@@ -66,7 +74,7 @@ def test_remainders_are_tight_upper_bounds(
     query = DecayingRelease(Power(0.3, decay), Power(2.0, spread), 1.5)
     arrivals = Arrivals(batch, warm, None if endless else 1000)
     mechanism = "gaussian" if squares else "laplace"
-    explicit = losses(query, arrivals, 150_000, mechanism) ** (2 if squares else 1)
+    explicit = round_losses(query, arrivals, 150_000, mechanism) ** (2 if squares else 1)
     early, late = (remainder(query, arrivals, a, mechanism) for a in (0, 150_000))
     exponent = (2 if squares else 1) * (decay - spread + endless)
     assert math.isinf(early) == (exponent <= 1.0)
@@ -89,18 +97,18 @@ def test_remainder_against_a_long_sum() -> None:
 def test_squares_of_a_finite_shard_may_converge_where_the_sum_does_not() -> None:
     """Constant Laplace noise, v = 0.7: Σε diverges, Σε² = Σ u^{−1.4} does not, and neither does ε(δ)."""
     query = [DecayingRelease(Power(0.01, 0.7), Power(1.0, 0.0), 1.0)]
-    assert at_infinity(query, 20, records=20) == math.inf
-    assert at_infinity(query, 20, records=20, delta=1e-5) < 0.1
-    gaussian = at_infinity(query, 20, records=20, mechanism="gaussian", delta=1e-5)
+    assert price_endless(query, 20, records=20) == math.inf
+    assert price_endless(query, 20, records=20, delta=1e-5) < 0.1
+    gaussian = price_endless(query, 20, records=20, mechanism="gaussian", delta=1e-5)
     assert 0.0 < gaussian < 0.1
-    assert at_infinity(query, 20, records=20, mechanism="gaussian") == math.inf
+    assert price_endless(query, 20, records=20, mechanism="gaussian") == math.inf
 
 
 def test_nothing_charged_costs_nothing_and_no_noise_costs_everything() -> None:
     assert remainder(DecayingRelease(Power(0.0, 0.5), Power(1.0, 0.1), 1.0), Arrivals(1)) == 0.0
     assert remainder(DecayingRelease(Power(1.0, 0.5), Power(1.0, 0.1), 0.0), Arrivals(1)) == 0.0
     assert remainder(DecayingRelease(Power(1.0, 0.5), Power(0.0, 0.1), 1.0), Arrivals(1)) == math.inf
-    assert at_infinity([], 1) == 0.0
+    assert price_endless([], 1) == 0.0
 
 
 def test_impossible_arguments_are_refused() -> None:
@@ -151,7 +159,7 @@ def test_one_level_alone_has_the_limit_of_its_only_channel(
         [noised] = job.noise.values()
         query = [DecayingRelease(Power(1.0, 0.9), Power(float(noised.scale.min()), noise_decay), 1.0)]
         fewest = int(job.shards.train_counts.min())
-        assert finite == at_infinity(query, fewest, records=fewest, mechanism="gaussian", delta=1e-5)
+        assert finite == price_endless(query, fewest, records=fewest, mechanism="gaussian", delta=1e-5)
         assert finite > float(job.budget.epsilon.max()) * 0.99
 
 

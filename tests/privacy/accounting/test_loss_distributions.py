@@ -14,7 +14,7 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     LossMasses,
     compose,
     discretise,
-    epsilon_at,
+    epsilon_of_masses,
     gaussian_profile,
     gaussian_reach,
     laplace_profile,
@@ -90,7 +90,7 @@ def test_powers_are_composed_as_dp_accounting_composes_pairs(name: str, count: i
     assert whole is not None
     same(power(ours, count, TAIL), whole)
     for delta in (1e-2, 1e-6):
-        assert epsilon_at(power(ours, count, TAIL), delta) == pytest.approx(
+        assert epsilon_of_masses(power(ours, count, TAIL), delta) == pytest.approx(
             whole.get_epsilon_for_delta(delta), rel=1e-10
         )
 
@@ -115,9 +115,9 @@ def test_powers_squared_together_are_never_below_exact_sums(counts: tuple[int, i
     exact = LossMasses(step, -(counts[0] + 2 * counts[1]), masses, 0.0, 0.0)
     apart = compose([power(p, n, TAIL) for p, n in zip(discretise(pairs, step), counts, strict=True)], TAIL)
     for delta in (1e-2, 1e-6):
-        known = epsilon_at(exact, delta)
-        assert known * (1.0 - 1e-10) <= epsilon_at(ours, delta - ours.error) <= known * (1.0 + 1e-6)
-        assert epsilon_at(ours, delta) == pytest.approx(epsilon_at(apart, delta), rel=1e-6)
+        known = epsilon_of_masses(exact, delta)
+        assert known * (1.0 - 1e-10) <= epsilon_of_masses(ours, delta - ours.error) <= known * (1.0 + 1e-6)
+        assert epsilon_of_masses(ours, delta) == pytest.approx(epsilon_of_masses(apart, delta), rel=1e-6)
 
 
 def test_many_releases_are_priced_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,12 +168,12 @@ def test_errors_are_below_their_bound_and_no_mass_is_lost() -> None:
 def test_epsilon_has_the_asked_delta() -> None:
     ours = power(discretise([PAIRS["laplace"]], 0.01)[0], 20, TAIL)
     for delta in (0.3, 1e-3, 1e-8):
-        assert hockey_stick(ours, np.array([epsilon_at(ours, delta)]))[0] == pytest.approx(delta, rel=1e-9)
+        assert hockey_stick(ours, np.array([epsilon_of_masses(ours, delta)]))[0] == pytest.approx(delta, rel=1e-9)
 
 
 def test_epsilon_at_its_ends() -> None:
     masses = np.array([0.25, 0.5, 0.2])
-    assert epsilon_at(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.01) == math.inf
-    assert epsilon_at(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.5) == 0.0
+    assert epsilon_of_masses(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.01) == math.inf
+    assert epsilon_of_masses(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.5) == 0.0
     # e^{−800} is no number: the loss itself bounds ε.
-    assert epsilon_at(LossMasses(400.0, 1, np.array([0.5, 0.5]), 0.0, 0.0), 0.4) == pytest.approx(800.0)
+    assert epsilon_of_masses(LossMasses(400.0, 1, np.array([0.5, 0.5]), 0.0, 0.0), 0.4) == pytest.approx(800.0)

@@ -24,7 +24,7 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     poisson_profile,
     response_profile,
 )
-from decentral_dp.privacy.accounting.tilted_composition import Pair, tilted_epsilon
+from decentral_dp.privacy.accounting.tilted_composition import ReleaseProfile, tilted_epsilon
 from tests.support.poisson_reference import (
     laplace_outcomes,
     poisson_outcomes,
@@ -84,7 +84,7 @@ def test_gaussian_releases_against_the_closed_form(delta: float) -> None:
     for mu, count in ((0.01, 10_000), (1.5, 40), (3.0, 1)):
         reach = 0.5 * mu * mu + mu * 14.0
         exact = float(gaussian_epsilon(mu * math.sqrt(count), delta))
-        found = tilted_epsilon([Pair(gaussian_profile(mu, 1.0), reach, count)], 0.02 * mu, delta)
+        found = tilted_epsilon([ReleaseProfile(gaussian_profile(mu, 1.0), reach, count)], 0.02 * mu, delta)
         assert exact * (1.0 - 1e-9) <= found <= 1.002 * exact
 
 
@@ -102,7 +102,7 @@ def test_a_curve_rises_to_the_price() -> None:
 @pytest.mark.parametrize("term", ["_PROFILE", "_BUTTERFLY", "_U"])
 def test_the_errors_are_charged(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million times larger, every error term shows in ε: none is left out."""
-    pairs = [Pair(poisson_profile(2.0, 1e-3), 3.0, 100_000)]
+    pairs = [ReleaseProfile(poisson_profile(2.0, 1e-3), 3.0, 100_000)]
     plain = tilted_epsilon(pairs, 2e-4, 1e-9)
     monkeypatch.setattr(tilted_composition, term, 1e6 * getattr(tilted_composition, term))
     assert tilted_epsilon(pairs, 2e-4, 1e-9) > plain * (1.0 + 1e-6)
@@ -110,17 +110,17 @@ def test_the_errors_are_charged(term: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_losses_beyond_the_reach_are_charged_as_infinite() -> None:
     profile = poisson_profile(2.0, 1e-2)
-    far, near = (tilted_epsilon([Pair(profile, reach, 1000)], 2e-3, 1e-9) for reach in (4.5, 2.0))
+    far, near = (tilted_epsilon([ReleaseProfile(profile, reach, 1000)], 2e-3, 1e-9) for reach in (4.5, 2.0))
     assert near > 1.001 * far
-    assert tilted_epsilon([Pair(profile, 1.0, 1000)], 2e-3, 1e-9) == math.inf
+    assert tilted_epsilon([ReleaseProfile(profile, 1.0, 1000)], 2e-3, 1e-9) == math.inf
 
 
 def test_a_grid_that_would_be_too_long_is_coarser_and_still_a_bound() -> None:
     exact = float(gaussian_epsilon(40.0, 1e-9))
-    found = tilted_epsilon([Pair(gaussian_profile(0.4, 1.0), 4.0, 10_000)], 1e-7, 1e-9)
+    found = tilted_epsilon([ReleaseProfile(gaussian_profile(0.4, 1.0), 4.0, 10_000)], 1e-7, 1e-9)
     assert exact <= found <= 1.001 * exact
     # Where nothing can be resolved, nothing is claimed.
-    assert tilted_epsilon([Pair(gaussian_profile(1e4, 1.0), 6e7, 10)], 1e-3, 1e-9) == math.inf
+    assert tilted_epsilon([ReleaseProfile(gaussian_profile(1e4, 1.0), 6e7, 10)], 1e-3, 1e-9) == math.inf
 
 
 def test_the_transform_errs_by_less_than_is_charged() -> None:

@@ -151,7 +151,9 @@ def test_draws_follow_the_law_and_five_per_cent_would_show() -> None:
 @pytest.mark.parametrize("rate", [Fraction(1, 7), Fraction(5, 3)])
 def test_geometric(rate: Fraction) -> None:
     rng = np.random.default_rng(12)
-    counts = np.bincount(np.minimum([integer_samplers.geometric(rng, rate) for _ in range(10_000)], 12), minlength=13)
+    counts = np.bincount(
+        np.minimum([integer_samplers.draw_geometric(rng, rate) for _ in range(10_000)], 12), minlength=13
+    )
     law = np.exp(-float(rate) * np.arange(13))
     law[12] /= 1.0 - np.exp(-float(rate))
     wide = law / law.sum() * counts.sum() > 5

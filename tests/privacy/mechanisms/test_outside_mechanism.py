@@ -28,7 +28,7 @@ from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.gossip import at_infinity
+from decentral_dp.simulation.statements.gossip import gossip_horizon
 from decentral_dp.simulation.statements.statement import Horizon
 from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
@@ -119,7 +119,7 @@ def test_a_stream_without_end_is_not_priced_by_the_formula_of_another_mechanism(
     table["privacy"] = {"mechanism": "gaussian", "clip": table["privacy"]["clip"], "y": noise, "z": noise}
     job = decentral_dp.build(table, mechanism=Dearer())
     assert np.isinf(job.simulation().budget.epsilon).all()
-    assert at_infinity(job.simulation()) == Horizon(math.inf, None)
+    assert gossip_horizon(job.simulation()) == Horizon(math.inf, None)
 
 
 def test_both_engines_draw_the_same(scenario: Make, made: type[Any], ray_cluster: None) -> None:

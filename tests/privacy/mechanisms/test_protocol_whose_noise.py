@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.privacy.mechanisms.protocol import Drawing
+from decentral_dp.privacy.mechanisms.protocol import DrawContext
 
-SEEN: list[Drawing] = []
+SEEN: list[DrawContext] = []
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Told:
     def cost(self, sensitivity: Any, scale: Any, width: int) -> Any:
         return sensitivity / scale
 
-    def sample(self, generator: Any, query: Any, grid: float, scale: float, context: Drawing) -> Any:
+    def sample(self, generator: Any, query: Any, grid: float, scale: float, context: DrawContext) -> Any:
         SEEN.append(context)
         return grid * np.rint((query + scale * generator.standard_normal(query.size)) / grid)
 
@@ -74,5 +74,5 @@ def test_one_that_does_not_ask_is_called_as_before() -> None:
 
 
 def test_coordinators_have_no_neighbours() -> None:
-    one = Drawing()
+    one = DrawContext()
     assert (one.agent, one.neighbours.size, one.weights.size) == (-1, 0, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
+from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
 from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses
 
 torch = pytest.importorskip("torch")
@@ -162,7 +162,7 @@ def test_clipped_sums_of_many_agents_are_those_of_each(norm: Any) -> None:
     draw = np.random.default_rng(2)
     rows = draw.normal(size=(4, 9, 3)) * 10.0 ** draw.integers(-3, 3, (4, 9, 1))
     rows[1, 2, 0], rows[2, 3, 1] = np.nan, np.inf
-    together = clipped_sums(rows, 0.7, norm)
+    together = clipped_row_sums(rows, 0.7, norm)
     for agent in range(4):
         np.testing.assert_array_equal(clipped_sum(rows[agent], 0.7, norm), together[agent])
     length = {"l1": lambda v: np.abs(v).sum(), "l2": lambda v: np.sqrt((v * v).sum())}[norm]

@@ -60,7 +60,7 @@ def _cut_off(folder: Path, secret: bool) -> None:
 def _reader(folder: Path) -> Check:
     """Compare what is read of a run under way with what it holds now: an earlier state leads to the same releases."""
     job = build(load(folder / "scenario.toml"))
-    found, lock = journal.find(folder)
+    found, lock = journal.open_interrupted(folder)
     lock.close()
     states = {}
     for n in range(len(found.states) + 1):
@@ -68,7 +68,7 @@ def _reader(folder: Path) -> Check:
         states[number] = (saved, rows)
 
     def read(changed: Path) -> None:
-        again, held = journal.find(changed)
+        again, held = journal.open_interrupted(changed)
         held.close()
         root = journal.root_of_run(again, job, changed)
         again = journal.before_damage(again, job, changed)

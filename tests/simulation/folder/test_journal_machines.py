@@ -104,13 +104,13 @@ def test_blocks_in_processes_of_their_own_go_on_where_they_were(given: dict[str,
     interrupt(given, folder)
     path = folder / "in_progress" / "journal.jsonl"
     path.write_bytes(path.read_bytes() + next_line(read_lines(path).chain, {"machines": ["a", "b"]})[0])
-    interruption, lock = journal.find(folder)
+    interruption, lock = journal.open_interrupted(folder)
     assert interruption.machines == ("a", "b")
     # Whatever engine the scenario names by now.
     lock.close()
     with pytest.raises(InputError, match="agents run on machines"):
         decentral_dp.resume(folder)
-    interruption, lock = journal.find(folder)
+    interruption, lock = journal.open_interrupted(folder)
     assert interruption.leased_rounds
     begun = journal.RunInProgress(folder, decentral_dp.build(given), lock, interruption)
     begun.check_machines(["a", "b"])

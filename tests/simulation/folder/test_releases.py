@@ -195,7 +195,7 @@ def _flipped(part: Path, draw: random.Random) -> None:
 def test_every_flipped_bit_of_a_part_is_seen(tmp_path: Path) -> None:
     given = _quick()
     _cut_off(given, tmp_path / "run", 10)
-    found, lock = interrupted_run.find(tmp_path / "run")
+    found, lock = interrupted_run.open_interrupted(tmp_path / "run")
     job, draw, parts = build(given), random.Random(12), (tmp_path / "run" / "in_progress").glob("rel*")
     assert interrupted_run.before_damage(found, job, tmp_path / "run") is found
     for part in sorted(parts):

@@ -243,7 +243,7 @@ def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shards, tmp_path / "run")
-    found, lock = interrupted_run.find(tmp_path / "run")
+    found, lock = interrupted_run.open_interrupted(tmp_path / "run")
     lock.close()
     assert found.saved_state is not None
     # All that may be out lies before the state.

@@ -1,4 +1,4 @@
-"""`resume`: goes on with a run, a study or an audit, and gives what it would have given."""
+"""`resume` of an interrupted run, study or audit, with the result of an uninterrupted one."""
 
 from __future__ import annotations
 
