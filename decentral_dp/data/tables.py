@@ -66,7 +66,7 @@ class CsvFormat(NamedTuple):
 
 USUAL_CSV = CsvFormat()
 # One sentence serves a scenario, which may change the keys, and a trained model, which keeps them.
-_FORMAT_FIX = "Fix: write the file as problem.separator, problem.decimal and problem.encoding of the scenario declare"
+_FORMAT_FIX = "Fix: write the file as the keys separator, decimal and encoding of the scenario declare"
 
 
 def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
