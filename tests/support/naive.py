@@ -22,7 +22,6 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
-from decentral_dp.simulation.jobs import build as job_builder
 from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
@@ -143,8 +142,8 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
     with ExitStack() as left_out:
-        for module, name in () if priced else ((gossip_plan, "price"), (job_builder, "probe")):
-            left_out.enter_context(mock.patch.object(module, name, return_value=None))
+        if not priced:
+            left_out.enter_context(mock.patch.object(gossip_plan, "price", return_value=None))
         return build(scenario, **({} if problem is None else {"problem": problem}))
 
 
