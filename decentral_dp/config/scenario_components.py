@@ -39,7 +39,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import points_of
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
 from decentral_dp.topology import Topology
@@ -314,21 +313,22 @@ _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
 _EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
 
 
-def check_server(s: Scenario, topology: Topology) -> None:
-    """Refuse what messages along links alone have, where agents answer a server. Raises InputError."""
-    kind = s.algorithm.kind
+def link_keys(s: Scenario, topology: Topology) -> str:
+    """The first key of messages along links, which agents that answer a server do not have; "" if there is none."""
     if topology.over_time is not None:
-        raise InputError(
-            f"topology: the agents of {kind} answer a server, and no message goes along a link. Leave out over_time, "
-            "drop, offline and delay."
-        )
+        return "topology.over_time, drop, offline, delay"
     if s.topology.compression is not None:
+        return "topology.compression"
+    return next((f"privacy.box.{channel}" for channel in s.privacy.domain), "")
+
+
+def check_server(s: Scenario, topology: Topology) -> None:
+    """Refuse keys of messages along links if agents answer a server. Raises InputError."""
+    if key := link_keys(s, topology):
         raise InputError(
-            f"topology.compression: the agents of {kind} answer a server, and keep no replicas of one another. Leave "
-            "it out."
+            f"{key}: the agents of {s.algorithm.kind} answer a server, and no message goes along a link. Fix: leave it "
+            "out."
         )
-    for channel in s.privacy.domain:
-        raise InputError(f"privacy.box.{channel}: agents of {kind} answer a server, in no domain. Leave the box out.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:
@@ -434,30 +434,8 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     """The problem as agents ask their own records about it, who trust nobody. Raises InputError."""
     if c.algorithm.solves == "bilevel":
         return problem_of(c, shards)
-    s = c.scenario
-    check_share(s.problem.positive_share, s.privacy.guarantee)
-    if s.run.agent_scores:
-        raise InputError(
-            f"run.agent_scores: what {c.problem.name} is judged by is no sum that agents could send. Leave it out."
-        )
-    if s.problem.positive_share == "released":
-        raise InputError(
-            f"problem.positive_share: {s.algorithm.kind} has nobody who could release it for all agents. Give a public "
-            "number."
-        )
-    if s.privacy.guarantee == "certified" and c.mechanism.norm not in (None, "l2"):
-        raise InputError(
-            f"privacy.mechanism: {c.mechanism.description} wants gradients clipped in {c.mechanism.norm}, and minimax "
-            'problems clip them in l2 alone. Take mechanism = "gaussian".'
-        )
-    problem: Minimax = make_problem(c, shards)
-    for term in ("grad_x", "grad_y"):
-        if not problem.terms.get(term, False):
-            raise InputError(
-                f"algorithm.kind: {s.algorithm.kind} needs {term} as a mean over records, and {c.problem.name} has "
-                "none. Take another algorithm or problem."
-            )
-    return Saddle(problem)
+    check_share(c.scenario.problem.positive_share, c.scenario.privacy.guarantee)
+    return Saddle(make_problem(c, shards))
 
 
 def make_problem(c: Components, shards: Shards) -> Any:

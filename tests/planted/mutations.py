@@ -211,7 +211,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a share of positive records that every agent counts",
         "config/scenario_components.py",
-        "    check_share(s.problem.positive_share, s.privacy.guarantee)\n",
+        "    check_share(c.scenario.problem.positive_share, c.scenario.privacy.guarantee)\n",
         "",
         (f"{_GOSSIP_SGDA}::test_refusals",),
     ),
@@ -298,9 +298,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a batch of fixed size without a record, amplified",
-        "simulation/jobs/gossip_plan.py",
-        "if unit.zeroed and unit.records is not None and",
-        "if False and",
+        "simulation/jobs/gossip_setup.py",
+        "d.unit.zeroed and d.unit.records is not None and d.stream",
+        "False and d.stream",
         (f"{_UNITS}::test_fixed_batches_need_a_replacement",),
     ),
     Mutation(

@@ -59,6 +59,7 @@ from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
+from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.protocol import Planned, StepFacts
 from decentral_dp.topology import Topology
@@ -364,12 +365,9 @@ def settings_text(
     rounds: int,
     noise: Mapping[str, NoiseSchedule],
     unit: Unit,
-    own_square: float,
+    pairs: PairNoise | None,
 ) -> str:
-    """What the settings of training come to, planned or given, in sentences; "" of anything else.
-
-    own_square: mean over agents of the squares of their own deviations, over those of the schedules.
-    """
+    """What the settings of training come to, planned or given, in sentences; "" of anything else."""
     step_size = getattr(algorithm, "y", None)
     if not isinstance(problem, Planned) or not isinstance(step_size, StepSize):
         return ""
@@ -385,6 +383,8 @@ def settings_text(
     if not noise or not math.isfinite(clip.y):
         return f"{note}, without a clip{centred}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
+    # Mean over agents of the squares of their own deviations, over those of the schedules.
+    own_square = 1.0 if pairs is None else pairs.own_square()
     at, repeated = np.arange(rounds), 1 if algorithm.block else algorithm.steps
     squares = np.square(schedule.select(np.array([np.argmax(schedule.scale)])).deviations(at + 1)).sum()
     change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)

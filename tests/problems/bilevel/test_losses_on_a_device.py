@@ -23,7 +23,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses, load_losses, on_device
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs import build, gossip_plan
+from decentral_dp.simulation.jobs import build, gossip_setup
 from tests.support.emulated_device import emulated_cuda
 
 P, Q, D, N = 2, 6, 3, 9
@@ -346,7 +346,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gossip_plan, "deal", lambda *a: pytest.fail("something was computed"))
+    monkeypatch.setattr(gossip_setup, "deal", lambda *a: pytest.fail("something was computed"))
     monkeypatch.setattr(sys, "argv", ["decentral-dp", command, "own_losses", "--set", 'run.device="cuda"'])
     with pytest.raises(SystemExit) as end:
         cli.main()
