@@ -27,6 +27,7 @@ from decentral_dp.api import (
 from decentral_dp.api import (
     study as study,
 )
+from decentral_dp.central.tuner import tune as tune
 from decentral_dp.config.schema import Scenario as Scenario
 from decentral_dp.errors import InputError as InputError
 from decentral_dp.files.trust import trusting as trusting
@@ -35,4 +36,3 @@ from decentral_dp.reporting.comparison import compare as compare
 from decentral_dp.resumption.resume import resume as resume
 from decentral_dp.simulation.model import load_model as load_model
 from decentral_dp.simulation.run import Run as Run
-from decentral_dp.tuner import tune as tune

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-_AUDITING, _STUDIES = "decentral_dp.auditing", "decentral_dp.studies"
+Entry = TypeVar("Entry")
+
+_AUDITING, _CENTRAL, _STUDIES = "decentral_dp.auditing", "decentral_dp.central", "decentral_dp.studies"
+# Setting → folder of its algorithms.
+ALGORITHMS: Mapping[str, str] = {
+    "coordinator_bilevel": f"{_CENTRAL}.bilevel",
+    "coordinator_minimax": f"{_CENTRAL}.minimax",
+}
+# Setting → what differs before there is a job: `algorithms.entry.Rules`.
+RULES: Mapping[str, str] = {
+    "coordinator_bilevel": f"{_CENTRAL}.declared:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.declared:MINIMAX",
+}
+# Setting → how its jobs are built, and what is promised of them: `simulation.setting.Setting`.
+SETTINGS: Mapping[str, str] = {
+    "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
+    "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
+}
+# Algorithm → its form as published.
+PRINTED = f"{_CENTRAL}.printed:PRINTED"
+# Kind of problem → folder of such problems, and the function that makes one of an author's formulas.
+PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
+AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author"}
+# Records that are whole trajectories.
+TRAJECTORIES = f"{_CENTRAL}.trajectories"
 # Function or class of an annex that interfaces and studies call → its place.
 FUNCTIONS: Mapping[str, str] = {
     "plan_audit": f"{_AUDITING}.runs:plan_audit",
@@ -49,3 +74,28 @@ def annex(name: str) -> Any:
         'plan'
     """
     return load(FUNCTIONS[name])
+
+
+class Registry(Mapping[str, Entry], Generic[Entry]):
+    """Entries by name, whose modules are imported when the first name is asked for.
+
+    Args:
+        make: imports them.
+    """
+
+    def __init__(self, make: Callable[[], Mapping[str, Entry]]) -> None:
+        self._make = make
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """The entries, imported."""
+        return dict(self._make())
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)

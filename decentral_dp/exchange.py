@@ -177,7 +177,7 @@ class ClippedQuery(NamedTuple):
     """A question of a minimax program: the sum over all records of a per-record vector, each record's clipped.
 
     Args:
-        term: of `problems.minimax.protocol`.
+        term: of `problems.saddle`.
         x: (p,).
         y: (q,).
         bound: on the l2 norm of every record's vector less `centre`.

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from decentral_dp.user_code import in_module
+
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -295,3 +297,101 @@ def least_text(value: float) -> str:
         '0.362'
     """
     return f"{round_up_to(value, 3):g}"
+
+
+def sentence(text: str | None, otherwise: str = "No reason was recorded.") -> str:
+    """Return the text with a full stop, or another sentence if there is no text.
+
+    Example:
+        >>> sentence("it ended"), sentence(None)
+        ('it ended.', 'No reason was recorded.')
+    """
+    stated = (text or "").strip() or otherwise
+    return stated if stated[-1] in ".!?" else f"{stated}."
+
+
+_GRAPHS = {
+    "complete": "complete graph",
+    "random_regular": "random regular graph",
+    "erdos_renyi": "Erdős–Rényi graph",
+    "small_world": "small-world graph",
+    "preferential_attachment": "preferential-attachment graph",
+    "geometric": "random geometric graph",
+    "bipartite": "bipartite graph",
+    "directed_exponential": "directed exponential graph",
+    "isolated": "set without links",
+    # The file in a run folder whose graph was an object.
+    "topology": "network",
+}
+
+
+def power_text(value: float, pad: bool = False) -> str:
+    """`value` in three digits (at most, unless `pad`), as a power of ten where it is very small or large."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "−∞" if value < 0 else "–"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".") if pad else f"{value:.3g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    short = mantissa.rstrip("0").rstrip(".")
+    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
+    return power if short == "1" else f"{short}·{power}"
+
+
+def score_text(value: float) -> str:
+    """`value` in four digits; whole where it has more before the point, as people write prices."""
+    if 1e3 <= abs(value) < 1e7:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e3 else power_text(value)
+
+
+def capitalise(text: str) -> str:
+    """`str.capitalize` without lowering the rest: a name within stays a name."""
+    return text[:1].upper() + text[1:]
+
+
+def article(noun: str) -> str:
+    """The noun with "a" or "an"."""
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
+def graph_noun(graph: Mapping[str, Any]) -> str:
+    """What a graph of this kind is called; "network" of one from outside whose name is no word."""
+    kind = str(graph.get("kind") or "")
+    place = in_module(kind)
+    kind = kind if place is None else place.name
+    plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
+    return _GRAPHS.get(kind, plain) or "network"
+
+
+def topology_name(graph: Mapping[str, Any]) -> str:
+    """ "ring of 10 agents"; "one agent"."""
+    m = int(graph.get("agents") or 0)
+    return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
+
+
+def spans(names: Sequence[str], least: int = 2) -> list[str]:
+    """Draw names together that end in consecutive numbers, where they are at least so many.
+
+    Example:
+        >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"], least=3)
+        (['0–2', '7'], ['h', 'v1', 'v2', 'z'])
+    """
+    runs: list[list[str]] = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        number = name[len(stem) :]
+        if number and runs and runs[-1][-1] == f"{stem}{int(number) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [part for run in runs for part in ([f"{run[0]}–{run[-1]}"] if len(run) >= least else run)]
+
+
+def ratio_text(value: float | None) -> str:
+    """Print a ratio in two digits, as 0.12 or 18; "–" for None.
+
+    Example:
+        >>> ratio_text(0.123), ratio_text(18.4), ratio_text(None)
+        ('0.12', '18', '–')
+    """
+    return "–" if value is None else f"{value:.2g}" if value < 10.0 else f"{value:.0f}"

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.plan import console
+from decentral_dp.reporting.terminal import console
 from papers import EXPERIMENTS, name_of, run
 from papers.findings import Finding, short
 

@@ -20,17 +20,17 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda, PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.printed.minimax import PrintedDpSgda, PrintedPrivateDiff
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.simulation.statistics import exactly
 from papers.findings import Check, Row, values
 

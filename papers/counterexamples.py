@@ -20,16 +20,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import (
+from decentral_dp.central.sensitivities import (
     Clips,
-    ProblemConstants,
-    box_width,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
 )
+from decentral_dp.constants.families import Family
+from decentral_dp.constants.problem_constants import ProblemConstants, box_width
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import Placed, Problem, Terms

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.exponential_samplers import not_negative, positive, score_unit
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.exponential_samplers import not_negative, positive, score_unit
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root
 

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
+from decentral_dp.central import exponential_samplers
+from decentral_dp.central.exponential_samplers import score_unit
+from decentral_dp.central.printed.bilevel import printed_score
+from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.printed_bounds import printed_score
-from decentral_dp.constants.problem_constants import score_oscillation
-from decentral_dp.privacy.mechanisms import exponential_samplers
-from decentral_dp.privacy.mechanisms.exponential_samplers import score_unit
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator, pure_rate
@@ -87,7 +87,7 @@ def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
     def score(points: Array) -> Array:
         return np.asarray(-points @ mean)
 
-    target = exponential_samplers.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
+    target = exponential_samplers.GibbsTarget(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
     envelope = exponential_samplers.refine(target)
     least = -float(np.abs(mean).sum())
     return lambda rng: float(score(exponential_samplers.sample(rng, target, envelope)[None])[0]) - least

@@ -20,7 +20,8 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
+from decentral_dp.bounded import Array
+from decentral_dp.central.bilevel.lower_solvers import (
     FAILURE,
     Miss,
     PublicFacts,
@@ -30,8 +31,7 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     steps_of_descent,
     steps_of_stage,
 )
-from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import minimiser_sensitivity
+from decentral_dp.central.sensitivities import minimiser_sensitivity
 from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, make, point

@@ -14,14 +14,13 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import (
-    ProblemConstants,
+from decentral_dp.central.sensitivities import (
     default_penalty,
     minimiser_sensitivity,
     penalty_bias,
-    round_up,
     smoothness,
 )
+from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, repeated

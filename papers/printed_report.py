@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 from rich.text import Text
 
-from decentral_dp.reporting.markup import document, figure, tag
 from decentral_dp.reporting.plots.style import GREY, SERIES_COLOURS, log_axis, new_figure, package_style, picture_of
-from decentral_dp.reporting.tables import TextTable, html, markdown, terminal
+from decentral_dp.reporting.render import environment
+from decentral_dp.reporting.tables import TextTable
+from decentral_dp.reporting.terminal import console, terminal
 from decentral_dp.simulation.folder.layout import check_writable
-from decentral_dp.simulation.plan import console
 from papers.findings import short
 from papers.printed_epsilon import CORN, DELTA, LIBSVM, MFDL, MNIST, MUFFLIATO, PN, TOP, Line, lines
 
@@ -24,7 +24,7 @@ LEAD = (
 # Title of a panel → the papers in it.
 _PANELS = {MNIST: (MNIST,), LIBSVM: (LIBSVM,), CORN: (CORN,), PN: (PN,), "pairs of agents": (MFDL, MUFFLIATO, TOP)}
 _ON_TERMINAL = ("setting", "claimed", "certified", "shown ε", "claim")
-FILES = ("printed_epsilon.parquet", "table.md", "printed_epsilon.png", "report.html")
+FILES = ("printed_epsilon.parquet", "printed_epsilon.png", "report.html")
 
 
 def in_words(frame: pd.DataFrame) -> TextTable:
@@ -94,21 +94,8 @@ def page(frame: pd.DataFrame, png: bytes) -> str:
     Returns:
         HTML.
     """
-    table = in_words(frame)
-    sections = [
-        tag("header", tag("h1", TITLE), tag("p", LEAD, class_="lead")),
-        figure(png, "Bars reach from what is shown to what is certified; a claim on the dotted line is exact."),
-        tag("h2", "Every line"),
-        tag("div", html(table, "sortable", {"too low": "bad", "holds": "good"}), class_="wide"),
-        tag(
-            "p",
-            "A claim is too low where more is shown, and holds where no more is certified. What was read "
-            "of each paper and of its code, what is sound, and whether a script or a theorem is meant, is on its page "
-            "in the documentation: docs/papers/.",
-            class_="small",
-        ),
-    ]
-    return document(TITLE, sections, sortable=True)
+    template = Path(__file__).with_name("printed.html.j2").read_text(encoding="utf-8")
+    return environment().from_string(template).render(title=TITLE, lead=LEAD, png=png, table=in_words(frame))
 
 
 def write(frame: pd.DataFrame, folder: Path) -> list[Path]:
@@ -124,9 +111,8 @@ def write(frame: pd.DataFrame, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in FILES]
     frame.to_parquet(paths[0], index=False)
-    paths[1].write_text(markdown(in_words(frame)), encoding="utf-8")
-    draw(frame, paths[2])
-    paths[3].write_text(page(frame, paths[2].read_bytes()), encoding="utf-8")
+    draw(frame, paths[1])
+    paths[2].write_text(page(frame, paths[1].read_bytes()), encoding="utf-8")
     return paths
 
 

@@ -23,20 +23,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
-from decentral_dp.algorithms.printed.coordinator_minimax import PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import Coordinated, StepSize
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.minimax.privatediff import PrivateDiff
+from decentral_dp.central.printed.minimax import PrintedPrivateDiff
 from decentral_dp.exchange import ClippedQuery, Released
-from decentral_dp.participants.clients import MinimaxClientBlock
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
-from decentral_dp.problems.minimax.protocol import PublicBall, Scores
+from decentral_dp.problems.saddle import PublicBall, Scores
 from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values
 from papers.rounds import finish_round

@@ -16,12 +16,13 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.exponential_samplers import Box
+from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
+from decentral_dp.central.printed.bilevel import printed_lipschitz
+from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.printed_bounds import printed_lipschitz
-from decentral_dp.constants.problem_constants import ProblemConstants, hypergradient_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms.exponential_samplers import Box
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for
@@ -97,7 +98,7 @@ def excess(rng: np.random.Generator, d: int, n: int, draws: int) -> float:
     through = RIDGE / (shares + RIDGE)
     best = 0.5 * half * rng.uniform(-1.0, 1.0, d)
     hessian = np.diag(shares * through**2)
-    declared = Regularised(
+    declared = RegularisedLaw(
         Box(np.full(d, -half), np.full(d, half)), rate_for(mu_of(), sensitivity, strength), strength, np.zeros(d),
         sensitivity, 2.0,
         inexact=1e-14,

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Bounded, Norm
+from decentral_dp.central.context import MinimaxContext
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Minimax, Scores
+from decentral_dp.problems.saddle import Minimax, Scores
 from papers.rounds import finish_round
 
 # No gradient of a record is longer, by x or by y, wherever the programs go.

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import SPLITS
+from decentral_dp.central.sensitivities import minimiser_sensitivity
 from decentral_dp.constants.families import family_of
-from decentral_dp.constants.problem_constants import minimiser_sensitivity
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.problem_constants import (
+from decentral_dp.central.sensitivities import (
     Clips,
     hypergradient_sensitivity,
     implicit_sensitivity,

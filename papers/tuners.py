@@ -17,19 +17,18 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
-from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import penalty_slope
 from decentral_dp.bounded import Array, Bounded
+from decentral_dp.central.bilevel.regularisation_tuner import penalty_slope
+from decentral_dp.central.context import CoordinatorContext, Domain
+from decentral_dp.central.pooled import Pooled
+from decentral_dp.central.sensitivities import Clips, hypergradient_sensitivity, implicit_sensitivity
+from decentral_dp.central.tuner import tune
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.loss_bounds import logistic_loss
-from decentral_dp.constants.problem_constants import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.exchange import Bundle, Released
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
-from decentral_dp.problems.domain import Domain
 from decentral_dp.simulation.statistics import Interval, exactly, over_seeds
-from decentral_dp.tuner import tune
 from papers.draws import DELTA, EPSILON, generator, mu_of, noised
 from papers.findings import Check, Row, values
 from papers.population import pooled, slope_by_differences
@@ -180,7 +179,7 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
     ranges = {"ppift": (0.003, 1.0), "penalty": (0.003, 1.0), "em": (0.03, 1.0)}
     for method in ("ppift",) if quick else tuple(ranges):
         weights = np.geomspace(*ranges[method], 65)
-        losses = pool.scores_along(np.log(weights[::-1])[:, None])[::-1]
+        losses = pool.scores(np.log(weights[::-1])[:, None])[::-1]
         for repeat in range(3 if quick else 10):
             found = tune(
                 train=train, validation=validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method],

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.participants.selection import acceptance
+from decentral_dp.central.selection import acceptance
 from decentral_dp.simulation.statistics import exactly
 from papers import grid_walk_chains
 from papers.draws import generator

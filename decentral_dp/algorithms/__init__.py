@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import get_args
 
+from decentral_dp import annexes
 from decentral_dp.algorithms.entry import Entry, Options, Setting
-from decentral_dp.algorithms.printed import PRINTED
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
@@ -21,18 +21,24 @@ _LISTED_FIRST = (
     *("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism"),
     *("grid_walk", "warm_start"),
 )
+_FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
 def _entries(setting: Setting) -> Iterator[Entry]:
     """The entries of the modules in a setting's folder; a module without one is what others share."""
-    folder = import_module(f"{__name__}.{setting}")
+    # Certified modules may not import printed ones, so the two are paired here.
+    printed = annexes.load(f"{__name__}.printed:PRINTED") | annexes.load(annexes.PRINTED)
+    folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
-            # Certified modules may not import printed ones, so the two are paired here.
-            form = PRINTED.get(entry.kind)
+            form = printed.get(entry.kind)
             yield entry._replace(setting=setting, printed_form=form, claim=getattr(form, "claim", ""))
 
 
-_ENTRIES = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
-ALGORITHMS: dict[str, Entry] = {kind: _ENTRIES[kind] for kind in _LISTED_FIRST} | _ENTRIES
+def _algorithms() -> dict[str, Entry]:
+    entries = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
+    return {kind: entries[kind] for kind in _LISTED_FIRST} | entries
+
+
+ALGORITHMS = annexes.Registry(_algorithms)

@@ -9,14 +9,6 @@ name of the step size (or of the number) that multiplies it:
     def init(self, dataset, x, y): ...           x, y: where all agents start, (b, p) and (b, q)
     def step(self, t, dataset, s): ...           one `Gossip` (or `Ask`) a round
 
-A coordinator's algorithm states the terms that it asks for, and how each round's budget is shared among them:
-
-    QUERIES = ("grad_x", "grad_y")
-    SHARES = {"grad_x": 0.5, "grad_y": 0.5}      equal ones if left out
-
-    def init(self, context, x, y): ...           (p,) and (q,)
-    def step(self, t, context, s): ...           calls `release_gradients`, as often as `releases_per_round` says
-
 Limits: what a release carries must be clipped means times public factors, and released values. An algorithm that keeps
 a private state, or whose releases change from round to round, states `releases` and `planned_releases` itself.
 """
@@ -26,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -34,57 +26,11 @@ from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, plan_release
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
+from decentral_dp.exchange import Response
 from decentral_dp.participants.agents import Network
-from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import USER_ERRORS, blame
-
-# Channel of a release → the term of a minimax problem that it is the mean of; other means are released by their names.
-MINIMAX_CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
-_CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
-# Short names of what is returned.
-_SHORT_NAMES = {"grad_x": "x", "grad_y": "y"}
-# Terms that a declared coordinator of a minimax problem may ask for.
-MINIMAX_TERMS = ("grad_x", "grad_y", "joint")
-
-
-def release_gradients(
-    t: int,
-    context: CoordinatorContext | MinimaxContext,
-    queries: Sequence[str],
-    x: Array,
-    y: Array,
-    rate: float = 1.0,
-    along: Array | None = None,
-) -> Generator[Request, Response, Bundle]:
-    """Ask all agents for the means of these terms at one public point, and release them with noise.
-
-    Args:
-        t: the round.
-        context: what the coordinator knows.
-        queries: terms, of `problems.protocol` or `problems.minimax.protocol`.
-        x: (p,), public.
-        y: (q,), public.
-        rate: below 1, of one Poisson sample that all these terms read.
-        along: (q,) vector of lower_hvp and lower_jvp.
-
-    Returns:
-        Term → its gradient, (d,): the released mean, with the data-independent part. grad_x and grad_y are also there
-        as x and y.
-    """
-    read = [term for term in queries if context.reads(term)]
-    questions = {_channel(term): context.question(term, x, y, along, rate) for term in read}
-    noised = (yield Release(**(yield Ask(**questions)))).released
-    out = {}
-    for term in queries:
-        public = context.public(term, x, y, along, t)
-        out[term] = np.asarray(public + noised[_channel(term)][0]) if term in read else public
-    return Bundle(out | {_SHORT_NAMES[term]: value for term, value in out.items() if term in _SHORT_NAMES})
-
-
-def _channel(term: str) -> str:
-    return _CHANNEL_OF.get(term, term)
 
 
 def _by_agent(factor: Any) -> bool:
@@ -93,8 +39,8 @@ def _by_agent(factor: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Declared(protocol.AnyAlgorithm, Protocol):
-    """An algorithm with its plan derived. program: as its author wrote it, started from what it is given of x and y."""
+class Wrapper(protocol.AnyAlgorithm):
+    """An algorithm around another one. program: the other, started from constants and the problem's own start."""
 
     program: Any
 
@@ -187,7 +133,7 @@ class Derived(protocol.Algorithm, Protocol):
 
 
 @dataclass(frozen=True)
-class DeclaredGossip(_Declared, Derived):
+class DeclaredGossip(Wrapper, Derived):
     """A gossip algorithm from outside, with its plan derived."""
 
     @property
@@ -219,42 +165,6 @@ class DeclaredGossip(_Declared, Derived):
     def senders(self, network: Network) -> Iterator[Any] | None:
         choose = getattr(self.program, "senders", None)
         return None if choose is None else choose(network)
-
-
-@dataclass(frozen=True)
-class DeclaredCoordinator(_Declared, protocol.Coordinated):
-    """A coordinator's algorithm with its plan derived."""
-
-    @property
-    def queries(self) -> tuple[str, ...]:
-        return tuple(self.program.QUERIES)
-
-    @property
-    def releases_per_round(self) -> int:
-        return int(getattr(self.program, "releases_per_round", 1))
-
-    def published(self, s: Any) -> Mapping[str, Array]:
-        publish = getattr(self.program, "published", super().published)
-        return dict(publish(s))
-
-    def planned_releases(self, context: Any, rounds: int) -> dict[str, protocol.Charge]:
-        """One price for all rounds, each round's μ² shared among the terms that read records."""
-        shares: Mapping[str, float] = getattr(self.program, "SHARES", {})
-        rate, positions = float(getattr(self.program, "rate", 1.0)), range(self.releases_per_round)
-        parts = {
-            _channel(term): protocol.Part(
-                positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
-            )
-            for term in self.queries
-            if context.reads(term)
-        }
-        return protocol.gaussian_charges(rounds, self.releases_per_round, parts)
-
-    def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(
-            'privacy.guarantee: this algorithm states no noise of a paper, so it has no "as_printed". Use "certified", '
-            'or "none".'
-        )
 
 
 def stated_terms(algorithm: type) -> tuple[str, ...]:

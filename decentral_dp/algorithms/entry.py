@@ -16,19 +16,21 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from decentral_dp import annexes
 from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated
-from decentral_dp.algorithms.references import AUC, Citation
+from decentral_dp.algorithms.references import Citation
 from decentral_dp.errors import InputError
 from decentral_dp.problems.protocol import TERMS
+from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import reason
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 
 
 class Rules(NamedTuple):
-    """What differs by setting before there is a job.
+    """What differs by setting before there is a job; the defaults are those of gossip.
 
     Args:
         is_coordinated: whether it is a trusted coordinator's. solves: the one kind of problem that it is for, or
@@ -44,39 +46,28 @@ class Rules(NamedTuple):
         unscored_note: what is said where agents keep their records, and nobody may ask them for scores.
     """
 
-    is_coordinated: bool = True
+    is_coordinated: bool = False
     solves: Literal["bilevel", "minimax"] = "bilevel"
-    trust: str = "a trusted coordinator"
-    graph: str = "star"
+    trust: str = "gossip or a server, agents trust nobody"
+    graph: str = "ring"
     example: Mapping[str, str] = MappingProxyType({})
-    complete: Callable[..., Algorithm | Coordinated] = declared.DeclaredCoordinator
+    complete: Callable[..., Algorithm | Coordinated] = declared.DeclaredGossip
     domain: bool = False
-    # What a paper's noise is worth is stated for a trusted coordinator, too.
-    strict: tuple[str, ...] = ("certified", "as_printed")
+    strict: tuple[str, ...] = ("certified",)
     plans_by_counts: bool = False
     neighbours: bool = False
-    own_mechanism: bool = True
+    own_mechanism: bool = False
     priced_on_cpu: bool = False
-    unscored_note: str = "The records are with their agents (problem.manifest), and scores of them are left out."
+    unscored_note: str = ""
 
 
-RULES: Mapping[Setting, Rules] = {
-    "gossip": Rules(
-        is_coordinated=False,
-        trust="gossip or a server, agents trust nobody",
-        graph="ring",
-        complete=declared.DeclaredGossip,
-        strict=("certified",),
-        plans_by_counts=True,
-        neighbours=True,
-        own_mechanism=False,
-        unscored_note="",
-    ),
-    "coordinator_bilevel": Rules(domain=True),
-    "coordinator_minimax": Rules(
-        solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, priced_on_cpu=True
-    ),
-}
+GOSSIP = Rules(plans_by_counts=True, neighbours=True)
+
+
+def rules_of(setting: Setting) -> Rules:
+    """Return what differs by setting: of gossip, or of an annex."""
+    rules: Rules = GOSSIP if setting == "gossip" else annexes.load(annexes.RULES[setting])
+    return rules
 
 
 class Options(NamedTuple):
@@ -129,7 +120,7 @@ class Entry(NamedTuple):
     @property
     def rules(self) -> Rules:
         """Those of its setting."""
-        return RULES[self.setting]
+        return rules_of(self.setting)
 
     @property
     def trusts_coordinator(self) -> bool:
@@ -244,7 +235,7 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
             f"algorithm.kind: {kind} states its releases in another form than it is read ({reason(error)}). Fix: state "
             'them as in RELEASES = {"y": {"lower_grad_y": "y"}} or QUERIES = ("grad_x", "grad_y").'
         ) from error
-    example = RULES[setting].example
+    example = rules_of(setting).example
     return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
 
 
@@ -268,7 +259,7 @@ def _check_complete(algorithm: Any, kind: str, trusted: bool, plans: bool) -> No
     if plans:
         return
     if (term := declared.unknown_term(algorithm)) is not None:
-        known = (*TERMS, *declared.MINIMAX_TERMS) if trusted else TERMS
+        known = (*TERMS, *MINIMAX_TERMS) if trusted else TERMS
         raise InputError(
             f"algorithm.kind: {kind} states the term {term!r}, and no problem has it; take one of {', '.join(known)}."
         )
@@ -299,5 +290,5 @@ def _setting(algorithm: type, trusted: bool) -> Setting:
     if not trusted:
         return "gossip"
     terms = declared.stated_terms(algorithm)
-    solved = "minimax" if terms and set(terms) <= set(declared.MINIMAX_TERMS) else "bilevel"
+    solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
     return "coordinator_minimax" if getattr(algorithm, "solves", solved) == "minimax" else "coordinator_bilevel"

@@ -110,7 +110,7 @@ DOMAIN = Option(
     Mapping,
     False,
     None,
-    'where x may be: { kind = "box", low, high }, { kind = "ball", radius } around 0, or { kind = "simplex" }',
+    'where x may be: { kind = "box", low, high }, of every coordinate',
     "",
     '{ kind = "box", low = -5.0, high = 0.0 }',
 )
@@ -222,69 +222,6 @@ def constraint(key: Option) -> str:
     names = {StepSize: "a step size", bool: "true or false", str: "text"}
     text = names.get(kind) or type_in_words(Annotated[kind, *key.bounds] if key.bounds else kind)
     return f"a list, each {text}" if listed else text
-
-
-def sampling_rate() -> Any:
-    """q of a Poisson sample, of a coordinator's round."""
-    return option(
-        "share of all records in a round's Poisson sample; 1 reads all of them",
-        default=1.0,
-        example="0.1",
-        above=0,
-        at_most=1,
-    )
-
-
-def maximiser() -> Any:
-    """How a coordinator's minimax program finds y."""
-    return option('how y is found: "ascent", by steps, or "closed_form", from a released mean', default="ascent")
-
-
-def anchor_period() -> Any:
-    """T of estimates that differences carry on (`coordinator_minimax.steps`)."""
-    return option(
-        "rounds from one anchor, where the gradient is estimated afresh, to the next",
-        unit="rounds",
-        example="4",
-        at_least=1,
-    )
-
-
-def change_smoothness() -> Any:
-    """L of the clip on a difference (`coordinator_minimax.steps`)."""
-    return option(
-        "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
-        default=None,
-        example="2.0",
-        above=0,
-    )
-
-
-def count_option(description: str, unit: str, example: str) -> Any:
-    """A whole number from 1 that is settled where it is left out."""
-    return option(description, default=None, unit=unit, example=example, at_least=1)
-
-
-def lower_solver() -> Any:
-    """How a coordinator solves the lower level."""
-    return option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
-
-
-def solver_steps(symbol: str = "") -> Any:
-    """Steps of a coordinator's lower-level solver."""
-    return count_option(
-        f"{symbol}steps of the lower-level solver; settled by public constants if left out", "steps", "5"
-    )
-
-
-def solver_smoothness(what: str) -> Any:
-    """The inverse of the step of "dp_gd"."""
-    return option(
-        f"{what}, the inverse of the step of dp_gd; settled by public constants if left out",
-        default=None,
-        example="2.0",
-        above=0,
-    )
 
 
 def lower_steps() -> Any:

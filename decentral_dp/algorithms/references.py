@@ -106,6 +106,3 @@ AUC = {
     "problem_keys": "# Public: no count of these records.\npositive_share = 0.6",
     "clip": "clip.x = 1.0",
 }
-ASCENT = {"y": "{ scale = 0.5 }", "solver": '"ascent"'}
-DRO = {"problem": '"dro"', "problem_keys": 'divergence = "chi2"\nstrength = 1.0\ncap = 5.0', "clip": "clip.x = 1.0"}
-KL_DRO = {"problem": '"kl_dro"', "problem_keys": "strength = 1.0\nradius = 0.5\ncap = 5.0", "clip": "clip.x = 1.0"}

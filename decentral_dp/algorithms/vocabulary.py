@@ -8,44 +8,29 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from decentral_dp.algorithms.declared import Derived, release_gradients
+from decentral_dp.algorithms.declared import Derived
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import (
-    anchor_period,
-    change_smoothness,
-    count_option,
     internal,
     inverse_iterations,
-    lower_solver,
     lower_steps,
-    maximiser,
     neumann_smoothness,
     neumann_terms,
     option,
-    sampling_rate,
-    solver_smoothness,
-    solver_steps,
 )
 from decentral_dp.algorithms.protocol import (
     Algorithm,
     Channel,
-    Charge,
-    Coordinated,
-    Part,
     Planned,
     Public,
     StepSize,
     check_message,
-    gaussian_charges,
 )
 from decentral_dp.algorithms.references import (
     AS_CERTIFIED,
-    ASCENT,
     AT_MIXTURE,
     AT_OWN,
     AUC,
-    DRO,
-    KL_DRO,
     NOISED,
     ONE_STEP,
     Citation,
@@ -63,29 +48,19 @@ from decentral_dp.algorithms.sensitivity_rules import (
     plan_tracker,
     reads,
 )
-from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Split, memory_slack
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import (
-    Answer,
-    Ask,
-    Bundle,
-    ClippedQuery,
-    ClippedSum,
-    Gossip,
-    Pool,
-    Release,
-    Released,
-    Reply,
-    Request,
-    Response,
-    SelectionMechanism,
-    Value,
+from decentral_dp.bounded import (
+    CHANNELS,
+    SPLITS,
+    Array,
+    Bounded,
+    Split,
+    memory_slack,
 )
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Answer, Ask, Bundle, Gossip, Reply, Value
 from decentral_dp.participants.agents import Batch, LocalDataset
-from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.privacy.unit import Unit
 
 S = TypeVar("S")
-# What agents, and a coordinator, do in a round or a part of it: exchanges are yielded, S is what they end with.
+# What agents do in a round or a part of it: exchanges are yielded, S is what they end with.
 GossipSteps: TypeAlias = Generator[Gossip, Reply, S]
-CoordinatorSteps: TypeAlias = Generator[Request, Response, S]

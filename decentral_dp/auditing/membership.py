@@ -34,10 +34,9 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.minimax.protocol import Attackable
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Placed, Problem
 from decentral_dp.problems.records import concatenate, take
+from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.agent_records import require_records
@@ -155,7 +154,7 @@ def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
         members, others = _sample(members, others)
     records = concatenate([members, others])
     if job.solves == "minimax":
-        scores = minimax_scores(_model_problem(job), model["x"], records)
+        scores = minimax_scores(job.posed_problem, model["x"], records)
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
@@ -209,7 +208,7 @@ def require_attackable(job: Job) -> None:
             "are."
         )
     if job.solves == "minimax":
-        if not isinstance(_model_problem(job), Attackable):
+        if not isinstance(job.posed_problem, Attackable):
             raise InputError(
                 f"audit: what {kind} publishes is no model that could be asked about a record. Audit a run of a "
                 "classifier or of a regression."
@@ -224,11 +223,6 @@ def require_attackable(job: Job) -> None:
             "audit: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
             'so a train and a test record could not have changed places. Set problem.partition = "iid".'
         )
-
-
-def _model_problem(job: Job) -> Any:
-    """The problem whose model is asked about a record."""
-    return job.problem.minimax if isinstance(job.problem, Saddle) else job.problem
 
 
 def _dealt_at_random(job: Job) -> bool:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.files.durable import OWNERS, write_whole
-from decentral_dp.formatting import cut_name, delta_text, epsilon_text
+from decentral_dp.formatting import capitalise, cut_name, delta_text, epsilon_text, power_text, topology_name
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
-from decentral_dp.reporting.words import capitalise, power_text, topology_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,11 +25,13 @@ from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.progress import ProgressBar
+from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.plan import console, graph_line, title_of, topology_summary
+from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.summary import title_of, topology_summary
 from decentral_dp.tasks.parallel import HERE, Workers, cores
 
 if TYPE_CHECKING:

@@ -34,12 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.central.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
 from decentral_dp.data.streams import Draw, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
 from decentral_dp.exchange import Released
-from decentral_dp.participants.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser

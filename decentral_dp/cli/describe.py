@@ -32,8 +32,8 @@ from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.tables import DeclaredKey, type_in_words
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.words import Measure
-from decentral_dp.simulation.plan import console
+from decentral_dp.reporting.measures import Measure
+from decentral_dp.reporting.terminal import console
 from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
 from decentral_dp.user_code import component, in_module
 
@@ -403,4 +403,4 @@ def _entry(key: Key, readers: Sequence[str]) -> str:
 
 def _measure_line(measure: Measure) -> str:
     ends = f"; also {' '.join(measure.qualifiers)}" if measure.qualifiers else ""
-    return f"{measure.meaning or measure.figure}{ends}"
+    return f"{measure.description}{ends}"

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, printable, readable
 from decentral_dp.files.spreadsheets import escape_formulas
+from decentral_dp.formatting import sentence
 from decentral_dp.reporting.baselines import compare_with_baselines
-from decentral_dp.reporting.facts import facts, predicts, sentence
-from decentral_dp.reporting.tables import terminal
-from decentral_dp.reporting.words import choose_words
+from decentral_dp.reporting.measures import MEASURES
+from decentral_dp.reporting.notes import method_lines, predicts, score_notes
+from decentral_dp.reporting.terminal import console, print_items, terminal
 from decentral_dp.simulation.folder.layout import check_writable, new_folder, require_new
 from decentral_dp.simulation.model import load_model
-from decentral_dp.simulation.plan import console, print_items, rounds_text
+from decentral_dp.simulation.plan import rounds_text
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.run import Run
 
@@ -55,70 +55,53 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
     return name.encode("utf-8", "ignore")[:_MOST_BYTES].decode("utf-8", "ignore")
 
 
-UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
 _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-_HIGHER_IS_BETTER = ("test_auc", "test_accuracy", "test_f1", "test_r2")
 _PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
-# What every run measures besides, for the report.
+# Every run measures these, too, for the report.
 _REPORTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 
 
 def print_scores(out: Console, result: RunResult) -> None:
-    """Scores of the agents, or of the one value that a coordinator publishes, and what to know beside them."""
+    """Print the scores of the agents, or of the one value that a coordinator publishes, with notes on them."""
     # Where x alone is published, scores are those of a solution that nobody sees.
-    ending = UNRELEASED if result.solves_lower else ""
+    ending = "_unreleased" if result.solves_lower else ""
     metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
     known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
-    added = _extra_scores(metrics)
+    added = sorted(n for n in metrics if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_REPORTED))
     if not known and not added:
         return
+    printed = {n: "train_loss" if n == "lower_loss" and result.is_one_level else n for n in (*known, *added)}
     out.print()
-    if choose_words(result.privacy, result.topology).score_scope:
-        tables = [(result.evaluated_on, "worst and best agent", known)]
-        tables += [("scores of this problem", "lowest and highest agent", added)]
-        for what, ends, names in tables:
-            if names:
-                out.print(_scores(what, ends, {n: _printed_name(n, result) for n in names}, metrics))
-    else:
+    if result.privacy.is_trusted:
         whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
         out.print(f"Scores of the {result.evaluated_on}, {whose}:")
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for name in (*known, *added):
-            table.add_row(_printed_name(name, result), _value(metrics[name]))
-        out.print(table)
-    for fact in facts(result):
-        if fact.topic == "scores":
-            out.print(fact.text)
+        print_items(out, [(text, _value(metrics[name])) for name, text in printed.items()])
+    else:
+        tables = [(result.evaluated_on, "worst and best agent", known)]
+        tables += [("scores of this problem", "lowest and highest agent", added)]
+        for head, ends, names in tables:
+            rows = [(head, "mean", ends)]
+            for name in names:
+                worst, best = _value(metrics[f"{name}_min"]), _value(metrics[f"{name}_max"])
+                # Of a problem's own scores nothing is known: they stay from lowest to highest.
+                if name in _SCORES and MEASURES[name].better == "lower":
+                    worst, best = best, worst
+                rows.append((printed[name], _value(metrics[name]), f"{worst}  {best}"))
+            if names:
+                out.print(terminal(list(zip(*rows, strict=True))))
+    for _, text in score_notes(result):
+        out.print(text)
     out.print(_PRIVATE)
 
 
-def _extra_scores(names: Iterable[str]) -> list[str]:
-    """The problem's own scores."""
-    return sorted(n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_REPORTED))
-
-
-def _printed_name(name: str, result: RunResult) -> str:
-    return "train_loss" if name == "lower_loss" and result.is_one_level else name
-
-
-def _scores(what: str, ends: str, names: Mapping[str, str], metrics: Mapping[str, float]) -> Table:
-    rows = [(what, "mean", ends)]
-    for name, printed in names.items():
-        low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
-        # Some of these are better where they are higher; of a problem's own scores nothing is known.
-        first, last = (high, low) if name in _SCORES and name not in _HIGHER_IS_BETTER else (low, high)
-        rows.append((printed, _value(metrics[name]), f"{_value(first)}  {_value(last)}"))
-    return terminal(list(zip(*rows, strict=True)))
-
-
-def _value(value: float) -> str:
-    if math.isnan(value) or math.isinf(value):
-        return "–" if math.isnan(value) else "∞"
+def _value(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "–" if value is None or math.isnan(value) else "∞"
     if abs(value) >= 1e7:
         return f"{value:.4g}"
     # Four decimals of a loss; of an error in the label's unit no more digits than say something.
@@ -132,19 +115,27 @@ _MOST_COORDINATES = 4
 
 
 def print_run(run: Run) -> None:
-    """The end of a run, in a few lines."""
+    """Print the end of a run in a few lines."""
     out, result = console(), run.result
     out.print()
     head = Text(result.title or "Run", style="bold")
     out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
-    known = [fact for fact in facts(result) if fact.topic != "scores"]
-    for fact in known:
-        if fact.topic == "status":
-            out.print(Text(fact.name, style="bold red"), fact.text, sep=": ")
-    published = _published_x(run.published["x"]) if result.algorithm else []
-    print_items(out, [*((fact.name, fact.text) for fact in known if fact.topic != "status"), *published])
+    if result.status != "ok":
+        out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason), sep=": ")
+    items, x = [*method_lines(result), *result.privacy.lines], run.published["x"]
+    if result.algorithm and 0 < x.size <= _MOST_COORDINATES and np.isfinite(x).all():
+        values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
+        items.append(("Result", f"x = {values}" if x.size == 1 else f"x = ({values})"))
+    print_items(out, items)
     print_scores(out, result)
-    _print_baselines(out, run)
+    comparison = compare_with_baselines(result, {name: beside.result for name, beside in run.baselines.items()})
+    if comparison is not None:
+        table = comparison.table
+        out.print()
+        out.print(terminal([[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]))
+        if comparison.sentence:
+            out.print(comparison.sentence, style="bold")
+        out.print(comparison.price)
     if run.folder is not None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
@@ -152,27 +143,6 @@ def print_run(run: Run) -> None:
         if predicts(result):
             command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
             out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
-
-
-def _print_baselines(out: Console, run: Run) -> None:
-    """The run beside those that it is judged by; nothing where there are none."""
-    comparison = compare_with_baselines(run.result, {name: beside.result for name, beside in run.baselines.items()})
-    if comparison is not None:
-        table = comparison.table
-        columns = [[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]
-        out.print()
-        out.print(terminal(columns))
-        if comparison.sentence:
-            out.print(comparison.sentence, style="bold")
-        out.print(comparison.price)
-
-
-def _published_x(x: Array) -> list[tuple[str, str]]:
-    """The x that was published, where it is short; (1, p)."""
-    if not 0 < x.size <= _MOST_COORDINATES or not np.isfinite(x).all():
-        return []
-    values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
-    return [("Result", f"x = {values}" if x.size == 1 else f"x = ({values})")]
 
 
 # Columns of a terminal that the names of keys and metrics get, however many runs there are.

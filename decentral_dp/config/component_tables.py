@@ -358,27 +358,21 @@ class Step(Table):
     constant before the first and after the last. f = 1 if left out."""
 
 
-class DomainTable(KindTable):
-    """Where x may be, for algorithms of a trusted coordinator: a box, a ball around 0, or the simplex."""
+class DomainTable(Table):
+    """Where x may be, for algorithms of a trusted coordinator: a box."""
 
-    noun = "domain"
-    needed = MappingProxyType({"box": ["low", "high"], "ball": ["radius"]})
+    kind: Literal["box"] = "box"
+    """ "box": low and high of every coordinate."""
 
-    kind: Literal["box", "ball", "simplex"]
-    """ "box" (low, high) in every coordinate, "ball" (radius) around 0 in l2, or "simplex"."""
+    low: Finite
+    """Lower end of every coordinate."""
 
-    low: Finite | None = None
-    """Of box: lower end of every coordinate."""
-
-    high: Finite | None = None
-    """Of box: upper end of every coordinate."""
-
-    radius: Positive | None = None
-    """Of ball: radius in l2."""
+    high: Finite
+    """Upper end of every coordinate."""
 
     @model_validator(mode="after")
     def _check_interior(self) -> DomainTable:
-        if self.low is not None and self.high is not None and not self.low < self.high:
+        if not self.low < self.high:
             raise ValueError(f"a box from {self.low:g} to {self.high:g} has no interior; give low < high")
         return self
 

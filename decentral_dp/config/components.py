@@ -137,8 +137,6 @@ class Components:
         """Python file → what is taken on its author's word, of files that are no components."""
         table, model = self.scenario.problem, self.scenario.problem.model
         out = {} if table.losses is None else {Path(table.losses).name: "gives losses of one record alone"}
-        if str(table.loss).lower().endswith(".py"):
-            out[Path(str(table.loss)).name] = "gives the loss of one record alone"
         if model is not None and model.file is not None:
             out[Path(str(model.file)).name] = "makes a module whose outputs and gradients are of one record alone"
         return out

@@ -1,6 +1,6 @@
 """Custom components: how a scenario's keys are checked against them, and how they are made.
 
-    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `problems.minimax.losses`; its
+    problem.kind      = "my_problem:Mine"      a class: see `problems.recordwise` and `central.problems.losses`; its
                                                dataclass fields are keys of [problem]
     topology.kind     = "my_graph:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
                                                graphs that follow one another; grid(t, …) → that of round t; other

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp import annexes
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
-from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
-from decentral_dp.algorithms.entry import RULES
+from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
@@ -39,8 +39,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import points_of
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
+from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
@@ -91,7 +91,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         known = elsewhere.public()
-        minimax = RULES["coordinator_minimax"].unscored_note if c.algorithm.solves == "minimax" else ""
+        minimax = rules_of("coordinator_minimax").unscored_note if c.algorithm.solves == "minimax" else ""
         note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
@@ -132,7 +132,7 @@ def _check_trajectories(c: Components, dataset: Dataset) -> None:
     mend = (
         f"Only {', '.join(name for name, entry in PROBLEMS.items() if entry.trajectories)} reads them."
         if played
-        else "Take cartpole, acrobot or pong, or a .npz file with observations, rewards and lengths."
+        else "Take cartpole, or a .npz file with observations, rewards and lengths."
     )
     raise InputError(f"problem.data: the records of {dataset.source!r} are {which}, and {kind} cannot use them. {mend}")
 
@@ -369,10 +369,9 @@ def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
         _check_present(entry.kind, shards)
     if "losses" in options:
         options["losses"] = str(s.resolve(options["losses"]))
-    if (loss := c.files.get(("problem", "loss"))) is not None:
-        options["loss"] = str(loss)
     if isinstance(options.get("positive_share"), str):
-        options["positive_share"] = _positive_share(options["positive_share"], shards)
+        # A stand-in for what is released before it is used.
+        options["positive_share"] = 0.5
     return entry.build(options, _facts(c, shards))
 
 
@@ -434,7 +433,6 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     """The problem as agents ask their own records about it, who trust nobody. Raises InputError."""
     if c.algorithm.solves == "bilevel":
         return problem_of(c, shards)
-    check_share(c.scenario.problem.positive_share, c.scenario.privacy.guarantee)
     return Saddle(make_problem(c, shards))
 
 
@@ -452,23 +450,11 @@ def make_problem(c: Components, shards: Shards) -> Any:
                 "Define it, or give formulas of single records."
             )
         return author
-    if solves == "bilevel":
-        from decentral_dp.problems.bilevel.recordwise import recordwise
+    if solves in annexes.AUTHORED:
+        return annexes.load(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
+    from decentral_dp.problems.bilevel.recordwise import recordwise
 
-        return recordwise(author, facts.n_features, facts.n_classes, name)
-    from decentral_dp.problems.minimax.composite import Composite
-    from decentral_dp.problems.minimax.losses import recordwise_objective
-
-    objective = author if hasattr(author, "statistics") else recordwise_objective(author, facts.n_classes, name)
-    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, facts.n_classes)
-    return Composite(facts.model(outputs, c.scenario.problem.model), objective)
-
-
-def _positive_share(policy: str, shards: Shards) -> float:
-    """A stand-in for what is released before it is used; or the counted share, which nothing certifies."""
-    if policy == "released":
-        return 0.5
-    return float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
+    return recordwise(author, facts.n_features, facts.n_classes, name)
 
 
 def _check_present(kind: str, shards: Shards) -> None:

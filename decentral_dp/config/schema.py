@@ -582,7 +582,6 @@ class Scenario(Table):
             ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("problem", "losses"): problem.losses,
-            ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
             ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
         }

@@ -1,10 +1,9 @@
 """Data: records from files, packages and generators, dealt out to agents by public rules."""
 
 from decentral_dp.data.dataset import Dataset, nearest
-from decentral_dp.data.loaders import DATASETS, load
+from decentral_dp.data.loaders import DATASETS, ENVIRONMENTS, load
 from decentral_dp.data.partition import PARTITIONS, Split, partition, select_test, split
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
 from decentral_dp.data.shards import Shards, make_shards
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.data.synthetic import SYNTHETIC
-from decentral_dp.data.trajectories import ENVIRONMENTS

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from decentral_dp.data import openml, synthetic, tables, trajectories
+from decentral_dp import annexes
+from decentral_dp.data import openml, synthetic, tables
 from decentral_dp.data.bundled import BUNDLED_CLASSES, load_bundled
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import Dataset, Label, nearest, require_two_classes
 from decentral_dp.data.synthetic import SYNTHETIC
-from decentral_dp.data.trajectories import ENVIRONMENTS
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_url
 
@@ -26,9 +26,10 @@ DATASETS: Mapping[str, str] = {
     "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
     "synthetic_census": "sparse records shaped like a9a: 14 attributes as 123 binary features, one class of a quarter",
     "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
-    "acrobot": "trajectories: two links that swing up to a height, 6 numbers a step; played by gymnasium",
-    "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
 }
+
+# Of these the records are whole trajectories, which an annex plays.
+ENVIRONMENTS = ("cartpole",)
 
 # Data with a name → their classes, which are known without looking at a record; none of trajectories.
 _CLASSES: Mapping[str, tuple[Label, ...]] = {
@@ -128,9 +129,10 @@ def load(
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
-        return trajectories.simulate(
-            data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
+        played: Dataset = annexes.load(annexes.TRAJECTORIES).simulate(
+            n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
+        return played
     declared = tables.DeclaredColumns(label, agent, split, rules, agents, csv or tables.USUAL_CSV)
     if data in BUNDLED_CLASSES:
         dataset = load_bundled(data)
@@ -156,7 +158,9 @@ def _load_file(
         raise InputError(
             f"problem.data: {data!r} is no bundled data set, and no path that ends in {', '.join(FORMATS)}{fix}."
         )
-    played = trajectories.read_trajectories(path, declared.agent, declared.split) if suffix == ".npz" else None
+    played: Dataset | None = None
+    if suffix == ".npz":
+        played = annexes.load(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
     if played is not None:
         if classes:
             _refuse_classes(data, classes, ())

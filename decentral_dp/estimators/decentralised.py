@@ -17,9 +17,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.components import components_of
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import two_classes
-from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.words import capitalise
+from decentral_dp.estimators import shared
+from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
 from decentral_dp.simulation.model import Model
 from decentral_dp.simulation.run import run_job
@@ -32,7 +31,7 @@ Number = float | Sequence[float] | NDArray[np.float64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Decentralised(two_classes.Private):
+class _Decentralised(shared.Private):
     """The parameters that both estimators have, and how agents are run with them. As `DecentralisedClassifier`."""
 
     agents: int | None = None
@@ -63,7 +62,7 @@ class _Decentralised(two_classes.Private):
         names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
         low, high = _range(self.data_range, d)
         _warn_of_cuts(self, features, low, high)
-        seed = two_classes.seed_of(self.random_state)
+        seed = shared.seed_of(self.random_state)
         graph, drawn = _graph(self.topology, agents)
         stated = (graph or {}).get("agents")
         if isinstance(stated, int | np.integer) and n < stated:
@@ -101,7 +100,7 @@ class _Decentralised(two_classes.Private):
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
         scenario = self._with_default_parts(scenario, data, drawn)
-        planned = two_classes.build_for(scenario, data, drawn)
+        planned = shared.build_for(scenario, data, drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
                 f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
@@ -114,9 +113,9 @@ class _Decentralised(two_classes.Private):
         statement = (
             f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
             f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
-            f"public.{'' if seed is None else two_classes.SIMULATED}"
+            f"public.{'' if seed is None else shared.SIMULATED}"
         )
-        self._store_cost(two_classes.Cost(done.records, epsilon, budget.delta, statement), read_off)
+        self._store_cost(shared.Cost(done.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
         return model
 
@@ -216,12 +215,12 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             PrivacyWarning: classes were read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        two_classes.refuse_others(type(self).__name__, others)
-        features, labels = two_classes.checked_records(self, X, y)
+        shared.refuse_others(type(self).__name__, others)
+        features, labels = shared.checked_records(self, X, y)
         check_classification_targets(labels)
-        self.classes_, codes = two_classes.encode_classes(self.classes, labels)
+        self.classes_, codes = shared.encode_classes(self.classes, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
-        model = self._train(problem, features, codes, agents, "" if self.classes is not None else two_classes.NAMES)
+        model = self._train(problem, features, codes, agents, "" if self.classes is not None else shared.NAMES)
         self.model_ = replace(model, classes=tuple(self.classes_.tolist()))
         if self.model == "linear":
             self.coef_, self.intercept_ = self._linear(model)
@@ -231,7 +230,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         """Probabilities of the classes, (n, c), in the order of classes_."""
         check_is_fitted(self)
         model: Model = self.model_
-        return model.predict_proba(two_classes.checked_features(self, X))
+        return model.predict_proba(shared.checked_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
@@ -298,8 +297,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             PrivacyWarning: the range of the labels was read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        two_classes.refuse_others(type(self).__name__, others)
-        features, labels = two_classes.checked_records(self, X, y, numbers=True)
+        shared.refuse_others(type(self).__name__, others)
+        features, labels = shared.checked_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""
         if limits is None:
@@ -308,7 +307,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             read_off = "the range of the labels, which was"
             warnings.warn(
                 "The range of the labels was read off y, and no ε covers that. Declare it, as label_range=(0, 350).",
-                two_classes.PrivacyWarning,
+                shared.PrivacyWarning,
                 stacklevel=2,
             )
         low, high = _parse_limits("label_range", limits)
@@ -318,7 +317,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             warnings.warn(
                 "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
                 "meaning of the labels.",
-                two_classes.ScaleWarning,
+                shared.ScaleWarning,
                 stacklevel=2,
             )
         if self.model == "linear":
@@ -331,7 +330,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
         """The number of every record, (n,), in the unit of the labels."""
         check_is_fitted(self)
         model: Model = self.model_
-        return np.asarray(model.predict(two_classes.checked_features(self, X)))
+        return np.asarray(model.predict(shared.checked_features(self, X)))
 
 
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
@@ -397,6 +396,6 @@ def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array
     warnings.warn(
         f"{capitalise(self._column(worst))} of X lies outside data_range for the most part, and is cut there. Give "
         "data_range=(low, high) from the meaning of the columns, each a number or one for each column.",
-        two_classes.ScaleWarning,
+        shared.ScaleWarning,
         stacklevel=4,
     )

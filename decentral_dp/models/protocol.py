@@ -5,7 +5,7 @@ keeps on a tape what the sums need: given cotangents c (n, e), a record's gradie
 (n, k) are further coordinates of the same gradient, outside the model: they count in its norm, and are scaled with it.
 
 What a record contributes may depend, in its last bits, on its place and on how many records there are, as products of
-matrices have it; the callers give every record the same place always (`participants.clients`).
+matrices have it; the callers give every record the same place always (`central.clients`).
 """
 
 from __future__ import annotations

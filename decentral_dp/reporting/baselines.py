@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text, score_text
+from decentral_dp.reporting.measures import JUDGES
+from decentral_dp.reporting.notes import judge_of
 from decentral_dp.reporting.tables import TextTable
-from decentral_dp.reporting.words import BASELINES, score_text
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, read_result
 
-# The held-out score that judges, the first that a run has: what it is called, and its decimals on a page.
-JUDGES = {"test_auc": ("AUC", 3), "test_accuracy": ("accuracy", 2), "test_r2": ("R²", 2)}
+# The runs that a run is judged by, and their names in tables.
+BASELINES = {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
 # Two standard errors, beyond which one run each tells two scores apart.
 _ERRORS = 2.0
 
@@ -73,7 +74,7 @@ def _text(value: float | None) -> str:
 
 
 def _sentence(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
-    judge = next((name for name in JUDGES if result.score(name) is not None), None)
+    judge = judge_of(result)
     if judge is None:
         return ""
     mine, word, width = result.score(judge) or 0.0, JUDGES[judge][0], _width(judge, result)

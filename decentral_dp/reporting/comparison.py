@@ -5,7 +5,6 @@ Everything is read from the run folders. Those of runs that are not complete are
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -13,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -21,14 +20,13 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.regular import own
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text, score_text, sentence, topology_name
 from decentral_dp.reporting.baselines import baseline_table, baselines_in
-from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, curve, nothing_measured, read_metrics, read_scenario
-from decentral_dp.reporting.markup import Html, document, figure, tag
+from decentral_dp.reporting.measures import MEASURES, metric_label
 from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.tables import TextTable, html
-from decentral_dp.reporting.words import metric_label, score_text, topology_name
+from decentral_dp.reporting.render import render
+from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.result import (
     RESULT,
     RunResult,
@@ -37,7 +35,6 @@ from decentral_dp.simulation.result import (
     read_any_result,
     require_own_files,
 )
-from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,12 +43,10 @@ if TYPE_CHECKING:
 ABSENT = "–"
 # What columns of the budgets of single channels begin with.
 _CHANNEL = "channel "
-# Keys of features' ranges; so many are listed among the settings.
-_RANGES, _MOST_RANGES = "problem.scale.", 3
+# Keys of features' ranges.
+_RANGES = "problem.scale."
 # Words about a scenario, and who computed it: no settings.
 _DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects", "run_graph")
-# Settings that a run is named by where they are so few, and characters that such a name may have.
-_MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 
 
@@ -159,7 +154,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         with style.package_style():
-            return tag("div", *_sections(self, comparison_figure(self))).markup
+            return f"<div>{_render(self, 'comparison_sections', comparison_figure(self))}</div>"
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -168,25 +163,6 @@ class Comparison:
         differing = [key for key in keys if len({json.dumps(r.settings.get(key), default=str) for r in self.runs}) > 1]
         columns = {run.name: [run.settings.get(key) for key in differing] for run in self.runs}
         return pd.DataFrame(columns, index=differing, dtype=object)
-
-    @property
-    def labels(self) -> list[str]:
-        """A short name for each run: what differs in its settings, where that is little, else its folder's name."""
-        table = self.settings
-        keys = [str(key) for key in table.index]
-        last = [key.rpartition(".")[2] for key in keys]
-        # An output folder or a title says nothing that a name would not.
-        short = [part if last.count(part) == 1 else key for key, part in zip(keys, last, strict=True)]
-        if not 1 <= len(keys) <= _MOST_NAMED:
-            return [run.name for run in self.runs]
-        rows = [
-            ", ".join(
-                f"{name} = {quoted(table.iloc[k, j])}" for k, name in enumerate(short) if table.iloc[k, j] is not None
-            )
-            for j in range(len(self.runs))
-        ]
-        fits = all(row and len(row) <= _LONGEST_LABEL for row in rows) and len(set(rows)) == len(rows)
-        return rows if fits else [run.name for run in self.runs]
 
     @property
     def budgets(self) -> pd.DataFrame:
@@ -262,18 +238,14 @@ class Comparison:
         folder.mkdir(parents=True, exist_ok=True)
         mode = OWNERS if any(is_private(run.folder) for run in self.runs) else 0o666
         with style.package_style():
-            wide, narrow = comparison_figure(self), comparison_figure(self, columns=1)
-            if wide is not None:
+            drawn = comparison_figure(self)
+            if drawn is not None:
                 style.remove_figure(folder / "comparison", ["png", *formats])
-                style.write_figure(wide, folder / "comparison", ["png", *formats], mode)
-            sections = _sections(self, wide, narrow)
+                style.write_figure(drawn, folder / "comparison", ["png", *formats], mode)
+            page = _render(self, "comparison", drawn)
         path = folder / "comparison.html"
-        write_whole(path, document(self._title, sections).encode(), mode)
+        write_whole(path, page.encode(), mode)
         return path
-
-    @property
-    def _title(self) -> str:
-        return f"{len(self.runs)} runs side by side"
 
 
 def compare(*runs: str | Path | HasFolder) -> Comparison:
@@ -361,9 +333,8 @@ def _with_objects(settings: Mapping[str, Any], objects: Mapping[str, Any], graph
     for what, kind in objects.items():
         words = f"{kind} (a Python object)"
         if what == "topology":
-            gap = number(graph.get("spectral_gap"))
-            said = "" if gap is None else f", spectral gap {gap:.4g}"
-            words = f"{topology_name(graph)}, {len(graph.get('edges') or ())} links{said} (a Python object)"
+            gap = "" if graph["spectral_gap"] is None else f", spectral gap {graph['spectral_gap']:.4g}"
+            words = f"{topology_name(graph)}, {len(graph['edges'])} links{gap} (a Python object)"
         out[str(what)] = words
     return out
 
@@ -400,134 +371,95 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """Put a comparison in words: budgets, last metrics, what was sent, settings that differ; many ranges last."""
-    measured = [_budgets(comparison), *_metric_rows(comparison), *_baseline_rows(comparison)]
-    return [*measured, *_sent_tables(comparison), *_settings(comparison)]
-
-
-def _sent_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """What all agents of a run sent; nothing where no run counts it."""
-    table = comparison.communication
-    rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in table[n]]) for n in table]
-    note = "By all agents, in all rounds. A dash: agents answered a coordinator, or an older version wrote the folder."
-    return [ComparisonTable("What was sent", rows, True, note, "")] if table.notna().any(axis=None) else []
-
-
-def _baseline_rows(comparison: Comparison) -> list[ComparisonTable]:
-    """Scores beside those that the runs are judged by; nothing where no run has any."""
-    if not any(run.baselines for run in comparison.runs):
-        return []
-    tables = [_by_row_and_score(baseline_table(run.result, run.baselines)) for run in comparison.runs]
-    names = dict.fromkeys(name for table in tables for name in table)
-    rows = [(name, [table.get(name, ABSENT) for table in tables]) for name in names]
-    rows = [row for row in rows if set(row[1]) != {ABSENT}]
-    note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
-    return [ComparisonTable("Is it worth it?", rows, True, note, "")]
-
-
-def _by_row_and_score(table: TextTable) -> dict[str, str]:
-    scores = [name for name, _ in table.heads[1:-1]]
-    return {f"{score}: {row[0]}": text for k, score in enumerate(scores, 1) for row in table.rows for text in [row[k]]}
-
-
-def _settings(comparison: Comparison) -> list[ComparisonTable]:
-    table = comparison.settings
-    rows = [(str(key), [ABSENT if value is None else quoted(value) for value in table.loc[key]]) for key in table.index]
-    ranges = [row for row in rows if row[0].startswith(_RANGES)]
-    title, same = "What differs in the settings", "Nothing: the settings are the same."
-    if len(ranges) <= _MOST_RANGES:
-        return [ComparisonTable(title, rows, False, "", same)]
+    """Put a comparison in words: budgets, last metrics, baselines, what was sent, settings that differ."""
+    tables = [_budget_rows(comparison), *_metric_rows(comparison)]
+    runs, sent, settings = comparison.runs, comparison.communication, comparison.settings
+    if any(run.baselines for run in runs):
+        scores = []
+        for run in runs:
+            table = baseline_table(run.result, run.baselines)
+            heads = [name for name, _ in table.heads[1:-1]]
+            scores.append({f"{head}: {row[0]}": row[k] for k, head in enumerate(heads, 1) for row in table.rows})
+        names = dict.fromkeys(name for of in scores for name in of)
+        rows = [(name, [of.get(name, ABSENT) for of in scores]) for name in names]
+        note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
+        worth = [row for row in rows if set(row[1]) != {ABSENT}]
+        tables.append(ComparisonTable("Is it worth it?", worth, True, note, ""))
+    if sent.notna().any(axis=None):
+        rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in sent[n]]) for n in sent]
+        note = "By all agents, in all rounds. A dash: agents answered a coordinator."
+        tables.append(ComparisonTable("What was sent", rows, True, note, ""))
+    rows = [(str(key), [ABSENT if v is None else quoted(v) for v in settings.loc[key]]) for key in settings.index]
     # Two sets of records have other features, whose ranges would hide all that differs besides.
-    counts = [sum(texts[k] != ABSENT for _, texts in ranges) for k in range(len(comparison.runs))]
-    counted = (f"{_RANGES}…", [f"{n} ranges" if n else ABSENT for n in counts])
-    left = [row for row in rows if row not in ranges]
-    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page."
-    return [
-        ComparisonTable(title, [*left, counted], False, note, same),
-        ComparisonTable("Ranges that differ", ranges, False, "", "", is_folded=True),
+    ranges = [row for row in rows if row[0].startswith(_RANGES)]
+    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page." if ranges else ""
+    others = [row for row in rows if row not in ranges]
+    nothing = note or "Nothing: the settings are the same."
+    tables.append(ComparisonTable("What differs in the settings", others, False, note, nothing))
+    folded = ComparisonTable("Ranges that differ", ranges, False, "", "", is_folded=True)
+    return [*tables, folded] if ranges else tables
+
+
+def _budget_rows(comparison: Comparison) -> ComparisonTable:
+    results = [run.result for run in comparison.runs]
+    statements = [result.privacy for result in results]
+    rounds = [f"{r.rounds}{'' if r.rounds == r.rounds_planned else f' of {r.rounds_planned}'} rounds" for r in results]
+    rows = [
+        ("status", [f"{r.status.replace('_', ' ')}, {count}" for r, count in zip(results, rounds, strict=True)]),
+        ("algorithm", [result.method for result in results]),
+        ("guarantee", [p.certainty if p.is_noisy else "none: no noise" for p in statements]),
+        ("δ", [delta_text(p.delta) for p in statements]),
+        ("ε of the worst agent", [epsilon_text(p.epsilon_max) for p in statements]),
+        ("pure ε of the worst agent", [epsilon_text(p.epsilon_pure_max) for p in statements]),
+        ("adjacency", [p.adjacency if p.is_noisy else "" for p in statements]),
+        ("adversary", [p.adversary if p.is_noisy else "" for p in statements]),
     ]
-
-
-def _budgets(comparison: Comparison) -> ComparisonTable:
-    runs = comparison.runs
-    known = [{row: text for fact in facts(run.result) for row, text in fact.columns.items()} for run in runs]
-    rows = [("status", [_status(run) for run in runs])]
-    rows += [(row, [texts.get(row, ABSENT) for texts in known]) for row in dict.fromkeys(itertools.chain(*known))]
+    claims = ["" if p.claimed is None else epsilon_text(p.claimed_epsilon) for p in statements]
+    rows.append(("claimed by a paper, not certified", claims))
+    rows = [(row, [text or ABSENT for text in texts]) for row, texts in rows if any(texts)]
     for column, prices in comparison.budgets.items():
         name = str(column).removeprefix(_CHANNEL)
         if name != column:
-            free = [name in run.result.privacy.free_channels for run in runs]
+            free = [name in p.free_channels for p in statements]
             texts = ["free" if f else epsilon_text(price) for f, price in zip(free, prices, strict=True)]
             rows.append((f"ε of channel {name} alone", texts))
     note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
     return ComparisonTable("Budgets", rows, True, note, "")
 
 
-def _status(run: ComparedRun) -> str:
-    result = run.result
-    planned = result.rounds_planned or result.rounds
-    rounds = f"{result.rounds} rounds" if result.rounds == planned else f"{result.rounds} of {planned} rounds"
-    return f"{result.status.replace('_', ' ')}, {rounds}"
-
-
 def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
     """The last values; those of other states than the published one, where this was measured too, to be opened."""
     table = comparison.metrics
-    text = dict.fromkeys(table.index, score_text) | {"epsilon_spent": epsilon_text}
-    rows = [(str(n), [text[n](float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
-    others = [
-        row
-        for row in rows
-        if any(row[0].removesuffix(end) in table.index for end in _OTHER_STATES if row[0].endswith(end))
-    ]
-    rows = [row for row in rows if row not in others]
+    rows: list[tuple[str, Sequence[str]]] = []
+    others: list[tuple[str, Sequence[str]]] = []
+    for name in sorted(table.index):
+        text = epsilon_text if name == "epsilon_spent" else score_text
+        stem = next((name.removesuffix(end) for end in _OTHER_STATES if name.endswith(end)), "")
+        (others if stem in table.index else rows).append((str(name), [text(float(v)) for v in table.loc[name]]))
     if rows:
         rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
-    tables = [ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")]
-    if others:
-        tables.append(
-            ComparisonTable(
-                "Of the last released values, and of what is not released", others, True, "", "", is_folded=True
-            )
-        )
-    return tables
+    title = "Of the last released values, and of what is not released"
+    last = ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
+    return [last, *([ComparisonTable(title, others, True, "", "", is_folded=True)] if others else [])]
 
 
-_CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
-
-
-def _sections(comparison: Comparison, drawn: Figure | None, narrow: Figure | None = None) -> list[Html]:
-    """The parts of the page. drawn: its picture; narrow: the same for a telephone."""
-    png, thin = (None if one is None else style.picture_of(one) for one in (drawn, narrow))
-    names = [run.name for run in comparison.runs]
-    titles = [
-        tag(
-            "li",
-            tag("strong", run.name),
-            f": {run.result.title or 'no title'}",
-            "" if label == run.name else f" ({label})",
-        )
-        for run, label in zip(comparison.runs, comparison.labels, strict=True)
+def _render(comparison: Comparison, template: str, drawn: Figure | None) -> str:
+    """The page, or its sections. drawn: its picture."""
+    heads = [("", ""), *((run.name, "") for run in comparison.runs)]
+    tables = [
+        (t, TextTable(heads, [True, *(t.numbers for _ in comparison.runs)], [(name, *texts) for name, texts in t.rows]))
+        for t in comparison_tables(comparison)
     ]
-    return [
-        tag("header", tag("h1", comparison._title), tag("ul", *titles)),
-        *(tag("p", remark, class_="note warn") for remark in comparison.remarks),
-        *(part for table in comparison_tables(comparison) for part in _table(table, names)),
-        *([] if png is None else [tag("h2", "Curves"), figure(png, _CAPTION, narrow=thin)]),
-    ]
-
-
-def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
-    if not table.rows:
-        return [tag("h2", table.title), tag("p", table.empty_text)]
-    rows = [(name, *texts) for name, texts in table.rows]
-    words = TextTable([(name, "") for name in ("", *runs)], [True, *(table.numbers for _ in runs)], rows)
-    shown = tag("div", html(words, "wrapped", broken=True), class_="wide")
-    if table.is_folded:
-        return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
-    return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]
+    return render(
+        template,
+        title=f"{len(comparison.runs)} runs side by side",
+        runs=comparison.runs,
+        remarks=comparison.remarks,
+        tables=tables,
+        picture=None if drawn is None else style.picture_of(drawn),
+    )
 
 
 # What is drawn where it was measured, in this order; at most so many panels.
@@ -541,13 +473,8 @@ _DASHES = ("-", "--", ":", "-.")
 _LONGEST_RATIO = 20.0
 
 
-def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Figure | None:
-    """Draw the curves of all runs inside `style.package_style`; None where nothing was measured.
-
-    Args:
-        comparison: of the runs.
-        columns: of panels; one for a narrow screen.
-    """
+def comparison_figure(comparison: Comparison, columns: int = 2) -> Figure | None:
+    """Draw the curves of all runs inside `style.package_style`, in columns; None where nothing was measured."""
     from matplotlib.lines import Line2D
 
     runs = comparison.runs
@@ -566,7 +493,7 @@ def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Fig
     for ax in grid.flat[len(names) :]:
         ax.set_visible(False)
     handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
-    labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
+    labels = [run.name if run.result.status == "ok" else f"{run.name} ({run.result.status})" for run in runs]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
     return figure
 
@@ -579,13 +506,9 @@ def _dash(index: int) -> Any:
     return _DASHES[index // len(style.SERIES_COLOURS) % len(_DASHES)]
 
 
-def _legend_entry(run: ComparedRun, label: str) -> str:
-    name = label if len(label) <= 60 else f"…{label[-59:]}"
-    return name if run.result.status == "ok" else f"{name} ({run.result.status.replace('_', ' ')})"
-
-
 def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:
-    spent = name == "epsilon_spent"
+    measure = MEASURES.get(name.removesuffix("_unreleased"))
+    scale, spent = "values" if measure is None else measure.axis, name == "epsilon_spent"
     # On a logarithmic axis there is no point for an ε of 0 or ∞.
     curves_shown = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
     for k, c in curves_shown:
@@ -594,9 +517,9 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
         if c.overflow is not None:
             ax.axvline(c.overflow, color=_colour(k), linestyle=":", linewidth=1.2)
     values = np.concatenate([c.mean for _, c in curves_shown]) if curves_shown else np.zeros(0)
-    if spent:
+    if scale == "log":
         style.log_axis(ax, "y", values)
-    elif "accuracy" in name or "auc" in name:
+    elif scale == "flat":
         style.flat_axis(ax, values)
     else:
         style.value_axis(ax, values)

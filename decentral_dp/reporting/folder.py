@@ -14,9 +14,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.parquet import Columns
 from decentral_dp.files.regular import own
-from decentral_dp.reporting.words import SettingWords, choose_words
 from decentral_dp.simulation.result import RunResult, published_values, read_result
-from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,9 +66,9 @@ class Drawing(NamedTuple):
     start: float | None
 
     @property
-    def setting_words(self) -> SettingWords:
-        """What is said differently by setting."""
-        return choose_words(self.result.privacy, self.result.topology)
+    def is_trusted(self) -> bool:
+        """Whether a trusted coordinator publishes one value for all agents."""
+        return self.result.privacy.is_trusted
 
     @property
     def score_suffix(self) -> str:
@@ -120,15 +118,16 @@ def drawing_of(
         ledger: columns, at as many rounds as are to be drawn.
         x: (m, p), last published, or None.
     """
-    budgets = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
-    limits = {name: value for name in ("target", "cap") if (value := number(budgets.get(name))) is not None}
-    start = number((scenario["algorithm"].get("init") or {}).get("x", 0.0)) if "algorithm" in scenario else None
-    if "x" in (scenario.get("problem", {}).get("start") or {}):
+    target, cap = scenario.get("privacy", {}).get("epsilon"), result.privacy.cap
+    limits = {name: float(value) for name, value in (("target", target), ("cap", cap)) if value is not None}
+    init = (scenario.get("algorithm", {}).get("init") or {}).get("x", 0.0)
+    start = float(init) if isinstance(init, int | float) else None
+    if result.algorithm:
+        # A coordinator brings the start into its domain.
+        start = result.algorithm["start"]["x"]
+    elif "x" in (scenario.get("problem", {}).get("start") or {}):
         # Coordinates start apart.
         start = None
-    if "algorithm" in result:
-        # A coordinator brings the start into its domain.
-        start = number((result.algorithm.get("start") or {}).get("x"))
     return Drawing(result, metrics, ledger, limits, x, start)
 
 

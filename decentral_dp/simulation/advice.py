@@ -7,13 +7,12 @@ leaves of every record its direction alone, which is what happens to features th
 
 Whether a run learned little, and what to change: from its metrics, so in the simulator's view.
 
-Four signs, each of which says something else:
+Three signs:
 
     score   the interval of the test accuracy holds that of always the commonest class, or R² is next to that of always
             the mean label, or below it
     loss    it still fell in the last rounds, so that steps were too short or rounds too few
     rise    a loss ended above its start, so that steps were too long for it, or for the noise
-    x       what is tuned hardly moved from its start
 
 None says whether noise is the cause. That is known only of the same run without noise, on public or made-up records.
 """
@@ -29,7 +28,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
-from decentral_dp.config.schema import by_channel
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.files.parquet import Columns
 from decentral_dp.privacy.clipping import Clip, row_norms
@@ -38,8 +36,8 @@ from decentral_dp.problems.records import take
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import evenly_spaced
-from decentral_dp.simulation.plan import baselines
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
+from decentral_dp.simulation.summary import baselines
 from decentral_dp.user_code import USER_ERRORS
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
@@ -47,14 +45,10 @@ _STILL_FALLING_SHARE = 0.08
 # Evaluations below which nothing is said of the course of a loss.
 _FEWEST = 10
 _FEWEST_OF_A_RISE = 3
-# Share of a class below which next to none of it is found.
-_LEAST_RECALL = 0.05
 # R² less that of always the mean label, up to which little is explained.
 _LEAST_R2_GAIN = 0.05
 # A loss rose where the mean of its last fifth is above its start by more than this share of it.
 _RISEN_SHARE = 0.1
-# x hardly moved where no coordinate went farther than this share of max(1, |its start|).
-_LEAST_MOVE_OF_X = 0.05
 _LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
@@ -81,29 +75,12 @@ def learning(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], en
     """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
     if outcome.last_snapshot.divergence is not None:
         return []
-    if single := label_sentence(job.shards.labels, len(job.shards.classes)):
-        return [single]
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
     step = "algorithm.y.scale" if job.sends_steps else "the steps"
     if job.components.one_level:
         metrics = {**metrics, "name": np.where(metrics["name"] == "lower_loss", "train_loss", metrics["name"])}
-    falling = loss_sentence(metrics, step)
-    is_noisy = job.scenario.privacy.guarantee != "none"
-    recall = recall_sentence(ends) if is_noisy and not score else ""
-    if not (score or falling or recall):
-        # A model that learned is no worse for an x that stayed where it was put.
-        return []
     rising = rise_sentence(metrics, step) if score else ""
-    cause = cause_sentence(is_noisy) if score else ""
-    return [s for s in (score, recall, falling, rising, _of_x(job, outcome), cause) if s]
-
-
-def _of_x(job: Job, outcome: Outcome) -> str:
-    """Whether x of gossip moved; "" where it started at random, or its step is not known."""
-    x, step = outcome.last_snapshot.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
-    if not job.sends_steps or x is None or job.scenario.problem.start:
-        return ""
-    return x_sentence(x, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))
+    return [text for text in (score, loss_sentence(metrics, step), rising) if text]
 
 
 def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:
@@ -150,37 +127,6 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
     return ""
 
 
-def recall_sentence(ends: Mapping[str, float]) -> str:
-    """Say that a model finds next to no record of the second class; "" where it finds some, or none are counted.
-
-    Example:
-        >>> recall_sentence({"test_recall": 0.01})[:59], recall_sentence({"test_recall": 0.4})
-        ('Next to no record of the second class is found (recall 0.01', '')
-    """
-    recall = _last_value(ends, "test_recall")
-    if not recall < _LEAST_RECALL:
-        return ""
-    return (
-        f"Next to no record of the second class is found (recall {recall:.2f} at run.threshold): none "
-        "may be more likely than not. Order records by predict_proba, or lower run.threshold."
-    )
-
-
-def label_sentence(labels: NDArray[Any], classes: int) -> str:
-    """Say that all records have one label; "" where they do not, or where labels are numbers. labels: (n,).
-
-    Example:
-        >>> label_sentence(np.ones(3), 2)[:44], label_sentence(np.arange(2.0), 2)
-        ('Every record has the same label, so that the', '')
-    """
-    if not classes or not labels.size or bool((labels != labels[0]).any()):
-        return ""
-    return (
-        "Every record has the same label, so that there was nothing to learn: problem.label may name the wrong "
-        "column, or problem.classes other labels."
-    )
-
-
 def loss_sentence(metrics: Columns, steps: str) -> str:
     """Say that a loss still fell in the last fifth of the rounds; "" where it did not.
 
@@ -220,39 +166,6 @@ def rise_sentence(metrics: Columns, steps: str) -> str:
     return (
         f"The {name} rose, from {values[0]:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
         f"Make {steps} smaller."
-    )
-
-
-def x_sentence(published: Array, start: float, step: float) -> str:
-    """Say that x hardly moved; "" where it did, or where it was not to move.
-
-    Args:
-        published: (m, p) values of x that agents ended with.
-        start: where every coordinate began.
-        step: of x.
-
-    Example:
-        >>> x_sentence(np.full((2, 3), -2.99), start=-3.0, step=0.3)[:58]
-        'What is tuned, x, hardly moved from its start: by 0.01 at '
-    """
-    if not step or not published.size or not np.isfinite(published).all():
-        return ""
-    change = float(np.abs(published - start).max())
-    if change > _LEAST_MOVE_OF_X * max(1.0, abs(start)):
-        return ""
-    return (
-        f"What is tuned, x, hardly moved from its start: by {change:.2g} at most. The scores are those of "
-        "algorithm.init.x as it was given: choose it well, or enlarge algorithm.x.scale."
-    )
-
-
-def cause_sentence(noisy: bool) -> str:
-    """How to find out why."""
-    if not noisy:
-        return "No noise was added, so that it is not the cause: look at ranges, steps, start and rounds."
-    return (
-        'Whether noise is the cause is not known from this run: privacy.guarantee = "none" shows it, without any '
-        "privacy, so on public or made-up records."
     )
 
 

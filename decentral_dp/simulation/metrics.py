@@ -13,7 +13,7 @@ where the scenario says so. `…_last` are evaluated on the last released values
     weight_…        of problems with numbers of their own: see their descriptions
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
     hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only where x is tuned,
-                        and where that solution does not take minutes (`participants.solve.solved_quickly`)
+                        and where that solution does not take minutes (`problems.lower_level.solved_quickly`)
     hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
                         records and population, P's own sampling error included (of trusted coordinators)
 
@@ -54,11 +54,11 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.files.parquet import Columns
-from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.class_measures import measure_classes
-from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
+from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
+from decentral_dp.problems.saddle import Minimax, Parametrised
 
 IntArray = NDArray[np.int64]
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")

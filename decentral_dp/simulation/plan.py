@@ -1,33 +1,21 @@
-"""Plans: what a scenario would cost, before anything is run.
-
-The text of a plan: what the command line prints of it, and what a terminal shows.
-
-What results say of a job: its title, graph, problem and records, and the scores of who knows nothing.
-"""
+"""Plans: the privacy cost of a scenario before anything is run, and its text on a terminal."""
 
 from __future__ import annotations
 
 import io
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
+from rich.console import Console
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.bounded import SPLITS, Split
-from decentral_dp.config.components import Components, Objects, components_of
+from decentral_dp.bounded import SPLITS
+from decentral_dp.config.components import Objects, components_of
 from decentral_dp.config.loading import Source
-from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import printable
 from decentral_dp.formatting import (
     agent_names,
     communication_text,
@@ -38,23 +26,21 @@ from decentral_dp.formatting import (
     graph_text,
     over_time_text,
     price_text,
+    ratio_text,
     schedule_text,
+    sentence,
+    spans,
 )
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.problems.minimax.saddle import Saddle
-from decentral_dp.problems.protocol import Predictor
-from decentral_dp.reporting.facts import data_facts, privacy_facts, sentence
-from decentral_dp.reporting.tables import GAP, terminal
-from decentral_dp.reporting.words import WORDS, article, choose_words, spans, topology_name
-from decentral_dp.simulation.communication import communication, compression_summary
+from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
+from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
-from decentral_dp.topology import GENERATORS, Topology
-from decentral_dp.topology.over_time import OverTime
+from decentral_dp.simulation.summary import method_name, title_of, topology_summary
+from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,85 +169,60 @@ def plan(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Obje
     return Plan.from_job(build(c.without_records()))
 
 
-_BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 # Above so many different lines a table lists only the most expensive agents.
 _MOST_ROWS = 12
-# Facts that a plan tells elsewhere: among its notes, and sentence by sentence.
-_FACTS_ELSEWHERE = ("Note", "Seen")
 # Letters that the names of the agents of a line take at most.
 _WIDEST_NAMES = 30
 
 
-class PlainConsole(Console):
-    """A console on which no text of a scenario, a file or a file's name can command the terminal."""
-
-    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print as rich does; what goes to a file or a pipe has no blanks at the ends of its lines."""
-        if self.is_terminal or self.is_jupyter:
-            super().print(*objects, **options)
-            return
-        with self.capture() as captured:
-            super().print(*objects, **options)
-        self.file.write(_BLANK_ENDS.sub("", captured.get()))
-
-
-def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """Prints text as it is: titles and paths may hold brackets, and numbers need no colours."""
-    return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
-
-
 def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False) -> None:
-    """Budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release.
+    """Print budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release.
 
     Args:
         plan: what is printed.
         out: where to; by default the terminal.
         conditions: whether every condition of the convergence theorem that fails is listed; default no.
     """
-    out, privacy = out or console(), plan.privacy
-    size = f"({rounds_text(plan.rounds)}, {_agents(plan.n_agents)})"
-    out.print(Text(plan.title or "Plan", style="bold"), size)
+    out, privacy, graph = out or console(), plan.privacy, plan.topology
+    agents = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
+    out.print(Text(plan.title or "Plan", style="bold"), f"({rounds_text(plan.rounds)}, {agents})")
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
+    items = []
+    # Where agents answer a coordinator or a server, the graph plays no part.
+    if not (privacy.network_text or graph["central"] or plan.n_agents == 1):
+        beside = [text for text in (over_time_text(graph), compression_text(graph)) if text]
+        items += [("Graph", graph_line(graph)), *(("", f"{text}.") for text in (*beside, *graph["notes"]))]
+        items += [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
     # Where there is a guarantee, its notes tell of the data, too.
-    data = data_facts(() if privacy.is_noisy else plan.data_notes, plan.settings_text, plan.method)
-    known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _FACTS_ELSEWHERE]
-    warned = [("Step", plan.stability_text)] if plan.stability_text else []
-    print_items(out, _graph(plan) + [(fact.name, fact.text) for fact in data] + warned + known)
+    items += [] if privacy.is_noisy else [("Data", note) for note in plan.data_notes]
+    items += [("Algorithm", f"{plan.method}.")] if plan.method else []
+    items += [("Settings", plan.settings_text)] if plan.settings_text else []
+    items += [("Step", plan.stability_text)] if plan.stability_text else []
+    print_items(out, items + [line for line in privacy.lines if line[0] not in ("Note", "Seen")])
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
-        for table in _budgets(privacy, out.width, agent_names(plan.topology["labels"])):
+        for table in _budgets(privacy, out.width, agent_names(graph["labels"])):
             out.print(table, soft_wrap=True)
         if privacy.prices:
             out.print()
             out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
-            out.print(terminal(list(zip(*_prices(privacy.prices), strict=True))), soft_wrap=True)
+            out.print(_prices(privacy.prices), soft_wrap=True)
         out.print()
         print_items(out, _facts(privacy))
     if plan.settings is not None:
+        values = plan.settings["settled"]
+        named = ", ".join(f"{name} = {_setting_text(values[name])}" for name in plan.settings["left_out"])
+        settled = f"{named} (left out: defaults, or what follows from public facts)."
         seen = zip(("Seen", *[""] * len(privacy.seen)), privacy.seen, strict=False)
-        print_items(out, [*_settled_values(plan.settings), *seen])
+        print_items(out, [*([("Settled", settled)] if named else []), *seen])
     if plan.unmeasured:
         print_items(out, [("Scores", plan.unmeasured)])
-    if conditions:
+    if plan.theorem is not None and conditions:
         _print_theorem(out, plan.theorem)
     elif plan.theorem is not None:
         print_items(out, [("Theorem", theorem_line(plan.theorem))])
-
-
-def _graph(plan: Plan) -> list[tuple[str, str]]:
-    """The graph in one line; none where it plays no part."""
-    graph = plan.topology
-    if choose_words(plan.privacy, graph).network or plan.n_agents == 1:
-        return []
-    beside = [text for text in (over_time_text(graph), compression_text(graph)) if text] + list(graph["notes"])
-    sent = [] if plan.communication is None else [("Sent", communication_text(plan.communication))]
-    return [("Graph", graph_line(graph)), *(("", f"{text}.") for text in beside), *sent]
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
@@ -280,10 +241,6 @@ def rounds_text(count: int) -> str:
     return "1 round" if count == 1 else f"{count} rounds"
 
 
-def _agents(count: int) -> str:
-    return "one agent" if count == 1 else f"{count} agents"
-
-
 def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -> list[Table]:
     """One line per different budget; agents that pay the same share a line. As many tables as fit the width.
 
@@ -300,7 +257,8 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
         values += [row.records.get(k) for k in kinds]
         shown = list(map(epsilon_text, values))
         if limit is not None:
-            shown.append(_limit_text((row.at_infinity or limit).finite_data))
+            finite = (row.at_infinity or limit).finite_data
+            shown.append("unknown" if finite is None else epsilon_text(finite))
         if claimed is None:
             lines.setdefault(tuple(shown), []).extend(members)
             continue
@@ -308,45 +266,20 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
             lines.setdefault((*shown, epsilon_text(claimed.agents[agent])), []).append(agent)
     by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
     chosen = sorted(((cells, sorted(members)) for cells, members in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
-    first = ("agents", *(_name_list(members, names) if names else _spans(members) for _, members in chosen))
+    first = ("agents", *(_name_list(members, names) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
-    tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]
+    tables = [terminal([first, *part]) for part in split_columns(columns, width - longest(first))]
     if len(lines) > _MOST_ROWS:
         tables[-1].caption = f"The most expensive {_MOST_ROWS} of {len(lines)} different budgets."
         tables[-1].caption_justify = "left"
     return tables
 
 
-def _fitting(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> list[list[Sequence[str]]]:
-    """The columns in as few parts as fit the width beside the first column, in their order."""
-    parts: list[list[Sequence[str]]] = [[]]
-    left = start = width - _widest(first)
-    for column in columns:
-        left -= _widest(column)
-        if left < 0 and parts[-1]:
-            parts.append([])
-            left = start - _widest(column)
-        parts[-1].append(column)
-    return parts
-
-
-def _widest(column: Sequence[str]) -> int:
-    return max(cell_len(text) for text in column) + GAP
-
-
-def _limit_text(limit: float | None) -> str:
-    """ε for T → ∞: infinite is not the same as unknown."""
-    return "unknown" if limit is None else epsilon_text(limit)
-
-
-def _spans(numbers: Sequence[int]) -> str:
-    """0–4, 7: consecutive numbers drawn together."""
-    words = spans([str(n) for n in numbers])
-    return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(numbers)} agents)"
-
-
 def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
-    """carl, ben; all 5; carl, … (4 agents): by name, in a column that leaves room for numbers."""
+    """0–4, 7: numbers drawn together; carl, … (4 agents): names in a column that leaves room for numbers."""
+    if not names:
+        words = spans([str(n) for n in members])
+        return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(members)} agents)"
     if len(members) == len(names) > 1:
         return f"all {len(names)}"
     words = [cut_name(names[agent]) for agent in members]
@@ -354,45 +287,43 @@ def _name_list(members: Sequence[int], names: Sequence[str]) -> str:
     return text if len(text) <= _WIDEST_NAMES else f"{words[0]}, … ({len(members)} agents)"
 
 
+def _prices(listed: Sequence[ReleasePrice]) -> Table:
+    """A table of what every release of a channel may cost one record of a kind."""
+    sampled = any(entry.rate for entry in listed)
+    kinds = [k for k in SPLITS if any(k in entry.price for entry in listed)]
+    rows = [("channel", "releases", "numbers each", *kinds, *(["sample"] if sampled else []))]
+    for entry in listed:
+        cells = [price_text(entry.price.get(split), entry.unit) for split in kinds]
+        share = max(entry.rate.values(), default=1.0)
+        rates = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
+        rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *rates))
+    return terminal(list(zip(*rows, strict=True)))
+
+
 def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+    """Free channels, the signal-to-noise ratio, the limit for T → ∞, and notes."""
     free: dict[str, list[str]] = {}
     for channel, reason in privacy.free_channels.items():
         free.setdefault(reason, []).append(channel)
     facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
-    facts += _signals(privacy)
-    limit, noted = privacy.at_infinity, _note_rows(privacy)
-    if limit is None:
-        return facts + noted
-    finite = f"ε = {_limit_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
-    facts.append(("T → ∞", finite if limit.finite_data is not None else "unknown on these data."))
-    if limit.endless_stream is not None:
-        kind = "pure ε" if privacy.mechanisms == ("laplace",) else "ε"
-        endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
-        facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
-    return facts + noted
-
-
-def _note_rows(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    """Notes; those on the author's word under one head."""
-    out = []
+    if privacy.signal:
+        one = ", ".join(f"{c} {ratio_text(s.one_release)}" for c, s in privacy.signal.items())
+        every = ", ".join(f"{c} {ratio_text(s.all_releases)}" for c, s in privacy.signal.items())
+        over = "over all rounds" if privacy.is_trusted else "over all rounds and agents"
+        text = f"at most so many times the noise, if all records agree: {one} in a release; {every} {over}."
+        facts.append(("Signal", text))
+    if (limit := privacy.at_infinity) is not None:
+        finite = "unknown on these data."
+        if limit.finite_data is not None:
+            finite = f"ε = {epsilon_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
+        facts.append(("T → ∞", finite))
+        if limit.endless_stream is not None:
+            kind = "pure ε" if privacy.mechanisms == ("laplace",) else "ε"
+            endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
+            facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
     for head, under in privacy.grouped_notes:
-        out += [("Note", head), *(("", f"· {text}") for text in under)]
-    return out
-
-
-def _signals(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    """How large what all records add can be beside the noise."""
-    one = {c: s.one_release for c, s in privacy.signal.items()}
-    every = {c: s.all_releases for c, s in privacy.signal.items()}
-    if not one:
-        return []
-    text = f"{_ratios(one)} in a release; {_ratios(every)} {WORDS[privacy.setting].signal}"
-    return [("Signal", f"at most so many times the noise, if all records agree: {text}.")]
-
-
-def _ratios(values: Mapping[str, float | None]) -> str:
-    """ "y 0.12, z 18"."""
-    return ", ".join(f"{c} {v:.2g}" if v < 10.0 else f"{c} {v:.0f}" for c, v in values.items() if v is not None)
+        facts += [("Note", head), *(("", f"· {text}") for text in under)]
+    return facts
 
 
 def _by_channel(limit: Horizon, which: str) -> str:
@@ -401,16 +332,6 @@ def _by_channel(limit: Horizon, which: str) -> str:
     known = {c: value for c, single in channels.items() if (value := getattr(single, which)) is not None}
     listed = ", ".join(f"{c} alone {epsilon_text(v)}" for c, v in known.items())
     return f" ({listed})" if len(known) > 1 else ""
-
-
-def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
-    """Labelled sentences, one below the other, with a hanging indent."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in items:
-        grid.add_row(Text(label), Text(text))
-    out.print(grid)
 
 
 def theorem_line(theorem: Mapping[str, Any]) -> str:
@@ -437,10 +358,8 @@ def theorem_line(theorem: Mapping[str, Any]) -> str:
     return f"{theorem['name']} on convergence does not apply: {number}. No budget depends on it."
 
 
-def _print_theorem(out: Console, theorem: Mapping[str, Any] | None) -> None:
+def _print_theorem(out: Console, theorem: Mapping[str, Any]) -> None:
     """Which cases of the convergence theorem apply, and the conditions that fail, by how much."""
-    if theorem is None:
-        return
     out.print()
     out.print(f"Convergence, {theorem['name']} (no budget depends on it):")
     failing: dict[str, float] = {}
@@ -467,163 +386,8 @@ def _print_theorem(out: Console, theorem: Mapping[str, Any] | None) -> None:
     out.print(Padding(table, (1, 0, 0, 0)))
 
 
-def _prices(listed: Sequence[ReleasePrice]) -> list[tuple[str, ...]]:
-    """Rows of a table, its heads first: what every release of a channel may cost one record of a kind."""
-    sampled = any(entry.rate for entry in listed)
-    kinds = [k for k in SPLITS if any(k in entry.price for entry in listed)]
-    rows = [("channel", "releases", "numbers each", *kinds, *(["sample"] if sampled else []))]
-    for entry in listed:
-        cells = [price_text(entry.price.get(split), entry.unit) for split in kinds]
-        share = max(entry.rate.values(), default=1.0)
-        rates = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
-        rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *rates))
-    return rows
-
-
-def _settled_values(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was left out of the scenario, and follows from public numbers."""
-    values = settings["settled"]
-    named = [f"{name} = {_setting_text(values[name])}" for name in settings["left_out"]]
-    return (
-        [("Settled", f"{', '.join(named)} (left out: defaults, or what follows from public facts).")] if named else []
-    )
-
-
 def _setting_text(value: Any) -> str:
     """ "0.05/(t+1)^0.9", "7", "dp_gd"."""
     if isinstance(value, Mapping):
         return f"{value['scale']:.4g}{schedule_text(value)}"
     return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else str(value)
-
-
-def baselines(job: Job) -> dict[str, float]:
-    """Scores of who knows nothing of a record but its kind.
-
-    Returns:
-        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
-        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
-        Nothing without held-out records.
-    """
-    shards = job.shards
-    if not shards.test.size:
-        return {}
-    known = shards.labels[np.concatenate([*shards.train, *shards.validation])]
-    if (unit := shards.label_unit) is not None:
-        held_out = shards.labels[shards.test]
-        with np.errstate(all="ignore"):
-            squared = float(np.mean(np.square(held_out - known.mean())))
-            explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
-        scores = {"test_rmse": math.sqrt(squared) * unit, **explained}
-        return {name: value for name, value in scores.items() if math.isfinite(value)}
-    known = known.astype(np.int64)
-    commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
-    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
-
-
-def title_of(job: Job) -> str:
-    """The scenario's title, with the graph where it is another."""
-    return title_here(job.scenario, job.topology, served=job.central)
-
-
-def title_here(s: Scenario, topology: Topology, served: bool) -> str:
-    """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
-
-    served: whether agents answer a server, and no link matters.
-    """
-    replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
-    m = topology.n_agents
-    named = s.topology.file is not None
-    graph = (
-        f"the network {topology.name}, {m} agents"
-        if named
-        else article(topology_name({"kind": topology.name, "agents": m}))
-    )
-    others = [s.algorithm.kind] if "algorithm" in replaced else []
-    if "topology" in replaced:
-        others.append("a server with all records" if s.topology.pooled else _agents(m) if served or m == 1 else graph)
-    return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
-
-
-def topology_summary(job: Job) -> dict[str, Any]:
-    """The graph and its numbers."""
-    t = job.topology
-    return {
-        "kind": t.name,
-        "agents": t.n_agents,
-        "edges": t.edges.tolist(),
-        "rho": t.rho,
-        "spectral_gap": t.spectral_gap,
-        "neighbour_weight": t.neighbour_weight.tolist(),
-        "weights": t.weights,
-        "labels": list(t.labels),
-        # A generator's are no better than those that a picture finds; a map is another matter.
-        **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
-        "notes": list(t.notes),
-        "central": job.central,
-        **({"directed": True} if t.directed else {}),
-        **({} if t.over_time is None else {"over_time": _over_time(t.over_time)}),
-        **({} if (made := compression_summary(job)) is None else {"compression": made}),
-    }
-
-
-def _over_time(changes: OverTime) -> dict[str, Any]:
-    return {
-        "kind": changes.kind,
-        "rate": changes.rate,
-        "period": changes.period,
-        **{key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))},
-    }
-
-
-def problem_summary(job: Job) -> dict[str, Any]:
-    """The problem, its size, and the public record counts."""
-    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
-    return {
-        "kind": job.scenario.problem.kind,
-        "solves": job.solves,
-        # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
-        "notes": list(job.shards.all_notes),
-        **({"settings": job.settings_text} if job.settings_text else {}),
-        **({"x_names": names} if (names := _names_of_x(job)) else {}),
-        **_reading_facts(job),
-        "p": job.problem.p,
-        "q": job.problem.q,
-        "records": {**counts, "test": int(job.shards.test.size)},
-    }
-
-
-def _reading_facts(job: Job) -> dict[str, Any]:
-    """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
-    if not isinstance(job.problem.minimax if isinstance(job.problem, Saddle) else job.problem, Predictor):
-        return {}
-    shards = job.shards
-    known = {"image": shards.image, "bounds": shards.bounds}
-    return {
-        "features": list(shards.feature_names),
-        "classes": list(shards.classes),
-        **{key: list(value) for key, value in known.items() if value is not None},
-    }
-
-
-def _data_name(c: Components) -> str:
-    """What the records are called; of a file its name, for its folders say who ran this."""
-    table = c.scenario.problem
-    named = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
-    return Path(table.data).name if named else table.data
-
-
-# Problems of which x has a coordinate for each feature.
-_BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
-# Names that say no more than a number: of features that have none.
-_NUMBERED_NAME = re.compile(r"(x|feature_?|pixel_?)\d+")
-
-
-def _names_of_x(job: Job) -> list[str]:
-    """What the coordinates of x stand for; empty where nothing names them."""
-    names, p = list(job.shards.feature_names), job.problem.p
-    if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
-        return []
-    if not 0 <= p - len(names) <= 1 or all(_NUMBERED_NAME.fullmatch(name) for name in names):
-        return []
-    return [*names, "intercept"][:p]

@@ -10,45 +10,29 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from pydantic import BeforeValidator, SkipValidation, TypeAdapter
+from pydantic import SkipValidation, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, own, read_arrays
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.simulation.statements.statement import (
-    IN_TABLE,
-    MOST_ENTRIES,
-    Known,
-    Number,
-    OptionalText,
-    PrivacyStatement,
-    Setting,
-    Text,
-    Texts,
-    Whole,
-    number,
-)
+from decentral_dp.simulation.statements.statement import MOST_ENTRIES, Number, PrivacyStatement, Setting
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # What a run folder holds while its run is not complete.
 IN_PROGRESS = "in_progress"
 RESULT = "result.json"
+# The format of result.json; another one is refused.
+FORMAT = 1
 # Keys of result.json: SHA-256 of each file beside it by its name, and of its own text without this key.
 FILES, DIGEST = "files", "digest"
 # Where the folder of a run has those of the runs that it is judged by.
 BASELINES_FOLDER = "baselines"
 _INCOMPLETE = ("running", "interrupted", "failed")
-
-
-Table: TypeAlias = Annotated[Mapping[str, Any], IN_TABLE]
-OptionalWhole: TypeAlias = Annotated[
-    int | None, BeforeValidator(lambda value: value if isinstance(value, int) else None)
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,32 +90,32 @@ class RunResult(Mapping[str, Any]):
 
     content: SkipValidation[Mapping[str, Any]]
     privacy: PrivacyStatement
-    title: Text = ""
-    status: Text = "unknown"
-    reason: OptionalText = None
-    method: Text = ""
-    engine: Text = "local"
-    rounds: Whole = 0
-    rounds_planned: OptionalWhole = None
+    title: str
+    status: str
+    reason: str | None
+    method: str = ""
+    engine: str
+    rounds: int
+    rounds_planned: int
     seconds: Number = None
-    metrics: Table = field(default_factory=dict)
-    evaluated_on: Text = ""
-    baselines: Table = field(default_factory=dict)
-    tunes_x: Annotated[bool, BeforeValidator(lambda value: value is not False)] = True
-    unmeasured: Text = ""
-    labels_cut: Known = 0.0
-    features_cut: Table = field(default_factory=dict)
-    clipped: Table = field(default_factory=dict)
-    clip_advice: Texts = ()
-    failed_callbacks: Texts = ()
-    learning: Texts = ()
-    algorithm: Table = field(default_factory=dict)
-    theorem: Table = field(default_factory=dict)
-    audit: Table = field(default_factory=dict)
-    topology: Table = field(default_factory=dict)
-    problem: Table = field(default_factory=dict)
-    versions: Table = field(default_factory=dict)
-    root_was_kept: Annotated[bool, BeforeValidator(bool)] = False
+    metrics: Mapping[str, Number]
+    evaluated_on: str = ""
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    tunes_x: bool = True
+    unmeasured: str = ""
+    labels_cut: float = 0.0
+    features_cut: Mapping[str, float] = field(default_factory=dict)
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    clip_advice: tuple[str, ...] = ()
+    failed_callbacks: tuple[str, ...] = ()
+    learning: tuple[str, ...] = ()
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    theorem: Mapping[str, Any] | None = None
+    audit: Mapping[str, Any] | None = None
+    topology: Mapping[str, Any]
+    problem: Mapping[str, Any]
+    versions: Mapping[str, str]
+    root_was_kept: bool = False
     communication: Communication | None = None
 
     def __getitem__(self, key: str) -> Any:
@@ -152,21 +136,21 @@ class RunResult(Mapping[str, Any]):
 
     @classmethod
     def from_json(cls, text: str) -> RunResult:
-        """Read the text of `to_json`.
+        """Read what `to_json` has written.
 
         Raises:
-            ValueError: the text is no JSON object, or its statement of privacy is not whole.
+            ValueError: the text is no result of this format.
         """
         content = json.loads(text)
-        if not isinstance(content, dict):
-            raise ValueError(f"got a {type(content).__name__}, wanted an object")
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
         return cls.from_content(content)
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], privacy: PrivacyStatement | None = None) -> RunResult:
-        """The result with the keys and values of `result.json`; privacy: what these say of it, where it is known."""
-        statement = privacy or PrivacyStatement.from_dict(content.get("privacy") or {})
-        known = {**(content.get("diagnostics") or {}), **content, "content": content, "privacy": statement}
+        """The result with the keys and values of `result.json`; privacy: its statement, if it is known."""
+        statement = privacy or PrivacyStatement.from_dict(content["privacy"])
+        known = {**content.get("diagnostics", {}), **content, "content": content, "privacy": statement}
         read: RunResult = result_adapter().validate_python(known)
         return read
 
@@ -183,7 +167,7 @@ class RunResult(Mapping[str, Any]):
 
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
-        return number(self.metrics.get(name))
+        return self.metrics.get(name)
 
     def score(self, name: str) -> float | None:
         """One of the metrics, of what was published or else of the exact lower solution there."""
@@ -211,7 +195,7 @@ class RunResult(Mapping[str, Any]):
 
 @cache
 def result_adapter() -> TypeAdapter[RunResult]:
-    """The reader of results, which takes a moment to build."""
+    """Make the validator of results, which takes memory and time once."""
     return TypeAdapter(RunResult)
 
 
@@ -363,6 +347,8 @@ def read_any_result(folder: Path) -> RunResult:
         raise InputError(f"{folder}: no result.json found here; name the folder that a run has written.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not JSON ({error}); run the scenario again to write the folder anew.") from None
+    except (ValidationError, KeyError, TypeError, OverflowError):
+        raise InputError(f"{path}: it does not hold what a run writes; run the scenario again.") from None
     except ValueError as error:
         raise InputError(f"{path}: {error}; run the scenario again.") from None
 

@@ -28,7 +28,7 @@ from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import BlockLostError, Outcome, RunControl, Snapshot
-from decentral_dp.errors import InputError, Stopped, lacks_memory
+from decentral_dp.errors import InputError, Stopped, lacks_memory, quoted
 from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
@@ -57,19 +57,27 @@ from decentral_dp.simulation.folder.journal import (
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
-from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
-from decentral_dp.simulation.result import FILES, IN_PROGRESS, RESULT, RunResult, digest_of_file, result_adapter, seal
+from decentral_dp.simulation.result import (
+    FILES,
+    FORMAT,
+    IN_PROGRESS,
+    RESULT,
+    RunResult,
+    digest_of_file,
+    result_adapter,
+    seal,
+)
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
+from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from decentral_dp.reporting.folder import Drawing
-    from decentral_dp.reporting.plots import RunPlots
+    from decentral_dp.reporting.plots import Picture
 
 
 # An array is compressed where so many of its numbers shrink to less than this part.
@@ -229,12 +237,29 @@ class Run:
     def _model_of(self, agent: int | str | None) -> Model:
         return self.model if agent is None else self.model.of_agent(agent)
 
-    @property
-    def plot(self) -> RunPlots:
-        """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
-        from decentral_dp.reporting.plots import RunPlots
+    def plot(self, name: str) -> Picture:
+        """Draw a figure of this run: notebooks show it, `save` writes it.
 
-        return RunPlots(self.drawing)
+        Args:
+            name: "losses", "accuracy", "explained", "upper_variable", "hypergradient", "consensus", "primal",
+                "gradient", "epsilon", "noise" or "topology".
+
+        Raises:
+            InputError: there is no such figure, or the run has no numbers for it.
+
+        Example:
+            >>> import decentral_dp
+            >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
+            >>> run.plot("consensus")._repr_png_()[1:4]
+            b'PNG'
+        """
+        from decentral_dp.reporting.plots import FIGURES, draw
+
+        picture = draw(name, self.drawing) if name in FIGURES else None
+        if picture is None:
+            drawn = [other for other in FIGURES if draw(other, self.drawing) is not None]
+            raise InputError(f"plot: this run has no figure {quoted(name)}; it has {', '.join(drawn)}.")
+        return picture
 
     @property
     def drawing(self) -> Drawing:
@@ -246,9 +271,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
+        from decentral_dp.reporting.plots import opening_pictures
 
         baselines = {name: run.result for name, run in self.baselines.items()}
-        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()], baselines)
+        return run_view(self.result, [picture._repr_png_() for picture in opening_pictures(self.drawing)], baselines)
 
     def __repr__(self) -> str:
         result = self.result
@@ -317,6 +343,7 @@ def result_of(
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
     statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
     content = {
+        "format": FORMAT,
         "title": title_of(job),
         "status": status,
         "reason": reason,

@@ -18,8 +18,8 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.formatting import power_text
 from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
 from decentral_dp.studies.measures import axis_label, check_measure, label_text, metric_stem
 from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across

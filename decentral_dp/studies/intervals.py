@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import expit, logit, ndtri
 
 from decentral_dp.bounded import Array
-from decentral_dp.reporting.words import power_text
+from decentral_dp.formatting import power_text
 from decentral_dp.simulation.statistics import over_seeds
 
 Kind = Literal["wilson", "logit", "student", "none"]

@@ -17,7 +17,7 @@ import pandas as pd
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.words import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
+from decentral_dp.reporting.measures import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
 from decentral_dp.studies.schema import Axis, Label, Side, Study
 from decentral_dp.tasks.outcomes import number
 
@@ -27,8 +27,6 @@ Split = Literal["run", "plan"]
 _AT_A_DISTANCE = re.compile(r"network_(epsilon|linear)_distance_[1-9][0-9]{0,5}")
 # When a metric first reaches a level; any level can be asked for.
 _TO = re.compile(r"(rounds|epsilon|bits)_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
-# Of these more is better; of all other metrics less.
-_RISING = re.compile(r"accuracy|auc|f1|recall|precision|r2|weight_clean")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
 OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
 # An algorithm may send other variables, each with its distance.
@@ -123,7 +121,8 @@ def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> 
     if parts is None or parts[2] not in curves:
         return math.nan
     rounds, values = curves[parts[2]]
-    sign = 1.0 if _RISING.search(parts[2]) else -1.0
+    measure = MEASURES.get(re.sub(r"(_last|_unreleased)?(_min|_max)?$", "", parts[2]))
+    sign = 1.0 if measure is not None and measure.better == "higher" else -1.0
     level = sign * float(parts[3])
     first = next((t for t, value in zip(rounds, values, strict=True) if sign * number(value) >= level), None)
     if first is None or parts[1] == "rounds":

@@ -5,7 +5,6 @@ The legend says what colours and dashes mean. The foot says what the means are o
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -171,7 +170,6 @@ class Line(NamedTuple):
         marker: of the points.
         dash: of the line.
         fill: of the markers.
-        marker_meaning: what else markers tell apart; "" where nothing else varies at one place.
     """
 
     value: str
@@ -181,7 +179,6 @@ class Line(NamedTuple):
     marker: str
     dash: Any
     fill: Any
-    marker_meaning: str = ""
 
 
 class PlotData(NamedTuple):
@@ -280,11 +277,7 @@ def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
             value: _with_method(places(value, rows, data.over_rounds), rows, plot.lines)
             for value, rows in drawn.items()
         }
-        # Where markers tell something else apart, a stroke has the colour alone.
-        entries += [
-            (named[value], n.colour, "none" if n.marker_meaning else n.marker, "-", "full")
-            for value, n in values.items()
-        ]
+        entries += [(named[value], n.colour, n.marker, "-", "full") for value, n in values.items()]
         if len(measures) > 1:
             heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})"
             entries += [
@@ -294,9 +287,6 @@ def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
     elif len(measures) > 1:
         heading = "measured"
         entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
-    if len(others := {n.marker_meaning: n for n in lines if n.marker_meaning}) > 1:
-        heading = f"{heading} (colour)" if heading and not heading.endswith(")") else heading
-        entries += [(also, style.GREY, n.marker, "none", "full") for also, n in others.items()]
     handles: list[Any] = [
         Line2D(
             [],
@@ -441,13 +431,13 @@ _LEAST_PANEL = 1.9
 # Beyond so many letters in an inch, the names below a categorical axis are turned.
 _LETTERS_ACROSS = 10.5
 _TITLE_LETTERS_PER_INCH = 10.5
+# An interval that is narrower than this share of its mean is not seen as a bar.
+_LEAST_GAP = 0.004
 # Values of a numeric axis that are few enough to be marked each.
 _MOST_TICKS = 8
 # Names of points are at least so far apart, in inches.
 _NAME_GAP = 0.18
 _NAMES_HIGH = 1.2
-# Lines that are nowhere further apart, in heights of the axes, are seen as one.
-_LEAST_GAP = 0.004
 
 
 def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
@@ -476,15 +466,11 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     figure = style.new_figure(width, height)
     each = panel_axes(figure, len(panels), across)
     also = unnamed_axes(plot, measured)
-    lines = lines_of(data, _marker_groups(data, also))
-    lines = [n for n in lines if len(rows_of(data.means, n)) or is_lost(select(data.cells, n.where))]
-    unplaced, coinciding = [], []
+    lines = [n for n in lines_of(data) if len(rows_of(data.means, n)) or is_lost(select(data.cells, n.where))]
+    unplaced = []
     for ax, panel in zip(each, panels, strict=True):
         part = data.select({} if plot.panels is None else {plot.panels: panel})
         unplaced += _panel(ax, data, part, lines)
-        # Where lines stand side by side, or points are not joined, each is seen.
-        hidden = data.is_joined and (data.over_rounds or not data.is_barred)
-        coinciding.append(_coinciding(part, lines, data.cells) if hidden else [])
         if plot.panels is not None:
             ax.set_title(panel_title(plot.panels, panel), fontweight="normal")
         # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
@@ -497,7 +483,6 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     more += [
         f"Do not compare ε: its {column} differs (see the table)" for column in different_threat_models(data.cells)
     ]
-    more += _coincidences(coinciding, [label_text(panel) for panel in panels])
     if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
     text = caption(data.drawn_means, data.cells, study.confidence, data.over_rounds, unplaced, more)
@@ -534,68 +519,8 @@ def unnamed_axes_words(plot: Plot, measured: Measured) -> str:
     return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
 
 
-def _marker_groups(data: PlotData, also: Sequence[str]) -> list[dict[str, Label]]:
-    """What markers tell apart: combinations of the axes along which x stands still; [{}] where it moves along all."""
-    rows, axes = data.means, data.axes
-    at = rows[rows["name"] == data.plot.x]
-    still = [name for name in also if _has_equal_means(at, [other for other in axes if other != name])]
-    present = {tuple(row) for row in rows[still].itertuples(index=False)}
-    each = itertools.product(*(axes[name].labels for name in still))
-    groups = [dict(zip(still, labels, strict=True)) for labels in each if labels in present]
-    # Beyond what there are markers for, the foot alone says that they vary.
-    return groups if 1 < len(groups) <= len(MARKERS) else [{}]
-
-
-def _has_equal_means(at: pd.DataFrame, others: Sequence[str]) -> bool:
-    """Whether two combinations that are alike in the other axes have the same mean."""
-    means = at["mean"].map("{:.9g}".format)
-    return bool(pd.concat([at[list(others)], means], axis=1).duplicated().any())
-
-
-def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Names of lines of a panel of which one alone is seen. cells: of all panels."""
-    plot, values = part.plot, part.drawn_means["mean"].to_numpy(dtype=np.float64)
-    finite = values[np.isfinite(values)]
-    if finite.size == 0:
-        return []
-    logarithmic = "y" in plot.log and bool((finite > 0.0).all())
-    span = float(np.ptp(np.log(finite) if logarithmic else finite)) or 1.0
-    curves: list[tuple[Array, list[str]]] = []
-    for line in lines:
-        points = rows_of(part.means, line)
-        if not len(points):
-            continue
-        mean = points.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            curve = np.log(mean) if logarithmic else mean
-        name = ", ".join(filter(None, (line.value, line.marker_meaning)))
-        if not name or len(plot.measures) > 1:
-            name = ", ".join(filter(None, (name, axis_label(line.measure, cells, most=1))))
-        for other, names in curves:
-            if other.size == curve.size and np.allclose(other, curve, rtol=0.0, atol=_LEAST_GAP * span, equal_nan=True):
-                names.append(name)
-                break
-        else:
-            curves.append((curve, [name]))
-    return [tuple(names) for _, names in curves if len(names) > 1]
-
-
-def _coincidences(coinciding: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[str]) -> list[str]:
-    """Sentences on the lines that coincide, in all panels or in some."""
-    where: dict[tuple[str, ...], list[str]] = {}
-    for names, panel in ((n, panel) for panels_of, panel in zip(coinciding, panels, strict=True) for n in panels_of):
-        where.setdefault(names, []).append(panel)
-    return [
-        f"These coincide: {', '.join(names)}" + ("" if len(panels_of) == len(panels) else f" ({', '.join(panels_of)})")
-        for names, panels_of in where.items()
-    ]
-
-
-def lines_of(data: PlotData, groups: Sequence[Mapping[str, Label]] = ({},)) -> list[Line]:
-    """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures.
-
-    Markers tell apart the `groups`, where it is more than one combination.
-    """
+def lines_of(data: PlotData) -> list[Line]:
+    """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures."""
     plot, values, coloured, lines = data.plot, data.values(data.plot.lines), data.plot.lines is not None, []
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values):
@@ -606,10 +531,7 @@ def lines_of(data: PlotData, groups: Sequence[Mapping[str, Label]] = ({},)) -> l
             marker = MARKERS[(hue + again) % len(MARKERS)]
             dash, fill = DASHES[place % len(DASHES)], FILLS[place % len(FILLS)]
             name = label_text(value) if coloured else ""
-            for t, labels in enumerate(groups):
-                also = ", ".join(f"{metric_stem(axis)} {label_text(label)}" for axis, label in labels.items())
-                shape = marker if len(groups) == 1 else MARKERS[t]
-                lines.append(Line(name, measure, where | dict(labels), colour, shape, dash, fill, also))
+            lines.append(Line(name, measure, where, colour, marker, dash, fill))
     return lines
 
 

@@ -28,11 +28,11 @@ from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.communication import count_sent
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.method import method_name
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
-from decentral_dp.simulation.statements.statement import PrivacyStatement
+from decentral_dp.simulation.statements.statement import AUTHORS_WORD, PrivacyStatement
+from decentral_dp.simulation.summary import method_name
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
 from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
@@ -163,7 +163,10 @@ def _run(scenario: Scenario, task: Task) -> Record:
     }
     _add_sent(record, job, sorted({*means["round"].tolist(), result.rounds}))
     privacy = result.privacy
-    record["notes"], record["threat_model"] = list(privacy.authors_notes), _threat_model(privacy)
+    record["notes"], record["threat_model"] = (
+        [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
+        _threat_model(privacy),
+    )
     record["method"] = result.method
     record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
@@ -191,7 +194,10 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     claims = [_claim(job, cut) for cut in cuts]
     limits = horizon_of(job)
     privacy = statement_of(job)
-    record["notes"], record["threat_model"] = list(privacy.authors_notes), _threat_model(privacy)
+    record["notes"], record["threat_model"] = (
+        [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
+        _threat_model(privacy),
+    )
     record["method"] = method_name(job)
     record["curves"] = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],

@@ -29,7 +29,7 @@ from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
 from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
-from decentral_dp.studies.page import Findings, narrow_pictures, study_page
+from decentral_dp.studies.page import Findings, study_page
 from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, to_toml
@@ -309,7 +309,6 @@ def _write(
         out / "plots",
         [note for record in records for note in record["notes"]],
         {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, measured))},
-        narrow_pictures(measured, gains),
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())

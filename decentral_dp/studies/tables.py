@@ -1,7 +1,7 @@
 """The tables of a study: every measured value, means with intervals over the seeds, and these means in words.
 
 The table in words has one row per combination: how many of its cells ended ok, and its means. The terminal and the page
-print it, and it is written as Markdown and LaTeX.
+print it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pandas as pd
 from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import delta_text, epsilon_text, power_text
 from decentral_dp.reporting.tables import TextTable
-from decentral_dp.reporting.words import power_text
 from decentral_dp.studies import measures
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
@@ -196,14 +195,11 @@ _DEFAULT_MEASURES = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "prim
 FAILED = "failed"
 
 
-def study_table(measured: Measured, columns: Sequence[str] | None = None, in_words: bool = False) -> TextTable:
+def study_table(measured: Measured) -> TextTable:
     """Put the means at the end in words, combination by combination.
 
     Args:
         measured: of a study, which names the measures that are shown.
-        columns: measures that are shown instead.
-        in_words: whether columns and values are named as in pictures, "accuracy on held-out records", not by their
-            names in files; default no.
 
     Returns:
         With a column on how many cells ended ok only where some did not: else the note says that all did.
@@ -211,9 +207,9 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, in_wor
     study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
-    columns = columns_of(study, summary) if columns is None else columns
+    columns = columns_of(study, summary)
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    heads = _heads(names, columns, cells, in_words)
+    heads = _heads(names, columns, cells)
     parts = _combinations(cells, names)
     stated = _guarantee_columns(cells, parts, columns)
     lost = bool(_count_failures(cells))
@@ -224,7 +220,7 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, in_wor
     rows, keys = [], []
     for labels, part in parts.items():
         values = [known.get((*labels, column)) for column in columns]
-        texts = [*map(measures.label_text if in_words else str, labels), *(stated[name][labels] for name in stated)]
+        texts = [*map(str, labels), *(stated[name][labels] for name in stated)]
         texts += [success_text(part)] if lost else []
         rows.append([*texts, *(_mean(row, c, part, c in ends) for row, c in zip(values, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
@@ -236,19 +232,13 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, in_wor
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
 
 
-def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, in_words: bool) -> list[tuple[str, str]]:
-    """Heads of the axes, then of the measures, no two alike: an axis by its last part, where that is its alone."""
-    short = [measures.metric_stem(name) if in_words else measures.own_name(name) for name in names]
-    measured = [measures.metric_stem(name) if in_words else name for name in columns]
-    if len(set(measured)) < len(measured):
-        measured = list(columns)
-    taken = [*short, *measured]
-    whole = [name.replace(".", " ").replace("_", " ") if in_words else name for name in names]
-    own = [part if taken.count(part) == 1 else name for part, name in zip(short, whole, strict=True)]
+def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame) -> list[tuple[str, str]]:
+    """Heads of the axes, then of the measures, all different: an axis by its last part if no other head is that."""
+    short = [measures.own_name(name) for name in names]
+    taken = [*short, *columns]
+    own = [part if taken.count(part) == 1 else name for part, name in zip(short, names, strict=True)]
     below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
-    # "target ε" says already what its words would.
-    below = [words.removeprefix("target").removeprefix(", ") if in_words else words for words in below]
-    return list(zip([*own, *measured], below, strict=True))
+    return list(zip([*own, *columns], below, strict=True))
 
 
 def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:

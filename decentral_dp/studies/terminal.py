@@ -12,7 +12,7 @@ from rich.text import Text
 
 from decentral_dp.reporting.progress import ProgressBar
 from decentral_dp.reporting.tables import TextTable
-from decentral_dp.simulation.plan import console
+from decentral_dp.reporting.terminal import GAP, console, longest, split_columns
 from decentral_dp.studies.page import Findings
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct
@@ -20,7 +20,6 @@ from decentral_dp.studies.tables import FAILED, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40
-_GAP = 2
 _MOST_REASONS = 8
 
 
@@ -88,53 +87,32 @@ def _print_means(out: Console, findings: Findings) -> None:
         out.print()
         out.print(f"{len(whole.rows)} combinations: summary.csv and the report have their means.")
         return
-    keys = [k for k, number in enumerate(whole.numbers) if not number]
-    left = [k for k, number in enumerate(whole.numbers) if number]
-    while left:
-        fitting = [
-            n
-            for n in range(1, len(left) + 1)
-            if sum(_column_widths(_select_columns(whole, keys + left[:n]))) <= out.width
-        ]
-        most = max(fitting, default=1)
+    for table in draw_means(whole, out.width):
         out.print()
-        out.print(_draw_table(_select_columns(whole, keys + left[:most]), out.width, has_note=most == len(left)))
-        left = left[most:]
+        out.print(table)
 
 
-def _select_columns(words: TextTable, columns: Sequence[int]) -> TextTable:
-    """Some columns of a table."""
-    rows = [[row[k] for k in columns] for row in words.rows]
-    numbers = [words.numbers[k] for k in columns]
-    return words._replace(heads=[words.heads[k] for k in columns], numbers=numbers, rows=rows)
-
-
-def _column_widths(words: TextTable) -> list[int]:
-    """Letters that each column takes at least, with the gap behind it: a number stands in one piece, words wrap."""
-    columns = zip(*([name for name, _ in words.heads], *words.rows), strict=True)
-    return [
-        max(len(part) for text in column for part in ([text] if number else text.split() or [""])) + _GAP
-        for column, number in zip(columns, words.numbers, strict=True)
+def draw_means(whole: TextTable, width: int) -> list[Table]:
+    """Draw a table in as many parts as fit a width, each with all columns of words; the last has the note below it."""
+    # A number is one word, so that it stands in one piece; words wrap, and so does what is said below a head.
+    columns = [
+        [head, *(cells if not number else [text.replace(" ", "\u00a0") for text in cells])]
+        for (head, _), number, *cells in zip(whole.heads, whole.numbers, *whole.rows, strict=True)
     ]
-
-
-def _draw_table(words: TextTable, width: int, has_note: bool) -> Table:
-    """A table for the terminal; has_note: whether what means and intervals are is below it."""
-    columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
-    whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]
-    least = [wide - _GAP for wide in _column_widths(words)]
-    room = width - sum(least) - _GAP * (len(least) - 1)
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=words.note if has_note else None)
-    table.caption_justify = "left"
-    tight = sum(whole) + _GAP * len(whole) > width
-    for (name, below), number, short, long in zip(words.heads, words.numbers, least, whole, strict=True):
-        # Where there is no room to spare, words are wrapped, and what is said below a name; numbers are not.
-        more = 0 if number else max(0, min(long - short, room))
-        room -= more
-        head, wide = Text(f"{name}\n{below}" if below else name), short + more if tight else None
-        table.add_column(head, justify="right" if number else "left", width=wide)
-    for row in words.rows:
-        # An interval stays in one piece.
-        cells = [text.replace(", ", ",\u00a0").replace("± ", "±\u00a0") for text in row]
-        table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in cells))
-    return table
+    keys = [column for column, number in zip(columns, whole.numbers, strict=True) if not number]
+    room = width - sum(longest(" ".join(column).split()) for column in keys)
+    below = dict(whole.heads)
+    numbers = split_columns([column for column, number in zip(columns, whole.numbers, strict=True) if number], room)
+    tables = []
+    for part in numbers:
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, caption_justify="left")
+        table.caption = whole.note if part is numbers[-1] else None
+        tight = sum(longest([*column, below[column[0]]]) for column in (*keys, *part)) > width
+        for column in (*keys, *part):
+            head, is_key = Text("\n".join(filter(None, (column[0], below[column[0]])))), column in keys
+            fixed = longest(" ".join(column).split()) - GAP if tight and not is_key else None
+            table.add_column(head, justify="left" if is_key else "right", width=fixed)
+        for cells in list(zip(*keys, *part, strict=True))[1:]:
+            table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in cells))
+        tables.append(table)
+    return tables

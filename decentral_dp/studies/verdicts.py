@@ -19,8 +19,7 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.words import power_text
+from decentral_dp.formatting import epsilon_text, power_text
 from decentral_dp.simulation.statistics import Interval
 from decentral_dp.studies.intervals import interval, spread_text
 from decentral_dp.studies.measures import is_epsilon, require_axis

@@ -13,7 +13,6 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Setting
 from tests import new_algorithm
 
-FOLDER = Path(algorithms.__file__).parent
 FILE = '''"""Nothing yet."""
 
 from decentral_dp.algorithms.entry import Entry
@@ -33,13 +32,11 @@ ENTRY = Entry("mine", Mine, (Citation("Of", "nobody1900nothing"),))
 def test_every_file_of_a_setting_that_states_an_entry_is_registered(setting: str) -> None:
     stated = {
         path.stem
-        for path in (FOLDER / setting).glob("*.py")
+        for path in Path(import_module(algorithms._FOLDERS[setting]).__path__[0]).glob("*.py")
         if any(line.startswith(("ENTRY = ", "ENTRIES = ")) for line in path.read_text(encoding="utf-8").splitlines())
     }
     registered = [entry for entry in ALGORITHMS.values() if entry.setting == setting]
-    assert {entry.module_name for entry in registered} == {
-        f"decentral_dp.algorithms.{setting}.{stem}" for stem in stated
-    }
+    assert {entry.module_name for entry in registered} == {f"{algorithms._FOLDERS[setting]}.{stem}" for stem in stated}
 
 
 def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +45,7 @@ def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
     found = {entry.kind: entry for entry in algorithms._entries("gossip")}
     assert set(found) == {"mine", *(name for name, entry in ALGORITHMS.items() if entry.setting == "gossip")}
-    monkeypatch.setitem(ALGORITHMS, "mine", found["mine"])
+    monkeypatch.setitem(ALGORITHMS.entries, "mine", found["mine"])
     said = list(new_algorithm.missing("mine"))
     assert [line.split(":")[0] for line in said] == [
         "decentral_dp.algorithms.gossip.mine",

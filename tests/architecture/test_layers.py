@@ -31,16 +31,37 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "config",
         "simulation",
         "tasks callbacks",
-        "tuner",
         "estimators",
         "resumption",
         "api",
         "cli",
+        "central",
         "auditing studies",
     )
 )
-# Not in the core: `decentral_dp.annexes` imports their functions when they are used, and neither imports the other.
-ANNEXES = ("auditing", "studies")
+# Not in the core, which loads what it needs of them by `decentral_dp.annexes`. Audits may read a coordinator.
+ANNEXES = ("central", "auditing", "studies")
+# The rooms of an annex from the ground up; a file or folder may import those above it and its own line.
+CENTRAL: tuple[tuple[str, ...], ...] = tuple(
+    tuple(names.split())
+    for names in (
+        "sensitivities trajectories exponential_samplers",
+        "problems log_concave_sampler certified_solver",
+        "clients",
+        "pooled",
+        "context",
+        "selection",
+        "declared",
+        "vocabulary",
+        "bilevel minimax",
+        "printed",
+        "jobs",
+        "plan",
+        "statement",
+        "tuner",
+        "estimators",
+    )
+)
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # Read by pages, plots and bars besides the base: the two records that a run folder is read into, how far something is,
 # and one line per algorithm and problem.
@@ -53,25 +74,22 @@ REPORTING = {
 }
 # Results that are shown: a run by its figures, a plan by its sentences. What runs and writes a folder draws nothing.
 VIEWED = {"decentral_dp.simulation.run", "decentral_dp.simulation.plan"}
-# What a job promises is said in the words of pages.
-SAID = {"decentral_dp.reporting.facts", "decentral_dp.reporting.words"}
+# A job is built with the names of what is measured.
+SAID = {"decentral_dp.reporting.measures"}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
     # A certified file holds certified code only.
-    "algorithms/coordinator_bilevel": ["decentral_dp.algorithms.printed"],
-    "algorithms/coordinator_minimax": ["decentral_dp.algorithms.printed"],
+    "central/bilevel": ["decentral_dp.central.printed"],
+    "central/minimax": ["decentral_dp.central.printed", "decentral_dp.engines", "decentral_dp.data"],
     "algorithms/gossip": ["decentral_dp.algorithms.printed"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
     # What is promised of a job stands above it.
-    "simulation/jobs": [
-        f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip", "coordinator")
-    ],
+    "simulation/jobs": [f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip")],
 }
-TOP_LEVEL = {"__init__", "annexes", "errors", "formatting", "bounded", "user_code", "exchange"}
-TOP_LEVEL |= {"tuner", "api", "callbacks"}
+TOP_LEVEL = {"__init__", "annexes", "errors", "formatting", "bounded", "user_code", "exchange", "api", "callbacks"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {
     "ray": ["engines/ray.py", "engines/ray_cluster.py", "tasks/parallel.py"],
@@ -83,7 +101,8 @@ ONLY_IN = {
         "studies",
     ],
     "cryptography": ["privacy/randomness.py"],
-    "torch": ["problems", "models"],
+    "jinja2": ["reporting/render.py"],
+    "torch": ["problems", "models", "central/problems"],
 }
 
 
@@ -165,15 +184,34 @@ def test_imports_run_downwards(room: str) -> None:
             assert fine, f"{name} imports {other}"
 
 
+def test_the_rooms_of_the_coordinator_have_an_order() -> None:
+    level = {room: k for k, rooms in enumerate(CENTRAL) for room in rooms}
+    inner = {name: name.split(".")[2] for name in MODULES if name.startswith("decentral_dp.central.")}
+    assert set(inner.values()) == set(level)
+    for name, room in inner.items():
+        used = {inner[other] for other in own_imports(MODULES[name]) if other in inner} - {room}
+        assert not [other for other in used if level[other] >= level[room]], name
+
+
 def test_annexes_are_reached_by_one_table() -> None:
     """Every name of the table is there, and no module but the table names a module of an annex in a text."""
-    for place in annexes.FUNCTIONS.values():
-        assert room_of(place) in ANNEXES
+    tables = (
+        annexes.ALGORITHMS,
+        annexes.RULES,
+        annexes.SETTINGS,
+        annexes.PROBLEMS,
+        annexes.AUTHORED,
+        annexes.FUNCTIONS,
+    )
+    for place in [place for table in tables for place in table.values()] + [annexes.PRINTED, annexes.TRAJECTORIES]:
+        assert room_of(place.partition(":")[0]) in ANNEXES
         assert annexes.load(place)
     core = [path for path in SOURCES if room_of(module_of(path)) not in ANNEXES and path.stem != "annexes"]
     for path in core:
         texts = [node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-        assert not [t for t in texts if re.fullmatch(r"(decentral_dp\.)?(auditing|studies)(\.\w+)+", t)], path
+        assert not [t for t in texts if re.fullmatch(r"decentral_dp\.(central|auditing|studies)(\.\w+)+(:\w+)?", t)], (
+            path
+        )
 
 
 def test_no_room_is_outside_the_order_and_the_top_level_is_small() -> None:
@@ -216,7 +254,7 @@ def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
 
 def test_planning_is_light() -> None:
     """Neither what draws nor what reads tables is loaded for a plan, nor special functions before they are asked."""
-    heavy = ("torch", "ray", "matplotlib", "pandas", "sklearn", "scipy.stats", "scipy.special")
+    heavy = ("torch", "ray", "matplotlib", "pandas", "sklearn", "scipy.stats", "scipy.special", "jinja2")
     check = f"import sys, decentral_dp; decentral_dp.plan('quadratic'); print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
@@ -234,7 +272,8 @@ def test_a_run_is_written_and_drawn_without_pandas(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("statement", ["import decentral_dp", "import decentral_dp.cli.main"])
 def test_importing_is_light(statement: str) -> None:
-    check = f"import sys; {statement}; print([m for m in ('torch', 'ray', 'matplotlib', 'pandas') if m in sys.modules])"
+    heavy = ("torch", "ray", "matplotlib", "pandas", "jinja2")
+    check = f"import sys; {statement}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -250,7 +289,9 @@ def test_no_global_randomness_and_no_asserts() -> None:
 def test_algorithms_do_not_open_bounded_values() -> None:
     """What an algorithm computes from `.value` or `.private` would leave without a price: a plain array is free."""
     opened = {"value", "private"}
-    for path in [p for p in SOURCES if inside(p, "algorithms")]:
+    for path in [
+        p for p in SOURCES if any(inside(p, at) for at in ("algorithms", "central/bilevel", "central/minimax"))
+    ]:
         wrong = [n.attr for n in nodes(path) if isinstance(n, ast.Attribute) and n.attr in opened]
         assert not wrong, f"{path.relative_to(PACKAGE)} reads {wrong}"
 
@@ -271,7 +312,7 @@ def test_tensors_go_to_a_device_and_come_back_in_one_place() -> None:
     places = {
         path.name
         for path in SOURCES
-        if room_of(module_of(path)) in ("models", "problems")
+        if room_of(module_of(path)) in ("models", "problems", "central")
         for node in nodes(path)
         if isinstance(node, ast.Call) and moves.search(ast.unparse(node))
     }

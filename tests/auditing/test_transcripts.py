@@ -31,11 +31,12 @@ from decentral_dp.auditing.transcripts import (
     prescribed_agent,
     replay,
 )
+from decentral_dp.central import exponential_samplers
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.selection import FiniteExponential
 from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
-from decentral_dp.participants.selection import FiniteExponential
-from decentral_dp.privacy.mechanisms import exponential_samplers
+from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build
 from tests.support.audits import audit
@@ -214,7 +215,7 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
         return whole(scores, unit, rate)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("decentral_dp.participants.selection.law_at", kept)
+        patch.setattr("decentral_dp.central.selection.law_at", kept)
         observe(job, neighbours.victim)
     scores, rate = seen[0]
     weights = np.exp(-rate * (scores - scores.min()))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.bounded import Bounded, Sensitivity, Split
+from decentral_dp.central.tuner import project
 from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
@@ -18,7 +19,6 @@ from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.tuner import project
 
 ROOT = bytes(range(32))
 KINDS: tuple[Split, ...] = ("train", "validation")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.context import MinimaxContext
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import ModelTable
-from decentral_dp.participants.clients import MinimaxClientBlock
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems import MINIMAX, Facts

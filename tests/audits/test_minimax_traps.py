@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.clients import MinimaxClientBlock
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.loss_distributions import poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import tag
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.records import take
 from tests.support.coordinator_replay import Listening, Scripted, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, made

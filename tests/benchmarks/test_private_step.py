@@ -8,15 +8,15 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
+from decentral_dp.central.clients import MinimaxClientBlock
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.mlp import mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
 from decentral_dp.models.networks import residual_network
-from decentral_dp.participants.clients import MinimaxClientBlock
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite
 from tests.benchmarks.timing import fastest
 
 SHARE, CLIP = 0.4, 1.0

@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from decentral_dp.central.context import CoordinatorContext, Domain
+from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.selection import FiniteExponential, ScoreBounds
 from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled import Pooled, PooledBounds
-from decentral_dp.participants.selection import FiniteExponential, Score
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.problems.domain import Domain
 from tests.benchmarks.timing import fastest
 
 
@@ -67,7 +66,7 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     records = problem.prepare(features, labels if kind == "ridge" else (labels > 0).astype(float), "l2")
     family = family_of(problem, 1.0, 1.0)
     pool, low, high = Pooled.from_agents(family, [(records, records)]), np.array([-5.0]), np.array([0.0])
-    facts = Score.of_value(PooledBounds(family, n, n), low, high)
+    facts = ScoreBounds.of_value(PooledBounds(family, n, n), low, high)
     scale = max(facts.sensitivity.values())
     streams = Streams(seeded_root(2, b"draw"), "noise", [0])
 
@@ -80,10 +79,8 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
 
     with threadpool_limits(1, user_api="blas"):
         # Moments are kept: they are part of the price of the first look, and a pool is looked at once here.
-        solved, passes = fastest(
-            [lambda: Pooled.from_agents(family, [(records, records)]).scores_along(points), bare], 3
-        )
-        scores = pool.scores_along(points)
+        solved, passes = fastest([lambda: Pooled.from_agents(family, [(records, records)]).scores(points), bare], 3)
+        scores = pool.scores(points)
 
     def draw():
         return FiniteExponential(facts, points, lambda _: scores).draw(streams.generator(0, 1, 1), scale)

@@ -172,7 +172,7 @@ def test_the_figure_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
     path = write_template(tmp_path / "new.toml", **MINE, algorithm="ldp_dsbo")
     run = decentral_dp.run(load(path, ["algorithm.rounds=2", "algorithm.x.scale=1e4"]))
     assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
-    (axes,) = run.plot.upper_variable().figure.axes
+    (axes,) = run.plot("upper_variable").figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
     # Features of synthetic data have numbers for names.
     assert "x_names" not in decentral_dp.run(load("paper_synthetic", ["algorithm.rounds=2"])).result.problem

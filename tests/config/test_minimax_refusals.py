@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.central import plan as coordinator_plan
+from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.simulation.jobs import build, coordinator_plan
+from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.statements.of_job import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.setting == "coordinator_minimax")

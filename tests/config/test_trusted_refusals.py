@@ -11,9 +11,10 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.config.loading import load
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.simulation.jobs import build, coordinator_plan
+from decentral_dp.simulation.jobs import build
 from tests.support.coordinator_scenarios import content
 
 SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
@@ -53,9 +54,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("algorithm.rate", 0.0, "above 0"),
         ("algorithm.rate", 1.5, "at most 1"),
         ("algorithm.domain", {"kind": "box", "low": 1.0, "high": 1.0}, "no interior"),
-        ("algorithm.domain", {"kind": "ball", "radius": -1.0}, "above 0"),
-        ("algorithm.domain", {"kind": "ball", "radius": 1.0, "low": 0.0}, "takes no low"),
-        ("algorithm.domain", {"kind": "cube"}, '"box", "ball" or "simplex"'),
+        ("algorithm.domain", {"kind": "cube", "low": 0.0, "high": 1.0}, '"box"'),
         ("algorithm.init", {"x": 9.0}, "outside the domain"),
         ("algorithm.protocol", "private", "knows no"),
         ("algorithm.y", {"scale": 1.0}, "takes none, only"),

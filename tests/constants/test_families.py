@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from decentral_dp.constants.families import Declared, Family, family_of, worst_case
-from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
-from decentral_dp.constants.problem_constants import (
-    ProblemConstants,
+from decentral_dp.central.sensitivities import (
     hypergradient_sensitivity,
     penalty_bias,
     penalty_smoothness,
     smoothness,
 )
+from decentral_dp.constants.families import Declared, Family, family_of, worst_case
+from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning

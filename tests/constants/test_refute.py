@@ -12,9 +12,10 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
+from decentral_dp.central.printed.bilevel import printed_lipschitz
+from decentral_dp.central.sensitivities import minimiser_sensitivity
 from decentral_dp.constants.families import Family, family_of
-from decentral_dp.constants.printed_bounds import printed_lipschitz
-from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

@@ -15,7 +15,7 @@ from decentral_dp.data import Dataset, make_shards
 from decentral_dp.data import load as load_data
 from decentral_dp.data.synthetic import construct
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.plan import problem_summary
+from decentral_dp.simulation.summary import problem_summary
 from tests.support.fake_openml import offer_images
 
 TEN = tuple(range(10))

@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.estimators import (
-    DecentralisedClassifier,
-    DecentralisedRegressor,
-    PrivateAUCClassifier,
-    PrivateLogisticRegressionCV,
-)
-from decentral_dp.tuner import tune
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.central.tuner import tune
+from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor
 from tests.support.leaves import differing, leaves
 
 N, D = 80, 3

@@ -13,14 +13,9 @@ import pytest
 import scipy.sparse
 
 from decentral_dp import tune
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import (
-    DecentralisedClassifier,
-    DecentralisedRegressor,
-    PrivateAUCClassifier,
-    PrivateLogisticRegressionCV,
-    decentralised,
-)
+from decentral_dp.estimators import DecentralisedClassifier, DecentralisedRegressor, decentralised
 
 N = 60
 X = np.linspace(-0.9, 0.9, 2 * N).reshape(N, 2)

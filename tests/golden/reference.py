@@ -14,7 +14,7 @@ from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
 from decentral_dp.problems import BILEVEL, MINIMAX
-from decentral_dp.reporting.words import ENDINGS
+from decentral_dp.reporting.measures import ENDINGS
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, names
@@ -138,7 +138,7 @@ def _measures() -> str:
     for head, measures in group_measures().items():
         parts += [f"## {head}\n", "| name | meaning | endings |", "|---|---|---|"]
         for name, m in measures.items():
-            parts.append(f"| `{name}` | {_cell(m.meaning or m.figure)} | {' '.join(f'`{e}`' for e in m.qualifiers)} |")
+            parts.append(f"| `{name}` | {_cell(m.description)} | {' '.join(f'`{e}`' for e in m.qualifiers)} |")
         parts.append("")
     ends = [f"- `{ending}`: {meaning}." for ending, (_, meaning) in ENDINGS.items()]
     return _page("Measured names", _MEASURED, *parts, "## Endings\n", *ends, "", _DISTANCES)

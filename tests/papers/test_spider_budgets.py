@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import norm
 
 from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite
 from papers import spider_budgets as e16
 from papers.draws import generator
 

@@ -17,7 +17,7 @@ _BATCH = "tests/participants/test_agents.py"
 _PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/test_records_sensitivity.py"
-_GRANULAR = "tests/constants/test_problem_constants.py"
+_GRANULAR = "tests/central/test_sensitivities.py"
 _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
@@ -133,7 +133,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean of labels among the attributes of a private classifier",
-        "estimators/two_classes.py",
+        "central/estimators.py",
         "        self._warn_of_sizes(features)\n",
         "        self._warn_of_sizes(features)\n        self.base_rate_ = float(codes.mean())\n",
         ("tests/estimators/test_attributes.py::test_only_released_values_follow_records",),
@@ -203,17 +203,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Minimax without a coordinator ------------------------------------------------------------------------------------
     Mutation(
         "gradients of a minimax problem that agents do not clip",
-        "problems/minimax/saddle.py",
+        "problems/saddle.py",
         "clip.bound(CLIP_OF_TERM[t])",
         "float('inf')",
         (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),
-    ),
-    Mutation(
-        "a share of positive records that every agent counts",
-        "config/scenario_components.py",
-        "    check_share(c.scenario.problem.positive_share, c.scenario.privacy.guarantee)\n",
-        "",
-        (f"{_GOSSIP_SGDA}::test_refusals",),
     ),
     Mutation(
         "a state that goes on before it is released",
@@ -309,6 +302,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            slack = 2.0 * slack - 1.0\n",
         "            pass\n",
         (f"{_UNITS}::test_rounding_of_one_record_less_has_room",),
+    ),
+    Mutation(
+        "pages that take names from files for markup",
+        "reporting/render.py",
+        "        autoescape=True,\n",
+        "        autoescape=False,\n",
+        ("tests/reporting/test_page.py::test_names_from_files_are_escaped",),
+    ),
+    Mutation(
+        "control characters of names on pages",
+        "reporting/render.py",
+        "printable(value) if isinstance(value, str) and type(value) is not Markup else value",
+        "value",
+        ("tests/files/test_printable.py",),
     ),
     Mutation(
         "unlike units side by side without a word",
@@ -890,7 +897,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an exact minimiser that is not",
-        "constants/problem_constants.py",
+        "central/sensitivities.py",
         "2.0 * c.radius) + 2.0 * accuracy)",
         "2.0 * c.radius))",
         (f"{_GRANULAR}::test_minimisers",),
@@ -1422,8 +1429,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a statement of privacy that is read without its neighbours",
         "simulation/statements/statement.py",
-        "_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)",
-        '_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS, "neighbours")',
+        "missing = [f.name for f in fields(cls) if f.name not in content]",
+        'missing = [f.name for f in fields(cls) if f.name not in (*content, "neighbours")]',
         ("tests/simulation/test_result.py::test_a_statement_without_a_field_is_refused[neighbours]",),
     ),
     Mutation(
@@ -1674,14 +1681,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "matrix.check_format(full_check=False)",
         ("tests/topology/test_graph_files.py::test_sparse_matrices_that_mislead_are_refused",),
     ),
-    # Solves ---------------------------------------------------------------------------------------------------------
-    Mutation(
-        "solutions of a path that nothing certifies",
-        "participants/pooled.py",
-        "solution = certified.minimise(objective, f, y, gradient)",
-        "solution = y",
-        ("tests/participants/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
-    ),
     # Guards, one at a time ------------------------------------------------------------------------------------------
     Mutation(
         "published from what agents keep",
@@ -1695,14 +1694,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "labels of a squared loss left as they are",
-        "tuner.py",
+        "central/tuner.py",
         'if loss == "logistic" else np.clip(b, -label_bound, label_bound)',
         'if loss == "logistic" else b',
         (f"{_GUARDS}::test_labels_of_a_squared_loss_are_cut_at_their_bound",),
     ),
     Mutation(
         "a mean cut as a whole moved half as far",
-        "participants/coordinator_context.py",
+        "central/context.py",
         "        return 2.0 * float(summation_slack(1, width))\n",
         "        return float(summation_slack(1, width))\n",
         (f"{_GUARDS}::test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball",),
@@ -1746,13 +1745,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a change that rounding does not move",
-        "participants/coordinator_context.py",
+        "central/context.py",
         "np.linalg.norm(query.y - query.along)) / n) + rounding\n",
         "np.linalg.norm(query.y - query.along)) / n)\n",
-        (
-            "tests/algorithms/coordinator_bilevel/test_dp_bilevel_neighbours.py"
-            "::test_a_distance_of_zero_leaves_what_rounding_moves",
-        ),
+        ("tests/central/bilevel/test_dp_bilevel_neighbours.py::test_a_distance_of_zero_leaves_what_rounding_moves",),
     ),
     Mutation(
         "states of a run that everybody may read",
@@ -2175,7 +2171,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an error of scikit-learn with rows of X",
-        "estimators/two_classes.py",
+        "estimators/shared.py",
         """    line = text.partition("\\n")[0]
 """,
         """    line = text

@@ -31,7 +31,6 @@ from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.reporting.facts import privacy_facts
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob
@@ -426,7 +425,7 @@ def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:
 def test_facts_say_what_is_protected() -> None:
     for keys, unit in zip(KEYS, UNITS, strict=True):
         run = decentral_dp.run(content(keys))
-        assert f"Adjacency: {run.result.privacy.adjacency}." in privacy_facts(run.result.privacy)[0].text
+        assert f"Adjacency: {run.result.privacy.adjacency}." in run.result.privacy.summary
         assert run.result["privacy"]["protected"] == unit.protected
         assert run.result["privacy"]["neighbours"] == ("zero_out" if unit.zeroed else "replace")
 

@@ -50,7 +50,6 @@ import decentral_dp
 from decentral_dp.cli.describe import registries
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.page.run import lead
 
 content = json.loads(sys.argv[1])
 
@@ -60,7 +59,8 @@ def refused(**problem):
     except InputError as error:
         return str(error)
 
-result = decentral_dp.run(content).result
+run = decentral_dp.run(content)
+result = run.result
 table = Scenario.model_json_schema()["$defs"]["ProblemTable"]
 print(json.dumps({
     "line": registries(titles=False)["problems"]["stretched"],
@@ -68,7 +68,7 @@ print(json.dumps({
     "case": [c["then"]["propertyNames"]["enum"][-2:] for c in table["allOf"]
              if c["if"]["properties"]["kind"]["const"] == "stretched"],
     "epsilon": result.privacy.epsilon_max,
-    "lead": lead(result),
+    "lead": " ".join(run._repr_html_().split()),
     "bound": refused(stretch=-1.0),
     "unread": refused(kind="mean_estimation"),
 }))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.participants.solve import join_alike
 from decentral_dp.problems.bilevel.means import MeanRecords
+from decentral_dp.problems.lower_level import join_alike
 from decentral_dp.problems.records import ByAgent, RecordPairs, concatenate, counts_of, stacked_by_count
 
 DRAW = np.random.default_rng(3)

@@ -183,9 +183,7 @@ def test_the_page_has_everything_and_loads_nothing(
     assert not re.search(r"\d\.<wbr>", page)
     assert "What differs in the settings" in said
     assert said.rstrip().endswith("Page: runs/compare/comparison.html")
-    # The same curves once more for a narrow screen.
-    assert page.count("data:image/png;base64,") == 2
-    assert page.count('<source srcset="data:image/png;base64,') == 1
+    assert page.count("data:image/png;base64,") == 1
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert sorted(p.name for p in (tmp_path / "runs" / "compare").iterdir()) == [*("comparison.html", "comparison.png")]
 
@@ -214,10 +212,9 @@ def test_ranges_of_other_records_come_last_and_folded(
         "Ranges that differ",
     ]
     settings = dict(tables[4].rows)
-    assert settings["problem.scale.…"] == ["5 ranges", "6 ranges"]
     assert "privacy.epsilon" in settings
     assert len(tables[5].rows) == 11
-    assert len(found.settings) == len(settings) - 1 + 11
+    assert len(found.settings) == len(settings) + 11
     print_and_write_comparison(pair, tmp_path / "out", [])
     said = capsys.readouterr().out
     assert "pixel_3" not in said
@@ -271,14 +268,6 @@ def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, col
     rewrite_result(tmp_path / "b")
     with pytest.raises(InputError, match=r"metrics\.parquet: cannot be read \("):
         compare(folders / "a", tmp_path / "b")
-
-
-def test_runs_are_named_by_what_differs_where_that_is_little(folders: Path) -> None:
-    assert compare(folders / "a", folders / "b").labels == [
-        f"rounds = {rounds}, epsilon = {epsilon}"
-        for rounds, epsilon in ((BASE["algorithm"]["rounds"], BASE["privacy"]["epsilon"]), (4, 1.0))
-    ]
-    assert compare(folders / "a", folders / "trusted").labels == ["a", "trusted"]
 
 
 def test_the_range_of_a_feature_is_one_setting(tmp_path: Path, undrawn: None) -> None:

@@ -220,15 +220,10 @@ def test_the_page_of_a_certified_run(made: Made) -> None:
         "Five agents and a trusted coordinator tuned the regularisation of a logistic regression",
         f"held-out accuracy {result['metrics']['test_accuracy_unreleased']:.2f} of the {HIDDEN}",
         "observes all that the trusted coordinator publishes",
-        "constants that are theorems about this problem",
-        "the price of every release was fixed before the run",
         "It does not hold against the coordinator",
         "Every agent hands its records to a trusted coordinator; the scenario's graph plays no part.",
-        "whatever an agent hands to the coordinator",
         "the exact lower solution at the published x, which the scores are of",
-        "Distance to the hypergradient on held-out records",
         "in the interval from −4 to 1",
-        "A. Lowy and D. Liu",
         "The certified number is decentral_dp's own analysis. Do not cite the paper for it",
     ):
         assert words in page.text
@@ -238,15 +233,6 @@ def test_the_page_of_a_certified_run(made: Made) -> None:
     assert page.row("all 5")[:2] == [epsilon_text(privacy["epsilon_max"]), "∞"]
     price = price_text(privacy["prices"][0]["price"]["train"], "μ")
     assert page.row("gx") == ["3", "1", price, price, "all records"]
-
-
-def test_the_page_of_a_run_that_asks(made: Made) -> None:
-    text = page_of(made("pp_ift", **CLIP)).text
-    assert "each record's contribution is clipped and what one record can do is bounded by" in text
-    assert "A trusted coordinator asks every agent; the scenario's graph plays no part." in text
-    assert "norm l2, y 1, z 1" in text
-    assert "x 1.0, y" not in text  # Nothing of x is read, so nothing of it is clipped.
-    assert HIDDEN not in text
 
 
 def test_the_page_as_printed_shows_both_numbers(made: Made) -> None:

@@ -11,8 +11,9 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation.advice import loss_sentence, rise_sentence, score_sentence, x_sentence
-from decentral_dp.simulation.plan import console, print_plan
+from decentral_dp.reporting.terminal import console
+from decentral_dp.simulation.advice import loss_sentence, rise_sentence, score_sentence
+from decentral_dp.simulation.plan import print_plan
 
 
 @pytest.mark.parametrize(
@@ -102,12 +103,6 @@ def test_steps_that_are_too_long_are_said_and_shorter_ones_are_not() -> None:
     assert any("The lower loss rose" in sentence for sentence in long.result.learning)
     assert "learned little" in " ".join(long.result.learning)
     assert "rose" not in " ".join(short.result.learning)
-
-
-def test_x_that_stayed() -> None:
-    assert "by 0.04 at most" in x_sentence(np.array([[-3.0, -2.96]]), -3.0, 0.3)
-    assert x_sentence(np.array([[-3.0, -2.5]]), -3.0, 0.3) == ""
-    assert x_sentence(np.array([[-3.0]]), -3.0, 0.0) == ""
 
 
 def test_the_page_says_it(tmp_path: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load
-from decentral_dp.reporting.page.guarantee import budget_table
+from decentral_dp.reporting.page import plan_view
 from decentral_dp.simulation.result import plain, text_of
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]
@@ -68,13 +68,14 @@ def test_agents_that_are_numbers_have_no_column_more() -> None:
     assert "agent_name" not in plan.ledger
     assert any(line.startswith("3 ") for line in str(plan).splitlines())
     assert any(line.startswith("0–2, 4 ") for line in str(plan).splitlines())
-    assert '<th scope="row">0–2, 4</th>' in budget_table(plan.privacy).markup
+    assert '<th scope="row">0–2, 4</th>' in plan._repr_html_()
 
 
 def test_many_names_are_counted(ran: decentral_dp.Run) -> None:
-    privacy = ran.result.privacy
     long = [f"{name} of the house with the long name" for name in NAMES]
-    assert "4 agents, ann of the house with the long name among them" in budget_table(privacy, long).markup
+    graph = {**ran.result.topology, "labels": long}
+    view = plan_view("", ran.result.privacy, graph, "", "")
+    assert "4 agents, ann of the house with the long name among them" in view
 
 
 def test_arrays_of_a_run_are_written_whole_whether_they_shrink_or_not(ran: decentral_dp.Run) -> None:

@@ -209,6 +209,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(
 def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
     return RunResult.from_content(
         {
+            **{"title": "", "status": "ok", "reason": None, "engine": "local", "rounds": 1, "rounds_planned": 1},
+            **{"topology": {}, "versions": {}},
             "metrics": {"test_auc": auc, "test_loss": 0.5},
             "diagnostics": {"baselines": {"test_accuracy": 0.75}},
             "problem": {"records": {"test": tests}},
@@ -217,7 +219,7 @@ def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
                 "guarantee": "certified" if np.isfinite(epsilon) else "none",
                 "delta": 1e-5,
                 "epsilon_max": epsilon,
-                "agents": [{"epsilon": epsilon, "epsilon_pure": np.inf, "channels": {}}],
+                "agents": [{"agent": 0, "epsilon": epsilon, "epsilon_pure": np.inf, "channels": {}}],
             },
         }
     )

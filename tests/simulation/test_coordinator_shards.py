@@ -151,16 +151,12 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
         ("grid_walk", "", "problem.manifest: as it is set, grid_walk computes on the records"),
         ("regularisation_tuner", "", "problem.manifest: as it is set, regularisation_tuner computes on the records"),
         ("dp_bilevel_breast_cancer", "run.agent_scores=true", "run.agent_scores: the agents of a trusted coordinator"),
-        ("auc_digits", "problem.positive_share='empirical'", 'problem.positive_share: "empirical" is counted over'),
     ],
 )
 def test_what_needs_more_than_sums_is_refused(name: str, override: str, said: str, tmp_path: Path) -> None:
-    if name == "auc_digits":
-        pytest.importorskip("torch")
     write_shards(name, tmp_path / "shards")
-    free = ["privacy.guarantee='none'"] if "empirical" in override else []
     with pytest.raises(InputError) as refused:
-        build(load(tmp_path / "shards" / "scenario.toml", [*free, *([override] if override else [])]))
+        build(load(tmp_path / "shards" / "scenario.toml", [override] if override else []))
     assert str(refused.value).startswith(said)
 
 

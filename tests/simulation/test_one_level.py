@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load
 from decentral_dp.exchange import Gossip
-from decentral_dp.participants import solve
+from decentral_dp.problems import lower_level as solve
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build
 from tests.support.run_folders import figure_of, read_page
@@ -125,11 +125,11 @@ def test_the_page_of_one_level_speaks_of_no_other(base: dict[str, Any], tmp_path
     words = read_page(folder / "report.html").text
     assert "trained a logistic regression" in words
     assert "tuned the" not in words
-    for absent in ("Upper loss", "Distance to the average, x", "Hypergradient", "bilevel"):
+    for absent in ("Upper loss", "Distance of x to", "Hypergradient", "bilevel"):
         assert absent not in words, absent
     assert {"upper_variable", "hypergradient"}.isdisjoint(p.stem for p in (folder / "plots").iterdir())
     assert "upper loss" not in page
-    assert "Distance to the average, y" in words
+    assert "Distance of y to the network average" in words
     assert "trained a logistic regression" in run._repr_html_()
 
 

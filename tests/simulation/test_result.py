@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +14,10 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.result import RunResult, read_result, text_of
+from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
 from decentral_dp.simulation.statements import statement as written
 from decentral_dp.simulation.statements.of_job import statement_of
-from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
 from tests.support.run_folders import STATEMENT, write_run
 
 SETTINGS = {
@@ -70,8 +70,7 @@ def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
     written = statement.to_dict()
     assert statement.is_on_authors_word
     assert PrivacyStatement.from_dict(written) == statement
-    assert len(statement.authors_notes) == len(statement.authors_word) == 2
-    # What other notes say of authors is no such fact.
+    # Sentences of other notes on authors make no component unverified.
     said = {**written, "authors_word": [], "notes": ["Here the author's word is law."]}
     assert not PrivacyStatement.from_dict(said).is_on_authors_word
 
@@ -81,20 +80,32 @@ def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
     run = decentral_dp.run(load(*SETTINGS["gossip"]), out=tmp_path / "run")
     result, content = run.result, json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert list(result) == list(content)
-    assert result["privacy"]["epsilon_max"] == result.privacy.epsilon_max == number(content["privacy"]["epsilon_max"])
+    assert result["privacy"]["epsilon_max"] == result.privacy.epsilon_max == float(content["privacy"]["epsilon_max"])
     assert (result.status, result.rounds, dict(result.metrics)) == ("ok", 2, result["metrics"])
     read = read_result(tmp_path / "run")
     assert read.to_json() == result.to_json()
     assert read.privacy.to_dict() == result.privacy.to_dict()
 
 
-def test_a_result_without_a_statement_is_refused() -> None:
-    bare = RunResult.from_content({"status": "diverged", "privacy": STATEMENT})
-    assert (bare.has_diverged, bare.rounds, bare.metrics, bare.privacy.agents) == (True, 0, {}, ())
-    with pytest.raises(ValueError, match="missing"):
-        RunResult.from_json('{"status": "diverged"}')
-    with pytest.raises(ValueError, match="wanted an object"):
-        RunResult.from_json("[]")
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"format": FORMAT + 1}, "its format is not 1"), ({"rounds": "many"}, "does not hold what a run writes")],
+)
+def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    decentral_dp.run(load(*SETTINGS["gossip"]), out=tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    content = {**json.loads(path.read_text(encoding="utf-8")), **change}
+    path.write_text(text_of(seal(content)), encoding="utf-8")
+    with pytest.raises(InputError, match=problem):
+        read_result(tmp_path / "run")
+
+
+def test_a_result_of_a_refused_statement_is_refused() -> None:
+    content = statement_of(build(load(*SETTINGS["gossip"]))).to_dict()
+    for key in ("epsilon_max", "delta", "guarantee", "agents"):
+        with pytest.raises(ValueError, match=key):
+            PrivacyStatement.from_dict({k: v for k, v in content.items() if k != key})
 
 
 def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +119,10 @@ def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(m
     for entries in (each, shared):
         assert AgentBudgets.from_entries(entries) == budgets == budgets[:]
         assert [budget.agent for budget in AgentBudgets.from_entries(entries)] == list(range(7))
-    # An agent that has no budget, or two, or is none: the entries are what is left.
-    for wrong in ([[1, 1], [5, 5]], [[0, 2], [5, 5]], [[0, "x"]], None, [], [[0, 1], [5, 10**12]], [[0, -(10**30)]]):
-        assert AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])[:] == tuple(
-            replace(cost, agent=k) for k, cost in enumerate(costs)
-        )
+    # An agent that has no budget, or two, or is none.
+    for wrong in ([[1, 1], [5, 5]], [[0, 2], [5, 5]], [[0, "x"]], [], [[0, 1], [5, 10**12]], [[0, -(10**30)]]):
+        with pytest.raises((ValueError, OverflowError)):
+            AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])
 
 
 def test_a_plan_prints_what_the_command_prints() -> None:

@@ -18,8 +18,9 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.auditing.membership import infer_membership
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.config.loading import load
-from decentral_dp.estimators import DecentralisedClassifier, PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.estimators import DecentralisedClassifier
 from decentral_dp.privacy.randomness import SecretRoot, key_of
 from decentral_dp.privacy.secret import Secret
 
@@ -177,7 +178,7 @@ def test_no_record_leaves_with_an_estimator(kind: Any, monkeypatch: pytest.Monke
         drawn.append(os.urandom(32))
         return SecretRoot(drawn[-1])
 
-    for module in ("simulation.jobs.build", "tuner"):
+    for module in ("simulation.jobs.build", "central.tuner"):
         monkeypatch.setattr(f"decentral_dp.{module}.secret_root", secret)
     features, labels = records()
     model = kind(classes=(0, 1)).fit(features, labels)

@@ -33,7 +33,6 @@ from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
-from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.studies import plots as study_plots
 from decentral_dp.studies import runs as cell_files
@@ -347,52 +346,10 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
     page = (mixed.folder / "report.html").read_text()
     assert page.count("0 of 2 (2 refused)") == 1
     assert "2 of 8 cells failed" in page
-    # Each once more for a narrow screen.
     assert page.count('<img src="data:image/png;base64,') == 3
-    assert page.count('<source srcset="data:image/png;base64,') == 3
     assert "diverges unless ρ &lt; 1" in page
     assert 'class="sortable"' in page
     assert not re.search(r'(src|href)="(?!data:)', page)
-
-
-def worded() -> TextTable:
-    """Two graphs at two sizes, with an axis that has the name of a measure; one mean is over fewer cells."""
-    study = load_study(
-        {
-            "scenario": "quadratic",
-            "seeds": 3,
-            "measure": ["test_accuracy", "agents"],
-            "grid": {"topology.kind": ["ring", "small_world"], "topology.agents": [6, 12]},
-        }
-    )
-    places = [(k, m) for k in ("ring", "small_world") for m in (6, 12)]
-    cells = pd.DataFrame(
-        [
-            {"topology.kind": k, "topology.agents": m, "status": "ok" if (k, m, s) != ("ring", 12, 1) else "diverged"}
-            | {"guarantee": "none", "mechanism": "gaussian", "delta": 1e-5, "adjacency": "", "adversary": ""}
-            for k, m in places
-            for s in range(3)
-        ]
-    )
-    means = pd.DataFrame(
-        [
-            {"topology.kind": k, "topology.agents": m, "name": name, "last": True, "interval": "none", "mean": value}
-            | {"n": 2 if (k, m) == ("ring", 12) else 3, "low": math.nan, "high": math.nan}
-            for j, (k, m) in enumerate(places)
-            for name, value in (("test_accuracy", 0.5 + 0.1 * j), ("agents", float(m)))
-        ]
-    )
-    return study_table(Measured(study, axes(study), means, cells), in_words=True)
-
-
-def test_a_table_in_words_has_no_two_columns_of_one_name() -> None:
-    assert [name for name, _ in worded().heads] == [
-        "topology",
-        "topology agents",
-        "ended ok",
-        "accuracy on held-out records",
-        "agents",
-    ]
 
 
 def test_of_many_lines_no_two_look_alike() -> None:
@@ -1202,8 +1159,6 @@ def test_the_page_is_read_on_a_narrow_screen(make: Make, tmp_path: Path) -> None
     assert '<small>certified, <span class="unbroken">δ = 1e-5</span></small>' in page
     # One seed tells nothing: neither green nor red.
     assert '<td class="">undecided in all 2</td>' in page
-    (picture,) = re.findall(r'<figure class="fitted">(.*?)</figure>', page)
-    assert re.match(r'<picture><source srcset="data:image/png;base64,[^"]+" media="\(max-width:40rem\)"><img ', picture)
 
 
 def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decentral_dp.bounded import Array
-from decentral_dp.participants.solve import (
+from decentral_dp.problems.lower_level import (
     Agents,
     LowerLevel,
     hypergradient_of_joined,

@@ -142,8 +142,8 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
     with ExitStack() as left_out:
-        if not priced:
-            left_out.enter_context(mock.patch.object(gossip_plan, "price", return_value=None))
+        for module, name in () if priced else ((gossip_plan, "price"),):
+            left_out.enter_context(mock.patch.object(module, name, return_value=None))
         return build(scenario, **({} if problem is None else {"problem": problem}))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decentral_dp.constants.printed_bounds import printed_k
+from decentral_dp.central.printed.bilevel import printed_k
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
 
 

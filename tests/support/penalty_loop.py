@@ -271,13 +271,4 @@ class Naive:
         table = self.job.scenario.algorithm.domain
         if table is None:
             return x
-        if table.kind == "box":
-            return np.minimum(np.maximum(x, table.low), table.high)
-        if table.kind == "ball":
-            size = float(np.linalg.norm(x))
-            return x * min(1.0, table.radius / size) if size else x
-        low, high = min(x) - 1.0, max(x)
-        for _ in range(200):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if sum(np.maximum(x - middle, 0.0)) > 1.0 else (low, middle)
-        return np.maximum(x - low, 0.0)
+        return np.minimum(np.maximum(x, table.low), table.high)

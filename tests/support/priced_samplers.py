@@ -9,12 +9,12 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from decentral_dp.bounded import Array
+from decentral_dp.central import exponential_samplers
+from decentral_dp.central.exponential_samplers import Box, GibbsTarget, Score, law_at, not_negative, score_unit
+from decentral_dp.central.log_concave_sampler import RegularisedLaw
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms import exponential_samplers
-from decentral_dp.privacy.mechanisms.exponential_samplers import Box, Score, Target, law_at, not_negative, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised
 from papers.draws import pure_rate
 
 Value = TypeVar("Value")
@@ -147,7 +147,7 @@ def with_restarts(guarantee: Guarantee, acceptance: float, restarts: int) -> Gua
     return Guarantee(guarantee.epsilon, min(1.0, guarantee.delta + lost), guarantee.certified, why)
 
 
-def acceptance(target: Target) -> float:
+def acceptance(target: GibbsTarget) -> float:
     """Bound the probability that a proposal is accepted from below, publicly."""
     dimension = len(target.box.low)
     surely = min(
@@ -172,16 +172,16 @@ def choose_in_box(
     """
     unit = score_unit(oscillation)
     return exponential_samplers.draw(
-        generator, Target(score, box, pure_rate(epsilon, oscillation, 0.0), unit, lipschitz, 0.0)
+        generator, GibbsTarget(score, box, pure_rate(epsilon, oscillation, 0.0), unit, lipschitz, 0.0)
     )
 
 
-def mu_of(declared: Regularised) -> float:
+def mu_of(declared: RegularisedLaw) -> float:
     """μ of the Gaussian pair that bounds a draw from the continuous law."""
     return declared.sensitivity * sqrt(declared.rate / (declared.strength + declared.curvature))
 
 
-def guarantee_of(declared: Regularised, delta: float) -> Guarantee:
+def guarantee_of(declared: RegularisedLaw, delta: float) -> Guarantee:
     """(ε, δ) of a draw from the grid, δ as given."""
     left = delta * exp(-2.0 * declared.error())
     priced = perturbed(Guarantee(float(gaussian_epsilon(mu_of(declared), left)), left, True, ""), declared.error())

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize, minimize_scalar
 from scipy.spatial.distance import pdist
 
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.problems.composite import Labelled
+from decentral_dp.central.problems.conjugates import PsiDivergence, divergence_of
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.minimax.composite import Labelled
-from decentral_dp.problems.minimax.conjugates import Divergence, divergence_of
-from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.saddle import Minimax
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Case(NamedTuple):
         """ψ, +∞ where there is none."""
         return self.psi(t) if 0.0 <= t <= self.high else math.inf
 
-    def made(self) -> Divergence:
+    def made(self) -> PsiDivergence:
         return divergence_of(self.name, **self.parameters)
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +23,7 @@ from decentral_dp.reporting.folder import read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
 from decentral_dp.simulation.folder.journal_lines import next_line
-from decentral_dp.simulation.result import digest_of_file, seal, text_of
+from decentral_dp.simulation.result import FORMAT, digest_of_file, seal, text_of
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"
@@ -72,11 +73,13 @@ STATEMENT: dict[str, Any] = {
     "seen": [],
     "seen_briefly": "",
     "pools_records": False,
-    "exchanges": 0,
+    "constants": None,
+    "prices": [],
+    "exchanges": 1,
     "clip": None,
-    "delta": None,
-    "epsilon_max": None,
-    "epsilon_pure_max": None,
+    "delta": 1e-5,
+    "epsilon_max": 4.0,
+    "epsilon_pure_max": "inf",
     "target": None,
     "cap": None,
     "agents": [],
@@ -85,6 +88,9 @@ STATEMENT: dict[str, Any] = {
     "free_channels": {},
     "noise": "",
     "numerical_slack": None,
+    "privacy_unit": "",
+    "colluders": 0,
+    "shared": None,
     "protected": "one record of one agent",
     "neighbours": "replace",
     "signal": {},
@@ -134,6 +140,8 @@ def write_run(
         for i, e in enumerate(epsilon)
     ]
     result = {
+        "format": FORMAT,
+        "title": title,
         "status": "ok",
         "reason": None,
         "engine": "local",
@@ -145,6 +153,7 @@ def write_run(
         "privacy": {
             **STATEMENT,
             "guarantee": guarantee,
+            "mechanisms": [] if guarantee == "none" else ["gaussian"],
             "delta": 1e-5,
             "protocol": "released state (P1)",
             "epsilon_max": float(epsilon.max()),
@@ -172,6 +181,9 @@ def write_run(
         "topology": {
             "kind": "ring",
             "agents": agents,
+            "labels": [str(k) for k in range(agents)],
+            "notes": [],
+            "central": False,
             "edges": [[i, (i + 1) % agents] for i in range(agents)] if agents > 2 else [],
             "rho": 0.8727,
             "spectral_gap": 0.1273,
@@ -180,7 +192,9 @@ def write_run(
         },
         "problem": {
             "kind": "logistic_hyperparameter",
+            "solves": "bilevel",
             "data": "breast_cancer",
+            "notes": [],
             "p": 30,
             "q": 30,
             "records": {"train": [23] * (agents - 1) + [22], "validation": [22] * agents, "test": 113},
@@ -203,7 +217,7 @@ def rewrite_result(folder: Path, content: Mapping[str, Any] | None = None) -> No
     known = json.loads(path.read_text(encoding="utf-8")) if content is None else content
     names = ("metrics.parquet", "ledger.parquet", "state.npz", "scenario.toml")
     digests = {name: digest_of_file(folder / name) for name in names if (folder / name).is_file()}
-    path.write_text(text_of(seal({**known, "files": digests})), encoding="utf-8")
+    path.write_text(text_of(seal({"format": FORMAT, **known, "files": digests})), encoding="utf-8")
 
 
 def _metrics(rounds: int, agents: int, rng: np.random.Generator, epsilon: float) -> pd.DataFrame:
@@ -304,6 +318,10 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" in self.open:
             return
+        # As a browser shows it, blanks and ends of lines are one blank, except in a block of code.
+        if "pre" not in self.open:
+            data = re.sub(r"[ \n\t]+", " ", data)
+            data = data.lstrip() if self.text[-1:] in ("", " ") else data
         self.text += data
         if {"td", "th"} & set(self.open):
             self.rows[-1][-1] += data

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decentral_dp.central.exponential_samplers import score_unit
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
-from decentral_dp.privacy.mechanisms.exponential_samplers import score_unit
 
 # max over m of m/(1 + e^m), rounded up.
 MARGIN_GAIN = 0.2784645427611

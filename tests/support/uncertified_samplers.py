@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.bounded import Array
+from decentral_dp.central.exponential_samplers import Box, check_box
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.exponential_samplers import Box, check_box
 from tests.support.priced_samplers import Drawn, Guarantee
 
 

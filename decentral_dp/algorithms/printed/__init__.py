@@ -7,8 +7,6 @@ scenario with guarantee = "as_printed" runs the printed one.
 
 from __future__ import annotations
 
-from decentral_dp.algorithms.printed import coordinator_bilevel as bilevel
-from decentral_dp.algorithms.printed import coordinator_minimax as minimax
 from decentral_dp.algorithms.printed import gossip
 
 # Name of the algorithm → what "as_printed" runs. What is absent was not printed, or not with a noise that is known.
@@ -23,17 +21,4 @@ PRINTED: dict[str, type] = {
     "vrdsbo": gossip.PrintedVrdsbo,
     "spdb": gossip.PrintedSpdb,
     "bsa": gossip.PrintedBsa,
-    "second_order_dp_bilevel": bilevel.PrintedSecondOrder,
-    "dp_bilevel": bilevel.PrintedDpBilevel,
-    "dp_sgda": minimax.PrintedDpSgda,
-    "privatediff": minimax.PrintedPrivateDiff,
-    "double_spider": minimax.PrintedDoubleSpider,
-    "recursive_spider": minimax.PrintedRecursiveSpider,
-    "dp_spider": minimax.PrintedDpSpider,
-    "dp_sgd_dual": minimax.PrintedDpSgdDual,
-    "exponential_mechanism": bilevel.PrintedExponentialMechanism,
-    "regularised_exponential_mechanism": bilevel.PrintedRegularisedExponentialMechanism,
-    "gradient_norm_exponential_mechanism": bilevel.PrintedGradientNormMechanism,
-    "grid_walk": bilevel.PrintedGridWalk,
-    "warm_start": bilevel.PrintedWarmStart,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 
@@ -20,10 +20,23 @@ from decentral_dp.algorithms.gossip import (
     spdb,
     vrdsbo,
 )
-from decentral_dp.algorithms.printed.protocol import PrintedGossip
 from decentral_dp.bounded import transpose
 from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+
+
+class PrintedGossip(dp.Algorithm, Protocol):
+    """A gossip algorithm whose agents keep own values that are never noised."""
+
+    protocol: str = "printed"
+
+    def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
+        return dataset.constant_state(dataset.start("x", self.start)), dataset.constant_state(
+            dataset.start("y", self.start)
+        )
+
+    def own_value(self, released: dp.Value, mine: dp.Value) -> dp.Value:
+        return mine
 
 
 def solve_unreleased(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.Value:

@@ -107,86 +107,19 @@ class Picture:
             return style.picture_of(self.figure)
 
 
-class RunPlots:
-    """The figures of a run; each method raises InputError where the run has no numbers for it.
+def draw(name: str, drawing: Drawing) -> Picture | None:
+    """Draw a figure of a run; None if the run has no numbers for it.
 
     Args:
+        name: of `FIGURES`.
         drawing: the numbers.
-
-    Example:
-        >>> import decentral_dp
-        >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
-        >>> "losses" in run.plot.names, run.plot.consensus()._repr_png_()[1:4]
-        (True, b'PNG')
     """
+    with style.package_style():
+        figure = style.new_figure(*SIZE)
+        return Picture(figure) if FIGURES[name](figure, drawing) else None
 
-    def __init__(self, drawing: Drawing) -> None:
-        self._drawing = drawing
 
-    def __repr__(self) -> str:
-        return f"<RunPlots: {', '.join(FIGURES)}>"
-
-    def _picture(self, name: str) -> Picture:
-        picture = self._draw(name)
-        if picture is None:
-            raise InputError(f"plot.{name}: this run has no numbers for it; it has {', '.join(self.names)}.")
-        return picture
-
-    def _draw(self, name: str) -> Picture | None:
-        with style.package_style():
-            figure = style.new_figure(*SIZE)
-            return Picture(figure) if FIGURES[name](figure, self._drawing) else None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The figures that this run has numbers for."""
-        return tuple(name for name in FIGURES if self._draw(name) is not None)
-
-    def opening(self) -> list[Picture]:
-        """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
-        pictures = (self._draw(name) for name in ("losses", "accuracy", "explained", "primal"))
-        return list(itertools.islice((picture for picture in pictures if picture is not None), 2))
-
-    def losses(self) -> Picture:
-        """Draw losses by round: mean, lowest and highest agent."""
-        return self._picture("losses")
-
-    def accuracy(self) -> Picture:
-        """Draw the accuracy on held-out records by round, or the scores of a minimax problem."""
-        return self._picture("accuracy")
-
-    def explained(self) -> Picture:
-        """Draw R² on held-out records by round, of labels that are numbers."""
-        return self._picture("explained")
-
-    def upper_variable(self) -> Picture:
-        """Draw the published x, coordinate by coordinate."""
-        return self._picture("upper_variable")
-
-    def hypergradient(self) -> Picture:
-        """Draw the norm of the hypergradient by round."""
-        return self._picture("hypergradient")
-
-    def consensus(self) -> Picture:
-        """Draw the agents' distance to their average by round."""
-        return self._picture("consensus")
-
-    def primal(self) -> Picture:
-        """Draw what a minimax problem minimises by round."""
-        return self._picture("primal")
-
-    def gradient(self) -> Picture:
-        """Draw the norm of its gradient by round."""
-        return self._picture("gradient")
-
-    def epsilon(self) -> Picture:
-        """Draw ε spent by round, beside target, cap and claim."""
-        return self._picture("epsilon")
-
-    def noise(self) -> Picture:
-        """Draw the noise and the sensitivity of every channel by round."""
-        return self._picture("noise")
-
-    def topology(self) -> Picture:
-        """Draw the graph."""
-        return self._picture("topology")
+def opening_pictures(drawing: Drawing) -> list[Picture]:
+    """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
+    pictures = (draw(name, drawing) for name in ("losses", "accuracy", "explained", "primal"))
+    return list(itertools.islice((picture for picture in pictures if picture is not None), 2))

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import capitalise, delta_text, epsilon_text, power_text, spans
 from decentral_dp.reporting.folder import OVERFLOW, Curve, Drawing, curve
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
-from decentral_dp.reporting.words import capitalise, power_text, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +55,11 @@ def losses(figure: Figure, d: Drawing) -> bool:
     if not curves:
         return False
     label, (first, *_) = next(iter(curves.items()))
-    axis = "loss of the exact lower solution" if d.result.solves_lower else d.setting_words.loss
+    axis = (
+        "loss of the exact lower solution"
+        if d.result.solves_lower
+        else ("loss" if d.is_trusted else "loss, mean over agents")
+    )
     ax = _draw_panel(figure, curves, axis, style.change(label.split(" (")[0].capitalize(), first))
     style.value_axis(ax, _all_values(c for c, *_ in curves.values()))
     return True
@@ -105,7 +108,12 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
     curves = {"hypergradient": (c, style.BLUE, "-")}
     if gap is not None:
         curves["its distance to that on held-out records"] = (gap, style.ORANGE, "--")
-    ax = _draw_panel(figure, curves, d.setting_words.hypergradient, style.change("Hypergradient norm", c))
+    ax = _draw_panel(
+        figure,
+        curves,
+        f"‖∇F‖₂ at the {'published' if d.is_trusted else 'average'} x",
+        style.change("Hypergradient norm", c),
+    )
     if np.any(c.mean > 0):
         style.log_axis(ax, "y", _all_values(of for of, *_ in curves.values()))
     return True
@@ -138,9 +146,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
         levels.append(Level(claimed, style.VERMILLION, ":", "claimed by the paper, not certified"))
     if not proven and not levels:
         return False
-    if (
-        not d.setting_words.has_local_models and claimed is None and spent is not None and spent.rounds[-1] <= 1
-    ):  # All in one round.
+    if d.is_trusted and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All in one round.
         return False
     ax = figure.subplots()
     values = [level.value for level in levels]
@@ -161,7 +167,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
             va="top",
         )
     _draw_levels(ax, levels)
-    ax.set_ylabel(f"{d.setting_words.epsilon_axis}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
+    ax.set_ylabel(f"ε spent{'' if d.is_trusted else ' by the worst agent'}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
     style.title(ax, _verdict(d, certified, claimed))
     return True
 
@@ -294,7 +300,7 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
     if d.x is None or not 0 < d.x.shape[1] <= DRAWN_COORDINATES or not np.all(np.abs(d.x) < OVERFLOW):
         return False
-    if not d.setting_words.has_local_models and d.x.size == 1:  # The page says it in words.
+    if d.is_trusted and d.x.size == 1:  # The page says it in words.
         return False
     if not d.result.tunes_x or {f"{end:.3g}" for end in (d.x.min(), d.x.max())} == {_start_text(d)}:
         return False
@@ -337,7 +343,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     rows = {name: np.asarray(d.ledger[name]) for name in columns}
     rows = _select(rows, (rows["scale"] > 0) & (rows["mechanism"] != "free") & (rows["mechanism"] != "none"))
     # What one release carries is said in words.
-    if not rows["scale"].size or (not d.setting_words.has_local_models and np.unique(rows["release"]).size == 1):
+    if not rows["scale"].size or (d.is_trusted and np.unique(rows["release"]).size == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     is_bounded = np.isfinite(rows["sensitivity"])
@@ -381,7 +387,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
         ratio = moving["ratio"]
-        if not d.setting_words.has_local_models:  # One number for all kinds of records, by the one that can do most.
+        if d.is_trusted:  # One number for all kinds of records, by the one that can do most.
             by_channel = (_select(moving, moving["channel"] == c) for c in np.unique(moving["channel"]))
             ratio = np.concatenate([_over(of, "release", "ratio").low for of in by_channel])
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, eye_array
 
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import capitalise, delta_text, epsilon_text, topology_name
 from decentral_dp.reporting.folder import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY, title
-from decentral_dp.reporting.words import Json, capitalise, topology_name
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +31,7 @@ def topology(figure: Figure, d: Drawing) -> bool:
     graph = d.result.topology
     m = int(graph.get("agents") or 0)
     # With a coordinator the graph plays no part.
-    if not 1 <= m <= DRAWN_AGENTS or not d.setting_words.has_local_models:
+    if not 1 <= m <= DRAWN_AGENTS or d.is_trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     at, (values, label) = _own_places(graph, m), _node_values(d.result, m)
@@ -66,13 +64,13 @@ def topology(figure: Figure, d: Drawing) -> bool:
     ax.set_xlim(centre[0] - wide, centre[0] + wide)
     ax.set_ylim(centre[1] - high, centre[1] + high)
     ax.set_aspect("equal")
-    rho = number(graph.get("rho"))
+    rho = graph["rho"]
     numbers = f": ρ = {rho:.3f}" if rho is not None and m > 1 else ""
     title(ax, capitalise(topology_name(graph)) + numbers + (f"; {label}" if values is None and label else ""))
     return True
 
 
-def _own_places(graph: Json, m: int) -> Array | None:
+def _own_places(graph: Mapping[str, Any], m: int) -> Array | None:
     """(m, 2) the coordinates that the graph brings, such as those of a map; None where it has none."""
     places = np.asarray(graph.get("positions") or [], dtype=np.float64)
     if places.shape != (m, 2) or not np.isfinite(places).all() or not np.ptp(places):
@@ -104,7 +102,7 @@ def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
     """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
     budgets = result.privacy.agents
     epsilon = budgets.per_agent([budget.epsilon for budget in budgets.different])
-    weight = np.asarray([number(w) or 0.0 for w in result.topology.get("neighbour_weight") or []])
+    weight = np.asarray([w or 0.0 for w in result.topology["neighbour_weight"]])
     # Of a directed graph what an agent keeps does not tell what it hears.
     heard = "neighbours' weight" + " |w_ii|" * (not result.topology.get("directed"))
     at = f"at δ = {delta_text(result.privacy.delta)}, {result.privacy.certainty}"

@@ -17,8 +17,8 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import printable
 from decentral_dp.files.durable import write_whole
+from decentral_dp.formatting import power_text
 from decentral_dp.reporting.folder import Curve
-from decentral_dp.reporting.words import power_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -57,9 +57,10 @@ from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, m
 from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
-from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
+from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, is_sealed, seal, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
 
 JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
 
@@ -675,6 +676,7 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         "failed": f"This run failed and has no result. The budget is that of what may be out: {covered}.",
     }
     content = {
+        "format": RESULT_FORMAT,
         "title": title_of(job),
         "status": status,
         "incomplete": reasons[status],

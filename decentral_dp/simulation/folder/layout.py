@@ -35,7 +35,7 @@ from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
-from decentral_dp.simulation.plan import title_here
+from decentral_dp.simulation.summary import title_here
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graphs import Graph
 from decentral_dp.topology.networkx_graphs import write_graphml

@@ -29,8 +29,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_minimax.released_class_prior import ClassShare
-from decentral_dp.algorithms.declared import DeclaredCoordinator, DeclaredGossip
+from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.engines.protocol import Receipts
 from decentral_dp.files.durable import digest, intact, write_synced
 
@@ -56,7 +55,7 @@ def module_of(algorithm: Any) -> AuthorModule:
 
     Python does not know a user's own file as a module; what it defines are then the globals of its functions.
     """
-    while isinstance(algorithm, ClassShare | DeclaredCoordinator | DeclaredGossip):
+    while isinstance(algorithm, Wrapper):
         algorithm = algorithm.program
     kind = type(algorithm)
     module = kind.__module__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Hosted, Receipts
+from decentral_dp.engines.protocol import AgentNode, Hosted, Receipts
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import ByAgent
@@ -96,6 +95,13 @@ def test_records(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
 
 
+def bounded_labels(s: Scenario, labels: Any) -> Array:
+    """(n,) labels as numbers, cut at their declared bound, where there is one."""
+    numbers = as_numbers(labels)
+    bound = s.problem.label_bound
+    return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))
+
+
 def as_numbers(labels: Any) -> Array:
     """(n,) labels as float64."""
     return np.asarray(labels, dtype=np.float64)
@@ -134,61 +140,7 @@ def _states(agents: NDArray[np.int64], shards: AgentShards, program: Any, run: s
     return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", module_of(program), receipts)
 
 
-@dataclass(eq=False)
-class ReadingClients:
-    """A block of agents that answer a trusted coordinator, and read their own records where the block is.
-
-    Args:
-        block: of the agents, without records.
-        read_records: returns kind → their records, and nothing that is scored.
-    """
-
-    block: Any
-    read_records: Callable[[], tuple[Mapping[Split, Any], Any]]
-
-    @property
-    def agents(self) -> NDArray[np.int64]:
-        agents: NDArray[np.int64] = self.block.agents
-        return agents
-
-    @cached_property
-    def _complete(self) -> Any:
-        records, _ = self.read_records()
-        return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
-
-    def ready(self) -> int:
-        """Read the records, and return of how many agents. Raises InputError where a file is not the manifest's."""
-        return int(self._complete.agents.size)
-
-    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
-        """Sum the agents' clipped contributions; as of the block, (b, …) each."""
-        answers: dict[str, Array] = self._complete.answer(number, questions)
-        return answers
-
-    def hand_over(self) -> list[Any]:
-        """Refuse: what is with the agents stays there."""
-        raise TypeError("agents whose records are their own hand over none")
-
-
-def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere, label_bound: float | None) -> CoordinatorNode:
-    """A coordinator whose agents read their own records, where their blocks will live.
-
-    Args:
-        node: whose blocks have no records.
-        records: where they are.
-        label_bound: where labels that are numbers are cut, or None.
-    """
-
-    def reading(block: ClientBlock | MinimaxClientBlock) -> ReadingClients:
-        norm: Norm = block.clip.norm if isinstance(block, ClientBlock) else "l2"
-        return ReadingClients(
-            block, partial(_read_shards, block.agents, records.shards, block.problem, norm, label_bound)
-        )
-
-    return node._replace(client_blocks=tuple(map(reading, node.client_blocks)), reads=True)
-
-
-def _read_shards(
+def read_shards(
     agents: NDArray[np.int64],
     shards: AgentShards,
     problem: Any,
@@ -245,7 +197,7 @@ def _read_records(
         InputError: a file cannot be read, or is not what the manifest says.
     """
     norm: Norm = dataset_of.keywords["clip"].norm
-    records, tests = _read_shards(agents, shards, problem, norm, scored=scored)
+    records, tests = read_shards(agents, shards, problem, norm, scored=scored)
     batches = dataset_of.keywords["batches"]
     dataset = dataset_of(records=records, batches=_with_secrets(batches, shards, agents) if secret else batches)
     states = partial(_states, agents, shards, program)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from typing import Any, Unpack
 
@@ -21,7 +20,7 @@ import numpy as np
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import refusal_of_missing_keys
-from decentral_dp.config.scenario_components import check_device, check_sizes, make_problem, problem_of
+from decentral_dp.config.scenario_components import check_device, check_sizes
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
@@ -30,11 +29,9 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
-from decentral_dp.reporting.words import MEASURES
-from decentral_dp.simulation.jobs.coordinator_plan import context_of, coordinated_job, minimax_context
-from decentral_dp.simulation.jobs.gossip_plan import gossip_job
-from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, Job
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.reporting.measures import MEASURES
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.setting import setting_of
 
 
 def noise_root(seed: int | None) -> Root:
@@ -116,7 +113,7 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
         **objects: in place of what it names.
 
     Returns:
-        A `GossipJob`, `CoordinatorBilevelJob` or `CoordinatorMinimaxJob`; its `budget` is what a run would cost.
+        The job, of the class of its setting; its `budget` is what a run would cost.
 
     Raises:
         InputError: one sentence about whatever does not fit.
@@ -127,7 +124,7 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
         check_sizes(c)
         of_classes = _taken_of_classes(c)
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            job = replace(_BUILDERS[c.algorithm.setting](c), of_classes=of_classes)
+            job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
         _check_probabilities(job)
     except InputError as error:
         raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
@@ -201,10 +198,3 @@ def _check_probabilities(job: Job) -> None:
             f'run.measures: "test_{several}" is of the second of two classes, and {kind} tells {classes} apart. Take '
             '"test_balanced_accuracy" or "test_f1".'
         )
-
-
-_BUILDERS: Mapping[Setting, Callable[[Components], Job]] = {
-    "gossip": gossip_job,
-    "coordinator_bilevel": partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
-    "coordinator_minimax": partial(coordinated_job, CoordinatorMinimaxJob, make_problem, minimax_context),
-}

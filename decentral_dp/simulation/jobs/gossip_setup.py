@@ -34,8 +34,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
-from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Planned, Problem
+from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_FOR_SCALES, pair_noise_of
 from decentral_dp.simulation.jobs.job import public_network
 from decentral_dp.simulation.jobs.settings import with_centring, with_settings

@@ -1,7 +1,4 @@
-"""Jobs: scenarios ready to run, one class for each of the three settings.
-
-Gossip: agents that trust nobody. Coordinator, bilevel or minimax: agents that trust one, which alone adds noise.
-"""
+"""Jobs: scenarios ready to run, of whatever setting, and those of gossip, whose agents trust nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, Counts, tunes_x
+from decentral_dp.algorithms.protocol import Algorithm, Coordinated, Counts, tunes_x
 from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
@@ -21,7 +18,6 @@ from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
-    CoordinatorNode,
     Engine,
     Outcome,
     RunControl,
@@ -32,25 +28,21 @@ from decentral_dp.engines.protocol import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset, Network
-from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
-from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
-from decentral_dp.participants.solve import solved_quickly
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, PlannedReleaser, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import CheckedReleaser, NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
-from decentral_dp.privacy.schedules import StepSize
 from decentral_dp.privacy.unit import Unit, unit_of
-from decentral_dp.problems.minimax.protocol import Minimax
-from decentral_dp.problems.minimax.saddle import Saddle
+from decentral_dp.problems.lower_level import solved_quickly
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import RecordPairs, concatenate
-from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
-from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pool, scored_agents
+from decentral_dp.problems.saddle import Minimax, Saddle
+from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_node
+from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
@@ -135,6 +127,11 @@ class Job(Protocol):
     def unmeasured(self) -> str:
         """Which metric is left out because it would take too long, in a sentence; "" where none is."""
         return ""
+
+    @property
+    def posed_problem(self) -> Any:
+        """The problem that the scenario names, whose scores are taken and whose weights predict."""
+        return self.problem
 
     @property
     def n_agents(self) -> int:
@@ -261,9 +258,13 @@ class GossipJob(Job):
         return tunes_x(self.algorithm, self.problem.p, self.problem.q)
 
     @property
+    def posed_problem(self) -> Any:
+        return self.problem.minimax if isinstance(self.problem, Saddle) else self.problem
+
+    @property
     def unmeasured(self) -> str:
-        measured = self.tunes_x and not self.shards.is_elsewhere and not isinstance(self.problem, Saddle)
-        return _unmeasured_reason(self.problem, self.counts) if measured else ""
+        measured = self.tunes_x and not self.shards.is_elsewhere and self.solves == "bilevel"
+        return unmeasured_reason(self.problem, self.counts) if measured else ""
 
     def sizes(self) -> list[int]:
         run, weights = self.scenario.run, self.problem.q
@@ -353,8 +354,8 @@ class GossipJob(Job):
         return engine.run(nodes, self.rounds, control)
 
     def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
-        if isinstance(self.problem, Saddle):
-            return minimax_evaluator(self, self.problem.minimax)
+        if self.solves == "minimax":
+            return minimax_evaluator(self, self.posed_problem)
         if isinstance(self.records, RecordsElsewhere):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         return Evaluator(
@@ -404,107 +405,6 @@ class GossipJob(Job):
         return node._replace(dataset=dataset_of(records=self._records_of(agents)))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
-class _Coordinated(Job, Protocol):
-    """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
-
-    algorithm: Coordinated
-    context: Any
-
-    @property
-    def central(self) -> bool:
-        return True
-
-    def coordinator_node(self) -> CoordinatorNode:
-        """The coordinator with its agents in blocks."""
-        cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
-        client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
-        make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
-        node = CoordinatorNode(
-            self.algorithm,
-            self.context,
-            make,
-            client_blocks,
-            self.n_agents,
-            most_records=max(int(counts.sum()) for counts in self.counts.values()),
-            largest_step=max((float(s.series(self.rounds).max(initial=0.0)) for s in self._step_sizes), default=1.0),
-        )
-        if isinstance(self.records, RecordsElsewhere):
-            return reading_coordinator(node, self.records, self.scenario.problem.label_bound)
-        return node
-
-    @property
-    def _step_sizes(self) -> list[StepSize]:
-        program: Any = self.algorithm
-        while hasattr(program, "program"):
-            program = program.program
-        return [value for value in vars(program).values() if isinstance(value, StepSize)]
-
-    def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
-
-    def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
-        return engine.coordinate(self.coordinator_node(), self.rounds, control)
-
-    def evaluated_on(self, average: int) -> str:
-        # Where x alone is published, scores are those of a lower solution that nobody sees.
-        published = self.algorithm.published(self.algorithm.init(self.context))
-        return "published x and y" if "y" in published else "exact lower solution at the published x"
-
-    def covers(self, recorded: Ledger) -> bool:
-        # A coordinator's scales follow from what it released before; what is planned is the price.
-        return recorded.costs_within(self.ledger.truncate(recorded.rounds))
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
-class CoordinatorBilevelJob(_Coordinated):
-    """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
-
-    setting: ClassVar[Setting] = "coordinator_bilevel"
-    needs_norms: ClassVar[bool] = True
-
-    problem: Problem
-    context: CoordinatorContext
-
-    @property
-    def tunes_x(self) -> bool:
-        return any(query not in ONE_LEVEL for query in self.algorithm.queries) or not self.algorithm.queries
-
-    @property
-    def unmeasured(self) -> str:
-        return _unmeasured_reason(self.problem, self.counts) if self.tunes_x and not self.shards.is_elsewhere else ""
-
-    def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
-        return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
-
-    def evaluator(self) -> Evaluator | Unscored:
-        if isinstance(self.records, RecordsElsewhere):
-            return Unscored()
-        # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
-        named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
-        named |= {"hypergradient": self.tunes_x and not self.unmeasured, "measures": self.scenario.run.measures}
-        named |= {"of_classes": self.of_classes, "threshold": self.scenario.run.threshold}
-        records = pool(RecordPairs(self.records["train"], self.records["validation"]))
-        return Evaluator(self.problem, [records], self.test, label_unit=self.shards.label_unit, **named)
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
-class CoordinatorMinimaxJob(_Coordinated):
-    """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
-
-    setting: ClassVar[Setting] = "coordinator_minimax"
-
-    problem: Minimax
-    context: MinimaxContext
-
-    def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> MinimaxClientBlock:
-        return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
-
-    def evaluator(self) -> MinimaxEvaluator | Unscored:
-        return minimax_evaluator(self, self.problem)
-
-
 def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored:
     """The scores of what is released of a minimax problem, unless its records are with the agents."""
     if isinstance(job.records, RecordsElsewhere):
@@ -513,7 +413,7 @@ def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored
     return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test, job.of_classes, threshold)
 
 
-def _unmeasured_reason(problem: Problem, counts: Counts) -> str:
+def unmeasured_reason(problem: Problem, counts: Counts) -> str:
     """Why the hypergradient is not measured, by public counts; "" where it is."""
     if solved_quickly(problem, int(counts["train"].sum())):
         return ""

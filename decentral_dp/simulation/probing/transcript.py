@@ -29,8 +29,7 @@ from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Released
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.agent_records import records_in
-from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
+from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_in
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame

@@ -28,7 +28,7 @@ from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
+from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
 from decentral_dp.simulation.jobs.job import Job
@@ -69,6 +69,10 @@ def statement(
     batch = job.stream.batch if job.stream.kind == "minibatch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
+    # A channel without coordinates carries nothing.
+    free = {c.channel: str(c.reason) for c in job.ledger.channels if c.dimension and not c.mechanism.charged}
+    # What float64 sampling may add, included in every ε.
+    slack = {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
     before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
         setting=job.setting,
@@ -81,9 +85,9 @@ def statement(
         target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
         cap=table.cap,
         agents=_agent_budgets(budget, limits, absent),
-        free_channels=_free_channels(job.ledger),
-        noise=_noise_source(job.mechanism, job.scenario.seed),
-        numerical_slack=_numerical_slack(budget) if certified else None,
+        free_channels=free,
+        noise="off" if job.mechanism == NO_NOISE else "secret" if job.scenario.seed is None else "reproducible",
+        numerical_slack=slack if certified and np.isfinite(budget.epsilon).any() else None,
         privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
         protected=job.unit.protected,
         neighbours=job.unit.neighbours,
@@ -182,25 +186,6 @@ def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
     firsts = np.unique(which, return_index=True)[1]
     place = np.argsort(np.argsort(firsts))
     return np.sort(firsts), place[which]
-
-
-def _free_channels(ledger: Ledger) -> dict[str, str]:
-    """Channel → why it costs nothing; one without coordinates carries nothing."""
-    return {c.channel: str(c.reason) for c in ledger.channels if c.dimension and not c.mechanism.charged}
-
-
-def _noise_source(mechanism: Mechanism, seed: int | None) -> str:
-    """Whether there is noise, and whether anybody can draw it again."""
-    if mechanism == NO_NOISE:
-        return "off"
-    return "secret" if seed is None else "reproducible"
-
-
-def _numerical_slack(budget: Budget) -> dict[str, float] | None:
-    """What float64 sampling may add, included in every ε; None where no ε is finite."""
-    if not np.isfinite(budget.epsilon).any():
-        return None
-    return {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
 
 
 def signals(

@@ -1,16 +1,18 @@
-"""Statements, limits, claims, settings and theorems of a job, by its type."""
+"""Statements, limits, claims, settings and theorems of a job, by its setting."""
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import Any
 
-from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
-from decentral_dp.simulation.statements import coordinator, gossip
+from decentral_dp.simulation.jobs.gossip_plan import gossip_job
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.setting import Setting, setting_of
+from decentral_dp.simulation.statements import gossip
 from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
 
+GOSSIP = Setting(gossip_job, gossip.privacy_statement, gossip.at_infinity, gossip.paper_claim, theorem=gossip.theorem)
 
-@singledispatch
+
 def statement_of(job: Job) -> PrivacyStatement:
     """State the guarantee of a job and its price: what anyone may know before the run.
 
@@ -19,39 +21,24 @@ def statement_of(job: Job) -> PrivacyStatement:
         >>> statement_of(build("quadratic")).guarantee
         'none'
     """
-    raise NotImplementedError(type(job).__name__)
+    return setting_of(job.setting).statement(job)
 
 
-@singledispatch
 def horizon_of(job: Job) -> Horizon:
     """Return the limit of the budget for T → ∞, as far as it is known."""
-    raise NotImplementedError(type(job).__name__)
+    return setting_of(job.setting).horizon(job)
 
 
-@singledispatch
 def claim_of(job: Job) -> Claim | None:
     """Return the budget that a paper claims: for comparison, never a certificate."""
-    raise NotImplementedError(type(job).__name__)
+    return setting_of(job.setting).claim(job)
 
 
-@singledispatch
 def settings_of(job: Job) -> dict[str, Any] | None:
     """Return the hyper-parameters as they run; None where the scenario has them all."""
-    return None
+    return setting_of(job.setting).settings(job)
 
 
-@singledispatch
 def theorem_of(job: Job) -> dict[str, Any] | None:
     """Return the conditions of a convergence theorem, case by case; None where none is known."""
-    return None
-
-
-statement_of.register(GossipJob, gossip.privacy_statement)
-horizon_of.register(GossipJob, gossip.at_infinity)
-claim_of.register(GossipJob, gossip.paper_claim)
-theorem_of.register(GossipJob, gossip.theorem)
-for coordinated in (CoordinatorBilevelJob, CoordinatorMinimaxJob):
-    statement_of.register(coordinated, coordinator.privacy_statement)
-    horizon_of.register(coordinated, coordinator.at_infinity)
-    claim_of.register(coordinated, coordinator.paper_claim)
-    settings_of.register(coordinated, coordinator.settings)
+    return setting_of(job.setting).theorem(job)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, overload
 
 import numpy as np
-from pydantic import BeforeValidator, PlainValidator, TypeAdapter, ValidationError
+from pydantic import PlainValidator, TypeAdapter, ValidationError
 
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import IntArray
@@ -26,44 +26,8 @@ AUTHORS_WORD = "On the author's word: "
 HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
 
 
-def number(value: object) -> float | None:
-    """A number of result.json, where infinity is the string "inf"; None where there is none."""
-    if type(value) is float:
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-def _table(value: object) -> Any:
-    # Of a thousand agents a table each: whether it is a dict is seen much sooner than whether it is a mapping.
-    return value if isinstance(value, dict | Mapping) else {}
-
-
-def _as_sequence(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _table_or_none(value: object) -> Any:
-    return value or None if isinstance(value, Mapping) else None
-
-
-# A folder may be older than a key, or damaged: what is no number, text or table is read as if it were not there.
-Number: TypeAlias = Annotated[float | None, BeforeValidator(number)]
-Known: TypeAlias = Annotated[float, BeforeValidator(lambda value: number(value) or 0.0)]
-Whole: TypeAlias = Annotated[int, BeforeValidator(lambda value: value if isinstance(value, int) else 0)]
-Text: TypeAlias = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
-OptionalText: TypeAlias = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
-Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _as_sequence(value))))]
-IN_TABLE, IN_TABLE_OR_NONE = BeforeValidator(_table), BeforeValidator(_table_or_none)
-# What is written only where it is there.
-_WRITTEN_IF_SET = {"omitted": True}
-_WRITTEN_IF_TRUE, _OF_COORDINATORS = ("privacy_unit", "colluders", "shared"), ("constants", "prices")
-# Fields that a statement may lack.
-_LEFT_OUT = (*_WRITTEN_IF_TRUE, *_OF_COORDINATORS)
+# Infinity is the string "inf" in result.json.
+Number: TypeAlias = float | None
 
 
 @dataclass(frozen=True)
@@ -90,7 +54,7 @@ class Horizon:
 
     finite_data: Number = None
     endless_stream: Number = None
-    channels: Annotated[Mapping[str, Horizon] | None, IN_TABLE_OR_NONE] = field(default=None, metadata=_WRITTEN_IF_SET)
+    channels: Mapping[str, Horizon] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,12 +70,12 @@ class AgentBudget:
         at_infinity: the limit for T → ∞; None where a plan has an end.
     """
 
-    agent: Whole
+    agent: int
     epsilon: Number = None
     epsilon_pure: Number = None
-    channels: Annotated[Mapping[str, Annotated[Cost, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
-    records: Annotated[Mapping[str, Number], IN_TABLE] = field(default_factory=dict)
-    at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE] = None
+    channels: Mapping[str, Cost] = field(default_factory=dict)
+    records: Mapping[str, Number] = field(default_factory=dict)
+    at_infinity: Horizon | None = None
 
 
 # Of so many agents at most result.json has an entry each; of more those with equal budgets share one.
@@ -175,26 +139,27 @@ class AgentBudgets(Sequence[AgentBudget]):
         ]
 
     @classmethod
-    def from_entries(cls, value: object) -> AgentBudgets:
-        """The budgets that such entries say; where these are damaged, each is of one agent."""
-        if isinstance(value, AgentBudgets):
-            return value
-        listed = [{"agent": row, **_table(entry)} for row, entry in enumerate(_as_sequence(value))]
-        budgets = _budgets_adapter().validate_python(listed)
-        try:
-            runs = [np.array(entry["alike"], dtype=np.int64).reshape(-1, 2) for entry in listed]
-            order = np.argsort((every := np.concatenate(runs))[:, 0])
-            first, last = every[order].T
-            if first[0] or (first > last).any() or (first[1:] != last[:-1] + 1).any() or last[-1] >= _MOST_AGENTS:
-                raise ValueError("each agent has one budget")
-            owner = np.repeat(np.arange(len(runs)), [len(some) for some in runs])
-            return cls(budgets, np.repeat(owner[order], last - first + 1))
-        except (IndexError, KeyError, TypeError, ValueError, OverflowError):
-            return cls(budgets, np.arange(len(budgets)))
+    def from_entries(cls, entries: Any) -> AgentBudgets:
+        """Read what `entries` wrote.
+
+        Raises:
+            ValueError: an entry is damaged, or an agent has no budget or several.
+        """
+        if isinstance(entries, AgentBudgets):
+            return entries
+        budgets = _adapter_of_budgets().validate_python(entries)
+        runs = [np.array(entry.get("alike", [[k, k]]), dtype=np.int64) for k, entry in enumerate(entries)]
+        every = np.concatenate([np.empty((0, 2), dtype=np.int64), *runs])
+        order = np.argsort(every[:, 0], kind="stable")
+        first, last = every[order].T
+        if (first != np.append(0, last + 1)[:-1]).any() or (first > last).any() or last.max(initial=0) >= _MOST_AGENTS:
+            raise ValueError("each agent has one budget")
+        owner = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+        return cls(budgets, np.repeat(owner[order], last - first + 1))
 
 
 @cache
-def _budgets_adapter() -> TypeAdapter[tuple[AgentBudget, ...]]:
+def _adapter_of_budgets() -> TypeAdapter[tuple[AgentBudget, ...]]:
     return TypeAdapter(tuple[AgentBudget, ...])
 
 
@@ -212,9 +177,16 @@ class Claim:
 
     epsilon_max: Number = None
     epsilon_max_at_infinity: Number = None
-    agents: Annotated[tuple[Number, ...], BeforeValidator(_as_sequence)] = ()
-    source: Annotated[str, BeforeValidator(lambda value: str(value or "the paper"))] = "the paper"
-    delta: Number = field(default=None, metadata=_WRITTEN_IF_SET)
+    agents: tuple[Number, ...] = ()
+    source: str = "the paper"
+    delta: Number = None
+
+    @property
+    def text(self) -> str:
+        """The claim with its label, "ε = 2.00 at δ = 1e-5 by …; not certified."."""
+        # A claim without a δ of its own is of pure ε.
+        at = f" at δ = {delta_text(self.delta)}" if self.delta else ""
+        return f"ε = {epsilon_text(self.epsilon_max)}{at} by {self.source}; not certified."
 
 
 @dataclass(frozen=True)
@@ -231,15 +203,13 @@ class ReleasePrice:
         rate: kind of record → share of a Poisson sample, where it is one.
     """
 
-    channel: Text
-    mechanism: Text = ""
-    releases: Whole = 0
-    width: Whole = 0
-    unit: Text = ""
-    price: Annotated[Mapping[str, Annotated[Sequence[Known], BeforeValidator(_as_sequence)]], IN_TABLE] = field(
-        default_factory=dict
-    )
-    rate: Annotated[Mapping[str, Known], IN_TABLE] = field(default_factory=dict)
+    channel: str
+    mechanism: str
+    releases: int
+    width: int
+    unit: str
+    price: Mapping[str, tuple[float, float]]
+    rate: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -262,10 +232,20 @@ class SharedNoise:
     across: the key of that name.
     """
 
-    ratio: Known
-    epsilon: Annotated[Mapping[str, Number], IN_TABLE] = field(default_factory=dict)
-    worthless: Whole = 0
-    across: Text = "pairwise"
+    ratio: float
+    epsilon: Mapping[str, Number]
+    worthless: int
+    across: str = "pairwise"
+
+    @property
+    def text(self) -> str:
+        """The noise that agents share, and ε against each number of colluders."""
+        telling = {"0": "no agent tells what it knows", "1": "one does"}
+        prices = ", ".join(f"{epsilon_text(e)} if {telling.get(q, f'{q} do')}" for q, e in self.epsilon.items())
+        who = "every two agents" if self.across == "zero_sum" else "each two neighbours"
+        size = f"{'on average ' if self.across == 'optimised' else ''}{self.ratio:.3g} times an agent's own"
+        text = f"{who} share noise that cancels, {size}. ε is {prices}."
+        return f"{text} Against {self.worthless} some agent may be left with its own noise alone."
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -300,37 +280,35 @@ class PrivacyStatement:
 
     setting: Setting
     guarantee: Literal["certified", "as_printed", "none"]
-    mechanisms: Texts
-    protocol: Text
-    seen: Texts = ()
-    seen_briefly: Text = ""
+    mechanisms: tuple[str, ...]
+    protocol: str
+    seen: tuple[str, ...] = ()
+    seen_briefly: str = ""
     pools_records: bool = False
-    constants: OptionalText = None
-    prices: Annotated[
-        tuple[ReleasePrice, ...], BeforeValidator(lambda value: [p for p in _as_sequence(value) if _table_or_none(p)])
-    ] = ()
-    exchanges: Whole
-    clip: Annotated[Mapping[str, Any] | None, BeforeValidator(lambda v: v if isinstance(v, Mapping) else None)]
-    delta: Number
-    epsilon_max: Number
-    epsilon_pure_max: Number
+    constants: str | None = None
+    prices: tuple[ReleasePrice, ...] = ()
+    exchanges: int
+    clip: Mapping[str, Any] | None
+    delta: float
+    epsilon_max: float
+    epsilon_pure_max: float
     target: Number
     cap: Number
     agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.from_entries)]
-    at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE]
-    claimed: Annotated[Claim | None, IN_TABLE_OR_NONE]
-    free_channels: Annotated[Mapping[str, str], IN_TABLE]
-    noise: Text
-    numerical_slack: Annotated[Mapping[str, Known] | None, BeforeValidator(lambda v: None if v is None else _table(v))]
-    privacy_unit: Text = ""
+    at_infinity: Horizon | None
+    claimed: Claim | None
+    free_channels: Mapping[str, str]
+    noise: str
+    numerical_slack: Mapping[str, float] | None
+    privacy_unit: str = ""
     protected: str
     neighbours: Literal["replace", "zero_out"]
-    colluders: Whole = 0
-    shared: Annotated[SharedNoise | None, IN_TABLE_OR_NONE] = None
-    signal: Annotated[Mapping[str, Annotated[Signal, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
-    authors_word: Texts = ()
-    notes: Texts
-    cautions: Texts = ()
+    colluders: int = 0
+    shared: SharedNoise | None = None
+    signal: Mapping[str, Signal] = field(default_factory=dict)
+    authors_word: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<PrivacyStatement of {len(self.agents)} agents: {self.summary}>"
@@ -358,12 +336,6 @@ class PrivacyStatement:
     @property
     def is_noisy(self) -> bool:
         return self.guarantee != "none"
-
-    @property
-    def authors_notes(self) -> tuple[str, ...]:
-        """The notes on the author's word."""
-        words = {f"{AUTHORS_WORD}{word}" for word in self.authors_word}
-        return tuple(note for note in self.notes if note in words)
 
     @property
     def is_simulation(self) -> bool:
@@ -423,6 +395,27 @@ class PrivacyStatement:
         return f"{'. '.join(parts)}."
 
     @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The summary, shared noise, a paper's claim, cautions and the threat model: head and sentence of each."""
+        out = [("Privacy", self.summary)]
+        if not self.is_noisy:
+            return out
+        out += [] if self.shared is None else [("Shared", self.shared.text)]
+        out += [] if self.claimed is None else [("Claimed", self.claimed.text)]
+        out += [("Note", note) for note in self.cautions]
+        return [*out, ("Seen", self.seen_briefly)] if self.seen_briefly else out
+
+    @property
+    def network_text(self) -> str:
+        """The trusted party that agents answer, as the graph plays no part; "" if agents use the graph."""
+        if self.pools_records:
+            whom = "coordinator" if self.is_trusted else "server"
+            return f"every agent hands its records to a trusted {whom}; the scenario's graph plays no part"
+        if self.is_trusted:
+            return "a trusted coordinator asks every agent; the scenario's graph plays no part"
+        return ""
+
+    @property
     def mechanism(self) -> str:
         """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
         return " and ".join(self.mechanisms) or "none"
@@ -439,12 +432,7 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
-        unsaid = () if self.is_trusted else _OF_COORDINATORS
-        stated = {name: value for name, value in _as_json(self).items() if name not in unsaid}
-        for name in _WRITTEN_IF_TRUE:
-            if not stated[name]:
-                del stated[name]
-        return {**stated, "mechanism": self.mechanism}
+        return {**_as_json(self), "mechanism": self.mechanism}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> PrivacyStatement:
@@ -453,12 +441,11 @@ class PrivacyStatement:
         Raises:
             ValueError: a field is missing, or has a value of another kind.
         """
-        names = [f.name for f in fields(cls)]
-        missing = [name for name in names if name not in content and name not in _LEFT_OUT]
+        missing = [f.name for f in fields(cls) if f.name not in content]
         if missing:
             raise ValueError(f"privacy: {', '.join(missing)} missing, as in no folder of this version")
         try:
-            return _adapter().validate_python({name: content[name] for name in names if name in content})
+            return _adapter().validate_python(content)
         except ValidationError as error:
             first = error.errors()[0]
             raise ValueError(f"privacy.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -467,12 +454,6 @@ class PrivacyStatement:
 @cache
 def _adapter() -> TypeAdapter[PrivacyStatement]:
     return TypeAdapter(PrivacyStatement)
-
-
-@cache
-def _fields(record: type) -> tuple[tuple[str, bool], ...]:
-    """Name of each field, and whether it is left out where it is None."""
-    return tuple((f.name, bool(f.metadata)) for f in fields(record))
 
 
 def _as_json(value: Any) -> Any:
@@ -487,7 +468,6 @@ def _as_json(value: Any) -> Any:
         return {k: _as_json(v) for k, v in value.items()}
     if isinstance(value, AgentBudgets):
         return value.entries()
-    if not is_dataclass(value):
-        return value
-    read = [(name, getattr(value, name), omitted) for name, omitted in _fields(kind)]
-    return {name: _as_json(v) for name, v, omitted in read if v is not None or not omitted}
+    if is_dataclass(value):
+        return {f.name: _as_json(getattr(value, f.name)) for f in fields(value)}
+    return value

@@ -12,14 +12,14 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load
 from decentral_dp.data import Stream
 from decentral_dp.errors import Stopped
 from decentral_dp.models.build import Linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.problems.minimax.saddle import Saddle
+from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -317,7 +317,7 @@ def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_p
     ("table", "values", "words"),
     [
         ("problem", {"positive_share": "released"}, "positive_share: gossip_sgda has nobody who could release it"),
-        ("problem", {"positive_share": "empirical"}, "positive_share: a counted share"),
+        ("problem", {"positive_share": "empirical"}, "positive_share: got"),
         ("privacy", {"mechanism": "laplace"}, "clip them in l2 only"),
         ("privacy", {"clip": {"x": 1.0}}, r"privacy\.clip\.y: missing"),
         ("run", {"agent_scores": True}, "no sums that agents could send"),

@@ -14,8 +14,9 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.plan import Plan, console, print_plan
+from decentral_dp.simulation.plan import Plan, print_plan
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 from tests.support.run_folders import STATEMENT
 
@@ -51,7 +52,7 @@ def test_it_is_said_beside_the_price(scenario: Make, tmp_path: Path) -> None:
     assert PrivacyStatement.from_dict(privacy).privacy_unit == Group.privacy_unit
     assert f"This ε {SAID}" in html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     assert any("It states its price for one group of 5 records." in note for note in privacy["notes"])
-    assert "privacy_unit" not in decentral_dp.run(content).result["privacy"]
+    assert decentral_dp.run(content).result["privacy"]["privacy_unit"] == ""
 
 
 @pytest.mark.parametrize("unit", [5, "one\nline", "x" * 81])

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from decentral_dp import InputError, run
 from decentral_dp.config.loading import load
 from decentral_dp.models import linear_terms
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import MATRICES, Placed, Scored
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.metrics import final

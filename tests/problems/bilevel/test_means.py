@@ -16,10 +16,10 @@ import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.models import linear_terms
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.means import MeanEstimation
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.build import build
 from tests.support.closed_forms import closed_form

@@ -14,10 +14,10 @@ from decentral_dp import InputError
 from decentral_dp.models.dense import HiddenLayer
 from decentral_dp.models.networks import embedding_network, network_model
 from decentral_dp.models.protocol import Slope
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.meta_learning import READS_RECORDS, MetaLearning, make_tasks
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import TERMS
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 

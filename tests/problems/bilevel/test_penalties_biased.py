@@ -8,13 +8,13 @@ from scipy.optimize import minimize
 
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Pull, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation, ridge_hyperparameter
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.problems.records import regulariser_matrices
 from decentral_dp.simulation.jobs.build import build

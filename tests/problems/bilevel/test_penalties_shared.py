@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
 from decentral_dp.models.linear_terms import blocks
-from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import Strengths
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.records import regulariser_matrices
 from decentral_dp.simulation.jobs.build import build

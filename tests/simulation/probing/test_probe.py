@@ -17,14 +17,14 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.central.problems.composite import Composite
 from decentral_dp.config.loading import load
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.reporting.facts import facts
+from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.plan import Plan, console, print_plan
+from decentral_dp.simulation.plan import Plan, print_plan
 from decentral_dp.simulation.probing.pairs import made_up_shards
 from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, comparisons, require_planned
 from decentral_dp.simulation.probing.transcript import Transcript
@@ -319,9 +319,7 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
     # What a run prints at its end is in a line.
     assert "with unverified components (see the notes)" in shown.getvalue()
-    assert "with unverified components (see the notes)" in next(
-        fact.text for fact in facts(run.result) if fact.name == "Privacy"
-    )
+    assert "with unverified components (see the notes)" in run.result.privacy.summary
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     closed = "what Python code closes over, or reads from a disk, holds no records"
     assert any(note.startswith(f"On the author's word: {closed}") for note in run.result["privacy"]["notes"])

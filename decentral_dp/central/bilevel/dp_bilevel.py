@@ -1,0 +1,400 @@
+"""First-order private bilevel optimisation by a penalty, full batch or mini-batch.
+
+Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3):
+
+    ỹ   ≈ argmin_y g(x, y)                    released by a private solver (`inner`)
+    ỹ^λ ≈ argmin_y f(x, y) + λ g(x, y)        released by a private solver
+    x  <- P(x − η_t (∇_x f(x, ỹ^λ) + λ (∇_x g(x, ỹ^λ) − ∇_x g(x, ỹ)) + noise))
+
+The output is the x_t of the smallest gradient mapping ‖x_{t+1} − x_t‖/η_t, of equals the latest, with the ỹ found
+there: functions of released values. What of the last line reads no record is exact and free, and so is all of it where
+neither ∇_x h nor ∇_x l reads one.
+
+λ → penalty, η → x, P → domain, a Poisson sample of the records → rate, how the lower level is solved → solver, its
+steps → inner. Whatever is left out of x, penalty, inner, smoothness and the clips follows from the problem's constants,
+where these are known (`Defaults`).
+
+Whose data: every record of every agent, against those who see what the coordinator publishes; the coordinator is
+trusted, and receives clipped sums, or all records for "output_perturbation". Sensitivities: 2C_y/n_t and 2C_z/(λ n_v)
+in the solvers' descent, D_gy/(μ n_t) + 2a and D_fy/(λ μ n_v) + 2a of a perturbed minimiser with certificate a. In the
+step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v and 2C_x/n_t, or λ D_hxy ‖ỹ^λ − ỹ‖/n_t
+where constants are known and that is less. Both kinds of records come to the same Σμ², which is exact, also where later
+releases depend on earlier ones.
+
+rate < 1: means over Poisson samples, in the solvers dp_gd and dp_loc_sgd and in the step of x, divided by their
+expected size, at the price of the accountant's Poisson rule. (With replacement, as the paper draws, records can be
+drawn several times, and Lemma 16 there is false.) A sample amplifies only while its noise multiplier s·q·n/C is about 1
+or more: a total of ε over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean
+over b records misses the whole by about C_x/√b, not 1/b.
+
+`printed`: (ε/√(18T), δ/(3(T+1))) for each of the three, as Algorithm 1 says, by its Lemma 15, and by Lemma 14 for the
+descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2 to .4 for ε = 1,
+and less where solvers take many steps.
+For solvers that are private in another way it is no ε at all: the best composition of 3T such releases is 2.0 to 2.3.
+
+Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel import lower_solvers
+from decentral_dp.central.sensitivities import default_penalty, penalty_smoothness
+from decentral_dp.constants.families import Family, worst_case
+from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CHANGE, Changed
+
+# What a penalty method sets by itself where it was left out, from constants that hold for every x of the domain.
+#
+#   λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
+#       r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
+#   K    of the solver, in the middle of the domain: see `lower_solvers`
+#   η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
+#   C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
+#   C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second
+#       term; the other half is for noise
+#
+# and how a round's μ² is divided. With c the deviation that a channel brings to the step of x at μ = 1,
+#
+#   solvers  c = λ b_gxy √min(p, q) · gain · (what one record moves a mean gradient by),     the step  c = √p · Δ_x
+#
+# Σ c²/μ² is smallest, for a given Σ μ², where μ² stands in proportion to c: λ multiplies the solvers' noise, and they
+# take most. As constants for a whole domain exaggerate that, the step gets a ninth at least. Where no constants are
+# known all channels get the same.
+#
+# Over a wide domain η is far too careful, for it has to be right at the x where the lower level is flattest: give one.
+#
+# Nothing here reads a record, and none of it enters the guarantee.
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What is left out of the table, for x of the box [low, high], each (p,).
+
+    solves: μ of one solve, by the budget in equal parts. penalty_weight: λ, once it is known.
+    """
+
+    context: dp.CoordinatorContext
+    family: Family
+    low: dp.Array
+    high: dp.Array
+    solves: float
+    penalty_weight: float = math.inf
+
+    @classmethod
+    def from_context(cls, context: dp.CoordinatorContext, channels: int, key: str) -> Self:
+        """channels: that a round's budget is divided among. Raises InputError, naming the key that is missing."""
+        if context.family is None:
+            raise dp.InputError(
+                f"algorithm.{key}: missing, and no default follows, as the problem's constants are not known (that "
+                "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
+                f"are numbers, problem.label_bound); give {key}."
+            )
+        if not context.domain.compact:
+            raise dp.InputError(
+                f"algorithm.{key}: missing, and no default holds for every x; give {key}, or bound x by "
+                'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
+            )
+        price = context.budget / math.sqrt(channels * context.rounds)
+        return cls(context, context.family, *context.domain.corners(context.problem.p), price)
+
+    def penalty(self) -> float:
+        """λ. Raises InputError without noise to weigh it against."""
+        if math.isinf(self.context.budget):
+            raise dp.InputError(
+                "algorithm.penalty: missing, and without noise the larger the better; give one, for example 100.0, or "
+                "give the privacy.epsilon and delta that it is to be balanced for."
+            )
+        context, reach = self.context, math.sqrt(min(self.context.problem.p, self.context.problem.q))
+
+        def best(c: ProblemConstants) -> float:
+            noise = c.d_gy / (c.mu * context.counts["train"] * self.solves) * reach
+            return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
+
+        return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
+
+    def steps(self, solver: str, stages: int) -> int:
+        """K, or T of every stage. Raises InputError without noise that would end it."""
+        if math.isinf(self.context.budget):
+            raise dp.InputError(
+                "algorithm.inner: missing, and without noise the more steps the better; give their number, for example "
+                "50, or give the privacy.epsilon and delta that they are to be balanced for."
+            )
+        if solver == "dp_gd":
+            middle = 0.5 * (self.low + self.high)
+            return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
+        return lower_solvers.steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
+
+    def stages(self) -> int:
+        def stages(c: ProblemConstants) -> float:
+            return lower_solvers.stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
+
+        return int(self._worst_case(stages))
+
+    def step_size(self) -> float:
+        """η."""
+        smooth = self._worst_case(lambda c: penalty_smoothness(c, self.penalty_weight))
+        return 0.5 / smooth if smooth > 0.0 else 1.0
+
+    def clip(self) -> Clip:
+        """C_x, C_y, C_z."""
+        c = self.box_constants
+        return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
+
+    def shares(self, solver: str, steps: int, stages: int, sensitivity_x: float) -> Mapping[str, float]:
+        """Divide a round's μ² among the channels.
+
+        Args:
+            solver: a key of `SOLVERS`.
+            steps: K of "dp_gd".
+            stages: M of the localised solvers.
+            sensitivity_x: how far one record moves the step of x, 0 where it is free.
+
+        Returns:
+            Channel → share of a round's μ²; empty where what a solve brings to x is 0, or a number is not finite.
+        """
+        p, n = self.context.problem.p, self.context.counts["train"]
+
+        def noise_error(c: ProblemConstants) -> float:
+            reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
+            return reach * lower_solvers.noise_gain(solver, self._public_facts(c), steps, stages) * c.d_gy / n
+
+        solved = self._worst_case(noise_error)
+        direct = math.sqrt(p) * sensitivity_x
+        if not (0.0 < solved < math.inf and direct < math.inf):
+            return {}
+        return {"y": solved, "pulled": solved, "gx": max(direct, 0.25 * solved)}
+
+    @cached_property
+    def box_constants(self) -> ProblemConstants:
+        """Constants for the whole box, on the balls of minimisers of g + f/λ."""
+        return self.family.constants(self.low, self.high, self.record_mass)
+
+    @property
+    def record_mass(self) -> float:
+        """1 + 1/λ, the weight of the losses of records in g + f/λ."""
+        return 1.0 + 1.0 / self.penalty_weight
+
+    def _public_facts(self, c: ProblemConstants) -> lower_solvers.PublicFacts:
+        lipschitz = max(0.5 * c.d_gy, 1e-300)
+        return lower_solvers.PublicFacts(
+            c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
+        )
+
+    def _worst_case(self, bound: Callable[[ProblemConstants], float]) -> float:
+        return worst_case(self.family, self.low, self.high, bound, self.record_mass)
+
+
+def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
+    """Refuse a λ below 2 b_fyy/μ where f need not be convex, by declared constants. Raises InputError.
+
+    There f + λg is λμ/2-strongly convex from that λ on; where f is convex, it is λμ-strongly convex for every λ.
+    """
+    if context.family is None or not context.domain.compact:
+        return
+    c = context.family.constants(*context.domain.corners(context.problem.p), 1.0 + 1.0 / penalty)
+    least = 2.0 * c.b_fyy / c.mu
+    if c.label != "analytic" and penalty < least:
+        raise dp.InputError(
+            f"algorithm.penalty: got {penalty:g}, but with these declared constants f + penalty·g is known to be "
+            f"strongly convex from 2·b_fyy/mu = {least:g} on; take at least that."
+        )
+
+
+class State(NamedTuple):
+    """x: (p,) the iterate. y, y_penalised: (q,) last released. best, best_y: of the smallest step yet, and its size."""
+
+    x: dp.Array
+    y: dp.Array
+    y_penalised: dp.Array
+    best: dp.Array
+    best_y: dp.Array
+    step: float
+
+
+@dataclass(frozen=True)
+class DpBilevel(lower_solvers.SolvesLower):
+    """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
+
+    Args:
+        x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None: settled by public constants.
+        rate: of Poisson samples.
+        solver: a key of `lower_solvers.SOLVERS`.
+    """
+
+    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    penalty: float | None = dp.option(
+        "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
+    )
+    inner: int | None = dp.solver_steps()
+    smoothness: float | None = dp.solver_smoothness("b")
+    rate: float = dp.sampling_rate()
+    solver: str = dp.lower_solver()
+    # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
+    reads: bool = dp.internal(True)
+    stages: int = dp.internal(1)
+    shares: Mapping[str, float] = dp.internal(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.solver not in lower_solvers.SOLVERS:
+            raise dp.InputError(
+                f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(lower_solvers.SOLVERS)}."
+            )
+        if not 0.0 < self.rate <= 1.0:
+            raise dp.InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
+        if self.penalty is not None and not 0.0 < self.penalty < math.inf:
+            raise dp.InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        solving = () if self.needs_records else ("lower_grad_y", "upper_grad_y")
+        return (*solving, "upper_grad_x", CHANGE)
+
+    @property
+    def releases_per_round(self) -> int:
+        return 2 * self._solver.publishes + self.reads
+
+    @property
+    def _solver(self) -> lower_solvers.Solver:
+        return lower_solvers.solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
+
+    @property
+    def _penalised_objective(self) -> lower_solvers.LowerObjective:
+        return lower_solvers.LowerObjective("pulled", self.penalty or 1.0)
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        self._check(context)
+        reads = bool(self._step_terms(context))
+        penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
+        check_penalty(context, penalty)
+        resolved = replace(self, penalty=penalty, reads=reads)
+        if self.solver.startswith("dp_loc"):
+            resolved = replace(resolved, stages=resolved._defaults(context, reads, "domain").stages())
+        if self.inner is None and not self.needs_records:
+            steps = resolved._defaults(context, reads, "inner").steps(self.solver, resolved.stages)
+            resolved = replace(resolved, inner=steps)
+        if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
+            # Raises: there is no default.
+            resolved._defaults(context, reads, "smoothness")
+        if self.x is None:
+            resolved = replace(resolved, x=dp.StepSize(resolved._defaults(context, reads, "x").step_size()))
+        context = context.with_clips(resolved.queries, lambda: resolved._defaults(context, reads, "penalty").clip())
+        return replace(resolved, shares=resolved._budget_shares(context)), context
+
+    def _check(self, context: dp.CoordinatorContext) -> None:
+        """Refuse what cannot run, or what would be left unread."""
+        if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
+            name = getattr(context.problem, "name", type(context.problem).__name__)
+            raise dp.InputError(
+                f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
+                "another problem, for example hyper_cleaning."
+            )
+        lower_solvers.check_perturbed(context, self.solver)
+        if self.solver == "dp_loc_sgd" and self.rate == 1.0:
+            raise dp.InputError(
+                'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
+                "records."
+            )
+        if self.rate < 1.0 and not (lower_solvers.SOLVERS[self.solver].samples or self._step_terms(context)):
+            raise dp.InputError(
+                f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
+                'leave it out, or take "dp_gd".'
+            )
+        unread = self.inner is not None and self.needs_records
+        if unread or (self.smoothness is not None and self.solver != "dp_gd"):
+            key = "inner" if unread else "smoothness"
+            raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+
+    def _defaults(self, context: dp.CoordinatorContext, reads: bool, key: str) -> Defaults:
+        return replace(
+            Defaults.from_context(context, 2 + reads, key),
+            penalty_weight=math.inf if self.penalty is None else self.penalty,
+        )
+
+    def _budget_shares(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
+        """Shares of the budget; none where no constants tell."""
+        if context.family is None or not context.domain.compact or math.isinf(context.budget):
+            return {}
+        sensitivity = [
+            s for term in self._step_terms(context) for s in context.mean_sensitivity(term, 1, self.rate).values()
+        ]
+        defaults = self._defaults(context, self.reads, "penalty")
+        return defaults.shares(self.solver, self.inner or 1, self.stages, max(sensitivity, default=0.0))
+
+    def _step_terms(self, context: dp.CoordinatorContext) -> tuple[str, ...]:
+        return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))
+
+    # The program -------------------------------------------------------------------------------------------------
+
+    def init(self, context: dp.CoordinatorContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, y, x, y, math.inf)
+
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        lam, eta = self._penalised_objective.penalty, self.x(t) if self.x is not None else 0.0
+        y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
+        penalised = yield from self._solver.solve(context, self._penalised_objective, s.x, s.y_penalised)
+        gradient = lam * context.regulariser_change(s.x, penalised, y)
+        if self.reads:
+            released = yield dp.Release(gx=(yield from self._slope(context, s.x, y, penalised)))
+            gradient = gradient + released.released.gx[0]
+        x = context.domain.project(s.x - eta * gradient)
+        sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
+        best = (s.x, y, sensitivity) if sensitivity <= s.step else (s.best, s.best_y, s.step)
+        return State(x, y, penalised, *best)
+
+    def _slope(
+        self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
+    ) -> dp.CoordinatorSteps[dp.Bounded]:
+        """What of the step reads records."""
+        lam = self._penalised_objective.penalty
+        questions = {
+            "upper_grad_x": dp.ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
+            CHANGE: dp.ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
+        }
+        queries = {term: questions[term] for term in self._step_terms(context)}
+        answer = yield dp.Ask(**queries)
+        parts: list[dp.Bounded] = [
+            context.tighten(answer[term], sum_, lam) if term == CHANGE else answer[term]
+            for term, sum_ in queries.items()
+        ]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def published(self, s: State) -> dict[str, dp.Array]:
+        return {"x": s.best, "y": s.best_y}
+
+    # What it costs -----------------------------------------------------------------------------------------------
+
+    def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
+        """Solutions of levels that read no record."""
+        return {
+            objective.channel: context.problem.q
+            for objective in (lower_solvers.LowerObjective("y"), self._penalised_objective)
+            if not objective.kinds(context)
+        }
+
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        each = self._solver.publishes
+        parts = {
+            objective.channel: lower_solvers.released_part(
+                self._solver, context, objective, k * each, self.shares.get(objective.channel, 1.0)
+            )
+            for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective))
+            if objective.kinds(context)
+        }
+        if self.reads:
+            kinds = [context.split_of(term) for term in self._step_terms(context)]
+            parts["gx"] = dp.Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
+        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+
+
+ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", "kornowski2024differentially"),))

@@ -1,0 +1,180 @@
+"""Implicit differentiation at a private lower-level point: private by construction, for any losses.
+
+Round t, with means over all records, each clipped, and R the data-independent regulariser:
+
+    ỹ ≈ argmin_y g(x, y)                                       released by a private solver (`inner`)
+    a = mean ∇_x h,  b = mean ∇_y h,  J = mean ∇²_xy l + ∇²_xy R,  H = mean ∇²_yy l + ∇²_yy R          at (x, ỹ)
+    x <- P(x − η_t (a − J H⁻¹ b + noise))
+
+h, l → upper and lower loss; η → x; P → domain; the solver → solver, its K steps → inner, its b → smoothness. What is
+left out is settled by the problem's constants, where they are known: η = 1/(2b) with b the smoothness of the
+hyperobjective on the domain (give a larger one where the domain is wide), K as `lower_solvers.best_steps` says, and
+clips at which no record is cut.
+
+The hypergradient is taken where everybody may look, at the released ỹ, so that no accuracy of a solver, no Lipschitz
+constant of a second derivative, and no bound on a loss is needed: clips and the curvature w₀ of R bound what one record
+can do. The price is the bias of ỹ, at most C‖ỹ − y_Z(x)‖.
+
+Whose data: every record of every agent. Sensitivities: 2C_y/n_t per solver step; for the gradient, with K ≥ ‖J‖ and
+clips C_x of ∇_x h and ∇²_xy l, C_z of ∇_y h and ∇²_yy l,
+
+    train       2C_x C_z/(w₀ n_t) + K C_z²/(n_t w₀(w₀ + C_z/n_t)),        validation  (2C_x + 2K C_z/w₀)/n_v,
+
+where Hessians of records are positive semidefinite; elsewhere H's eigenvalues are raised to w₀ and the middle term is
+2K C_z²/(n_t w₀²). Gaussian releases of planned prices, Σμ² exact.
+
+A step of x that is 0 keeps x at its start: then nothing is asked for a hypergradient, nothing of one is released, and
+the lower-level points get the whole budget. That is noisy descent on the lower level alone, with public x.
+
+The output is the last x_t at which a lower-level point was released, with that point.
+
+Reference: after A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
+whose hypergradients are at the exact solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel import lower_solvers
+from decentral_dp.central.bilevel.dp_bilevel import Defaults
+from decentral_dp.central.bilevel.second_order_dp_bilevel import usual_step
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.records import regulariser_matrices
+
+# The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
+_MODEL_SHARE = 0.5
+_SOLVERS = ("dp_gd", "output_perturbation")
+
+
+class State(NamedTuple):
+    """x: (p,) the iterate. y: (q,) the last released point. x_of_y: the x that it is for."""
+
+    x: dp.Array
+    y: dp.Array
+    x_of_y: dp.Array
+
+
+@dataclass(frozen=True)
+class PpIft(lower_solvers.SolvesLower):
+    """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
+
+    Args:
+        x, inner: η, K.
+        smoothness: of g; None, as for the others: settled by public constants.
+        solver: a key of `lower_solvers.SOLVERS`.
+    """
+
+    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    inner: int | None = dp.solver_steps("K, ")
+    smoothness: float | None = dp.solver_smoothness("of g")
+    solver: str = dp.lower_solver()
+
+    def __post_init__(self) -> None:
+        if self.solver not in _SOLVERS:
+            raise dp.InputError(
+                f"algorithm.solver: pp_ift has no solver {self.solver!r}; one of {', '.join(_SOLVERS)}."
+            )
+        for key in ("inner", "smoothness"):
+            if self.solver != "dp_gd" and getattr(self, key) is not None:
+                raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        means = () if self._keeps_x else tuple(_MEANS.values())
+        return means if self.needs_records else ("lower_grad_y", *means)
+
+    @property
+    def releases_per_round(self) -> int:
+        return self._solver.publishes + (not self._keeps_x)
+
+    @property
+    def _keeps_x(self) -> bool:
+        """Whether x stays where it starts, so that no hypergradient is needed."""
+        return self.x is not None and self.x.scale == 0.0
+
+    @property
+    def _solver(self) -> lower_solvers.Solver:
+        return lower_solvers.solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        p, q = context.problem.p, context.problem.q
+        if not self._keeps_x:
+            mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
+            dp.check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+        lower_solvers.check_perturbed(context, self.solver)
+        resolved = self
+        if self.solver == "dp_gd" and self.inner is None:
+            resolved = replace(resolved, inner=Defaults.from_context(context, 2, "inner").steps("dp_gd", 1))
+        if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
+            # Raises: there is no default.
+            Defaults.from_context(context, 2, "smoothness")
+        if self.x is None:
+            # Raises where no default is known.
+            Defaults.from_context(context, 2, "x")
+            resolved = replace(resolved, x=usual_step(context))
+
+        def usual_clip() -> Clip:
+            c = Defaults.from_context(context, 2, "x").box_constants
+            return Clip("l2", max(c.l_fx, c.d_hxy), 0.5 * c.d_gy, max(c.l_fy, c.d_hyy))
+
+        return resolved, context.with_clips(self.queries, usual_clip)
+
+    def init(self, context: dp.CoordinatorContext) -> State:
+        x = context.start("x", self.start)
+        return State(x, context.start("y", self.start), x)
+
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
+        if self._keeps_x:
+            return State(s.x, y, s.x)
+        released = yield dp.Release(gx=(yield from self._gradient(context, s.x, y)))
+        eta = self.x(t) if self.x is not None else 0.0
+        return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
+
+    def _gradient(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> dp.CoordinatorSteps[dp.Bounded]:
+        """a − J H⁻¹ b at the released y."""
+        p, q = context.problem.p, context.problem.q
+        queries = {name: dp.ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
+        answer: Mapping[str, Any] = yield dp.Ask(**queries)
+        regulariser = regulariser_matrices(context.problem, x[None], y[None], None)
+        public = {
+            "a": np.zeros((1, p)),
+            "b": np.zeros((1, q)),
+            "jacobian": regulariser.jacobian.reshape(1, p * q),
+            "hessian": regulariser.hessian.reshape(1, q * q),
+        }
+        return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
+
+    def published(self, s: State) -> dict[str, dp.Array]:
+        return {"x": s.x_of_y, "y": s.y}
+
+    def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
+        """The lower-level point, where that level reads no record."""
+        return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
+
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        each = self._solver.publishes
+        read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
+        kinds = [split for split in dp.SPLITS if split in read]
+        parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
+        level = lower_solvers.LowerObjective("y")
+        if level.kinds(context):
+            parts = {"y": lower_solvers.released_part(self._solver, context, level, 0, _MODEL_SHARE), **parts}
+        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
+
+
+_MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
+
+
+ENTRY = dp.Entry(
+    "pp_ift",
+    PpIft,
+    (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
+    unprinted_reason="pp_ift was never printed",
+)

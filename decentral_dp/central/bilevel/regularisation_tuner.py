@@ -1,0 +1,228 @@
+"""Private tuning of one regularisation strength w = e^x, by a trusted coordinator.
+
+    minimise over x  Φ(x) = mean_validation l(y_x)       y_x = argmin_y mean_train l(y) + ½ e^x ‖y‖²
+
+Every round releases the minimiser ỹ at the present x, which is a private model, and an estimate v of Φ'(x):
+
+    "ppift"     v = implicit differentiation at ỹ, released
+    "penalty"   ỹ^λ ≈ argmin g + f/λ, released;  v = λ ½ e^x (‖ỹ^λ‖² − ‖ỹ‖²) − (λ/2) e^x q (s_λ² − s²)
+    "em"        one round: x by the exponential mechanism among `candidates` points of its box, then the model there
+
+    x <- P(x − 0.6 · width · v/((|v| + τ)√(t+1))),       τ about the deviation of v's noise, from released values
+
+λ → penalty, P → domain, a box; s and s_λ the deviations of the noise in ỹ and ỹ^λ, which are public: what isotropic
+noise adds to a squared norm is subtracted. If mixing in the validation loss makes the solution grow, regularisation is
+too strong and x must fall; the paper's update adds v, and so climbs. Neither f nor ∇_x R depends on x and data at once,
+so that given ỹ and ỹ^λ the estimate is post-processing: the noise that the paper adds to it is not needed.
+
+The output is the last x at which a model was released, with that model. With a share s for the last model, the last
+round releases a model alone, which takes s of a train record's μ²; the others divide the rest. Where the target is pure
+ε, the model of "em" has Laplace noise: its l1 sensitivity is at most √q times that in l2.
+
+`decentral_dp.tune` runs this program for two arrays, with a share of 1/4 and bounds at the released ỹ (`pointwise`).
+
+Whose data: every record of every agent; the coordinator holds them. Minimisers move by D_gy/(μn_t) + 2a, that of
+g + f/λ by the larger of D_gy/(μn_t) and D_fy/(λμn_v), + 2a, with constants on the ball of *its* minimisers.
+
+Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Section 7, its sign corrected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.pooled import Pooled, PooledBounds
+from decentral_dp.central.selection import FiniteExponential, ScoreBounds
+
+METHODS = ("ppift", "penalty", "em")
+# The first step moves x by at most this share of its box.
+_FIRST_STEP = 0.6
+_PENALTY, _CANDIDATES = 10.0, 65
+# Of a round's budget: what its model takes.
+_MODEL_SHARE = 0.5
+# μ of the model beside a pure ε of 1 of the choice, which costs about as much at δ = 10⁻⁶.
+_MODEL_MU = 0.25
+
+
+class State(NamedTuple):
+    """x: (1,) to be tried next. last_x: (1,) tried last, and y: (q,) the model released there."""
+
+    x: dp.Array
+    last_x: dp.Array
+    y: dp.Array
+
+
+@dataclass(frozen=True)
+class RegularisationTuner(dp.Coordinated):
+    """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
+
+    Args:
+        method: "ppift", "penalty" or "em".
+        penalty: λ, 10 where absent.
+        candidates: 65 where absent.
+        last_share: of a train record's μ², what the model of the last round takes, which is then all that this round
+            releases; 0 for rounds that are all alike.
+        pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
+    """
+
+    method: str = dp.option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
+    penalty: float | None = dp.option(
+        "λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0
+    )
+    candidates: int | None = dp.count_option(
+        "strengths that the method em chooses among; 65 if left out", "points", "65"
+    )
+    last_share: float = dp.internal(0.0)
+    pointwise: bool = dp.internal(False)
+
+    needs_constants = needs_records = True
+    releases_per_round = 2
+
+    @property
+    def _weight(self) -> float:
+        """λ."""
+        return _PENALTY if self.penalty is None else self.penalty
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        if self.method not in METHODS:
+            raise dp.InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
+        for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
+            if value is not None and self.method != method:
+                raise dp.InputError(
+                    f'algorithm.{key}: the method "{self.method}" takes none, only "{method}" does. Leave it out.'
+                )
+        family = context.family
+        if family is None or context.problem.p != 1:
+            raise dp.InputError(
+                f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
+                'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
+            )
+        if not context.domain.compact:
+            raise dp.InputError(
+                "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
+                '{ kind = "box", low = -5.0, high = 0.0 }.'
+            )
+        if self.method == "em" and context.rounds != 1:
+            raise dp.InputError(
+                f'algorithm.rounds: got {context.rounds}; the method "em" chooses once, and more rounds would spend '
+                "the budget again. Set rounds = 1."
+            )
+        low, high = context.domain.corners(1)
+        bounds = PooledBounds(family, context.counts["train"], context.counts["validation"])
+        # Whether float64 certifies solutions everywhere in the box is known from public numbers.
+        bounds.inexactness(low, high)
+        penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
+        count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
+        return replace(self, penalty=penalty, candidates=count), context
+
+    def init(self, context: dp.CoordinatorContext) -> State:
+        middle = 0.5 * (context.domain.low + context.domain.high)
+        x = context.domain.project(np.array([self.start.get("x", middle)]))
+        return State(x, x, context.start("y", self.start))
+
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool: Pooled = yield dp.Pool()
+        if self.method == "em":
+            choice: dp.Released = yield dp.Release(x=self._selection(context, pool))
+            x = choice.released.x[0]
+            minimiser = pool.minimiser(x)
+            model: dp.Released = yield dp.Release(model=minimiser.in_l1() if _is_pure(context) else minimiser)
+            return State(x, x, context.project_to_minimisers(x, model.released.model[0]))
+        model = yield dp.Release(model=pool.minimiser(s.x))
+        y = context.project_to_minimisers(s.x, model.released.model[0])
+        if self.last_share and t == context.rounds - 1:
+            yield dp.Release()
+            return State(s.x, s.x, y)
+        if self.method == "ppift":
+            released = yield dp.Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
+            slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
+        else:
+            penalised = yield dp.Release(pulled=pool.minimiser(s.x, self._weight))
+            slope, noise = penalty_slope(context, s.x, self._weight, model, penalised)
+        width = context.domain.high - context.domain.low
+        move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
+        x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
+        return State(x, s.x, y)
+
+    def _selection(self, context: dp.CoordinatorContext, pool: Pooled) -> FiniteExponential:
+        low, high = context.domain.corners(1)
+        # From strong to weak regularisation: each solution is near the next.
+        points = np.linspace(high, low, self.candidates or _CANDIDATES)
+        return FiniteExponential(ScoreBounds.of_value(pool.bounds, low, high), points, pool.scores)
+
+    def published(self, s: State) -> dict[str, dp.Array]:
+        return {"x": s.last_x, "y": s.y}
+
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        kinds: tuple[dp.Split, ...] = ("train", "validation")
+        if self.method == "em":
+            # A validation record is in the choice alone, which may therefore cost it more.
+            prices = {"train": 1.0, "validation": 2.0}
+            weight: dict[dp.Split, dp.Array] = {split: np.array([prices[split]]) for split in kinds}
+            return {
+                "x": dp.Charge("exponential", 1, np.array([1]), weight),
+                "model": (
+                    dp.Charge("laplace", context.problem.q, np.array([2]), {"train": np.array([1.0])})
+                    if _is_pure(context)
+                    else dp.Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])})
+                ),
+            }
+        if self.last_share:
+            return self._with_last_model(context, rounds)
+        model = dp.Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
+        second, width = ("slope", 1) if self.method == "ppift" else ("pulled", context.problem.q)
+        parts = {"model": model, second: dp.Part((1,), width, kinds, 1.0 - _MODEL_SHARE)}
+        return dp.gaussian_charges(rounds, 2, parts)
+
+    def _with_last_model(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        """The charges of all rounds but the last, scaled to leave a train record its share for the last model."""
+        charges = replace(self, last_share=0.0).planned_releases(context, rounds - 1)
+        rest, indices = math.sqrt(1.0 - self.last_share), charges["model"].indices
+        out = {
+            c: charge._replace(weight={k: rest * w if k == "train" else w for k, w in charge.weight.items()})
+            for c, charge in charges.items()
+        }
+        out["model"] = out["model"]._replace(
+            indices=np.append(indices, 2 * rounds - 1),
+            weight={"train": np.append(out["model"].weight["train"], math.sqrt(self.last_share))},
+        )
+        return out
+
+
+def penalty_slope(
+    context: dp.CoordinatorContext, x: dp.Array, penalty: float, model: dp.Released, penalised: dp.Released
+) -> tuple[float, float]:
+    """Estimate the derivative of the method "penalty" at x, and about the deviation of its noise, from released values.
+
+    Args:
+        context: of the run.
+        x: (1,).
+        penalty: λ.
+        model: ỹ on the channel "model", with the scale of its noise.
+        penalised: ỹ^λ on the channel "pulled", with the scale of its noise.
+    """
+    y, y_penalised = model.released.model[0], penalised.released.pulled[0]
+    scale, scale_penalised = model.scale["model"], penalised.scale["pulled"]
+    strength = penalty * math.exp(float(x[0]))
+    bias = 0.5 * strength * y.size * (scale_penalised**2 - scale**2)
+    slope = penalty * float(context.regulariser_change(x, y_penalised, y)[0]) - bias
+    noise = math.hypot(scale * float(np.linalg.norm(y)), scale_penalised * float(np.linalg.norm(y_penalised)))
+    return slope, strength * noise
+
+
+def _is_pure(context: dp.CoordinatorContext) -> bool:
+    """Whether there is a target, and it is one of pure ε."""
+    return context.noisy and math.isinf(context.budget)
+
+
+ENTRY = dp.Entry(
+    "regularisation_tuner",
+    RegularisationTuner,
+    (dp.Citation('The rule of method = "penalty", its sign corrected', "kornowski2024differentially"),),
+    unprinted_reason="the printed regularisation_tuner climbs the validation loss",
+)

@@ -1,0 +1,152 @@
+"""What programs have in common that release x once, as a draw from a law that the records shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.central.exponential_samplers import Box
+from decentral_dp.central.pooled import PooledBounds
+from decentral_dp.central.selection import (
+    BoxExponential,
+    FiniteExponential,
+    Function,
+    ScoreBounds,
+    candidates,
+    per_axis,
+)
+from decentral_dp.constants.problem_constants import ProblemConstants
+
+_INDEX = np.array([1])
+# How a point is found where a grid of candidates is not the only way.
+METHODS = ("grid", "cells")
+
+
+class State(NamedTuple):
+    """x: (p,) what is public."""
+
+    x: dp.Array
+
+
+class SingleDraw(dp.Coordinated):
+    """A program whose only release is one draw of x, by records that the coordinator holds.
+
+    Args:
+        name: its kind, as messages call it.
+    """
+
+    name: ClassVar[str]
+    needs_constants = needs_records = True
+
+    def init(self, context: dp.CoordinatorContext) -> State:
+        return State(context.start("x", self.start))
+
+    def check_once(self, context: dp.CoordinatorContext) -> None:
+        """Refuse more rounds than one, and a domain that is not compact. Raises InputError."""
+        if context.rounds != 1:
+            raise dp.InputError(
+                f"algorithm.rounds: got {context.rounds}, but {self.name} is one draw of x, and a second would have to "
+                "share its budget; set rounds = 1."
+            )
+        check_compact(context, self.name)
+
+    def box(self, context: dp.CoordinatorContext) -> Box:
+        """The domain."""
+        return Box(*context.domain.corners(context.problem.p))
+
+
+@dataclass(frozen=True)
+class ScoredDraw(SingleDraw):
+    """A draw with P(x) ∝ exp(−score(x)/scale), among candidates or from the whole box.
+
+    Args:
+        method: "grid" or "cells".
+        candidates: along each axis of a grid.
+    """
+
+    method: str = dp.option(
+        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
+    )
+    candidates: int | None = dp.count_option(
+        "candidates along each axis of the grid; settled by default", "points", "65"
+    )
+
+    @staticmethod
+    def facts(bounds: PooledBounds, low: dp.Array, high: dp.Array) -> ScoreBounds:
+        """What is public of the score on the box [low, high], each (p,)."""
+        raise NotImplementedError
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        self.check_once(context)
+        self.law(context, no_score)
+        usual = self.method == "grid" and self.candidates is None
+        return replace(self, candidates=per_axis(context.problem.p) if usual else self.candidates), context
+
+    def law(self, context: dp.CoordinatorContext, score: Function) -> dp.SelectionMechanism:
+        """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
+
+        Raises:
+            InputError: a method that is unknown, or does not fit the domain.
+        """
+        if self.method not in METHODS:
+            methods = ", ".join(METHODS)
+            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
+        facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
+        if self.method == "grid":
+            return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
+        if self.candidates is not None:
+            raise dp.InputError(
+                'algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.'
+            )
+        if context.problem.p > 3:
+            raise dp.InputError(
+                f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; '
+                'take another problem, or "second_order_dp_bilevel".'
+            )
+        return BoxExponential(facts, self.box(context), score)
+
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        return charge(self.law(context, no_score))
+
+
+def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
+    """For the whole domain."""
+    return bounds_of(context).family.constants(*context.domain.corners(context.problem.p))
+
+
+def check_compact(context: dp.CoordinatorContext, kind: str) -> None:
+    """Refuse a domain without bounds. Raises InputError."""
+    if not context.domain.compact:
+        raise dp.InputError(
+            f"algorithm.domain: {kind} draws x from a bounded set; give for example "
+            '{ kind = "box", low = -5.0, high = 0.0 }.'
+        )
+
+
+def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[str, str]) -> dp.Entry:
+    """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
+    citations = (dp.Citation(cited, "lowy2025differentially"),)
+    example = {"rounds": "1", **example}
+    return dp.Entry(algorithm.name, algorithm, citations, pure=True, example=example, needs_domain=True)
+
+
+def release_draw(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[State]:
+    """Release a draw."""
+    released = yield dp.Release(x=selection)
+    return State(released.released.x[0])
+
+
+def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:
+    """One release. Every kind of records may cost the whole target: each is compared with its own neighbours."""
+    weight = {kind: np.ones(1) for kind in selection.sensitivity}
+    return {"x": dp.Charge(selection.mechanism, selection.width, _INDEX, weight, {}, selection.distortion, reason)}
+
+
+def no_score(points: dp.Array) -> dp.Array:
+    """Stand for a score of (n, p) points where only prices are wanted. Raises ValueError."""
+    raise ValueError("there are no records yet")

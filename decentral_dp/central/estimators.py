@@ -1,0 +1,303 @@
+"""Linear classifiers of two classes, private: a logistic regression that tunes itself, and one trained by its AUC."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted
+
+from decentral_dp.bounded import Array
+from decentral_dp.central.tuner import Method, project, tune
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.estimators.shared import (
+    NAMES,
+    SIMULATED,
+    Cost,
+    Private,
+    ScaleWarning,
+    build_for,
+    checked_features,
+    checked_records,
+    encode_classes,
+    refuse_others,
+    seed_of,
+)
+from decentral_dp.formatting import epsilon_text
+from decentral_dp.simulation.run import run_job
+
+# A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
+_LARGEST, _SPREAD = 5.0, 20.0
+
+
+class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A private linear classifier of two classes; subclasses have `_fit_model`, and parameters with these names.
+
+    Args:
+        classes: the two labels that there may be, the negative one first; None reads them off the labels, which no ε
+            covers.
+        random_state: None for secret noise; a whole number, which makes the result a simulation.
+    """
+
+    classes: Sequence[Any] | None
+
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+        """(d,) weights, what is added to the score, and what both cost."""
+        raise NotImplementedError
+
+    def _score_rows(self, features: Array) -> Array:
+        """Rows as the model reads them."""
+        return features
+
+    def fit(self, X: ArrayLike, y: ArrayLike, **others: Any) -> Self:
+        """Fit the model, privately.
+
+        Args:
+            X: (n, d) features, a row for each record.
+            y: (n,) labels.
+
+        Returns:
+            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+
+        Raises:
+            InputError: parameters that cannot be used, or labels that are not of two classes.
+            TypeError: other arguments, such as sample_weight.
+
+        Warns:
+            PrivacyWarning: classes were read off y.
+            ScaleWarning: columns are not of comparable sizes.
+        """
+        refuse_others(type(self).__name__, others)
+        features, labels = checked_records(self, X, y)
+        check_classification_targets(labels)
+        if self.classes is None and (kind := type_of_target(labels, input_name="y")) != "binary":
+            raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = encode_classes(self.classes, labels, binary=True)
+        self._warn_of_sizes(features)
+        coef, intercept, cost = self._fit_model(features, codes == 1, seed_of(self.random_state))
+        self.coef_, self.intercept_ = coef[None, :], np.array([intercept])
+        self._store_cost(cost, "" if self.classes is not None else NAMES)
+        return self
+
+    def _warn_of_sizes(self, features: Array) -> None:
+        """Columns are compared by their root mean squares, which are not printed: they tell of the records."""
+        with np.errstate(over="ignore"):
+            sizes = np.sqrt(np.square(features).mean(axis=0))
+        filled = sizes[sizes > 0.0]
+        if not filled.size or (filled.max() <= _LARGEST and filled.max() <= _SPREAD * float(np.median(filled))):
+            return
+        warnings.warn(
+            f"The columns of X are not scaled: {self._column(int(np.argmax(sizes)))} outweighs the others, and every "
+            "record is cut to a bounded length. Map columns to [-1, 1] by public ranges, "
+            "2*(X - low)/(high - low) - 1, for example with a FunctionTransformer. A StandardScaler is fitted on the "
+            "records, which no ε covers.",
+            ScaleWarning,
+            stacklevel=3,
+        )
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Score records, (n,): above 0 where the second class is likelier."""
+        check_is_fitted(self)
+        features = checked_features(self, X)
+        scores: Array = self._score_rows(features) @ self.coef_[0] + self.intercept_[0]
+        return scores
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of both classes, (n, 2)."""
+        positive = expit(self.decision_function(X))
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The likelier class of every record, (n,)."""
+        likelier = self.decision_function(X) > 0.0
+        return np.asarray(self.classes_[likelier.astype(np.int64)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLogisticRegressionCV(TwoClasses):
+    """A logistic regression of two classes that tunes its own regularisation, all within one ε.
+
+    Every record is shortened to ‖a‖₂ ≤ radius by itself; bring features to comparable sizes by public ranges
+    beforehand, not by a scaler that is fitted on the records.
+
+    Args:
+        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
+            estimators here.
+        weight_range: (smallest, largest) weight of the regulariser; default (0.01, 1).
+        validation: share of the records that choose the weight, above 0 and below 1; default 0.5. Which ones is a
+            public draw that reads no record.
+        radius: features are shortened to it; default 1.
+        fit_intercept: whether a constant feature 1 is appended, regularised like the others; default yes.
+        method: of `decentral_dp.tune`, as are steps and lam.
+        classes: the two labels that there may be, the negative one first; None reads them off y, with a
+            `PrivacyWarning`.
+        random_state: None for secret noise; a whole number makes the result a simulation.
+
+    Attributes:
+        coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
+        weight_: of the regulariser.
+        path_: the weights that were tried.
+        ledger_: the releases that were made.
+        epsilon_, delta_: what they cost, at most the targets.
+        statement_: the guarantee in words.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.central.estimators import PrivateLogisticRegressionCV
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(4000, 5)) / 5
+        >>> y = (X @ np.ones(5) > 0).astype(int)
+        >>> model = PrivateLogisticRegressionCV(epsilon=2.0, classes=(0, 1), random_state=1).fit(X, y)
+        >>> bool(model.score(X, y) > 0.8), bool(model.epsilon_ <= 2.0)
+        (True, True)
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    weight_range: tuple[float, float] = (0.01, 1.0)
+    validation: float = 0.5
+    radius: float = 1.0
+    fit_intercept: bool = True
+    method: Method = "ppift"
+    steps: int = 15
+    lam: float = 10.0
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
+
+    def _score_rows(self, features: Array) -> Array:
+        return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]
+
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+        limits = (("validation", 1.0, "a share above 0 and below 1"), ("radius", math.inf, "a finite number above 0"))
+        for name, most, wanted in limits:
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0.0 < value < most):
+                raise InputError(f"{name}: got {value!r}, but {wanted} is wanted.")
+        n = len(features)
+        if n < 2:
+            raise InputError(f"X has n_samples = {n}, but at least 2 are wanted: one trains, one validates.")
+        rows, radius = self._score_rows(features), float(self.radius)
+        if self.fit_intercept:
+            rows, radius = np.column_stack([rows, np.ones(n)]), math.hypot(radius, 1.0)
+        aside = min(n - 1, max(1, round(n * self.validation)))
+        order = public_generator(0 if seed is None else seed, "validation").permutation(n)
+        labels = np.where(positive, 1.0, -1.0)
+        train, validation = order[aside:], order[:aside]
+        try:
+            tuned = tune(
+                train=(rows[train], labels[train]),
+                validation=(rows[validation], labels[validation]),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                weight_range=self.weight_range,
+                radius=radius,
+                method=self.method,
+                steps=self.steps,
+                lam=self.lam,
+                seed=seed,
+            )
+        except InputError as error:
+            # Who fits an estimator never called `tune`.
+            raise InputError(str(error).removeprefix("tune: ")) from error
+        self.weight_, self.path_ = tuned.weight, tuned.path
+        d = features.shape[1]
+        intercept = float(tuned.model[d]) if self.fit_intercept else 0.0
+        cost = Cost(tuned.ledger, float(tuned.budget.epsilon[0]), tuned.budget.delta, tuned.statement)
+        return tuned.model[:d], intercept, cost
+
+
+# Scores of the two classes on the scale of probabilities, so that their middle has a logit.
+_LEAST = 0.01
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateAUCClassifier(TwoClasses):
+    """A linear classifier of two classes that ranks the records of the second above those of the first.
+
+    It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
+    noised steps on all records. A class is predicted by the middle of the two classes' mean h, which is
+    released with the weights; probabilities are the sigmoid of the distance from it, and not calibrated.
+
+    Args:
+        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
+            estimators here.
+        rounds: noised steps; default 50.
+        step: size of each; default 0.5.
+        clip: bound on the norm of a record's gradient; default 1.
+        positive_share: public share π of records of the second class, or "released": counted with noise, at a share
+            of the budget; default 0.5.
+        classes: the two labels that there may be, the negative one first; None reads them off y, with a
+            `PrivacyWarning`.
+        random_state: None for secret noise; a whole number makes the result a simulation.
+
+    Attributes:
+        coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
+        ledger_: the releases that were made.
+        epsilon_, delta_: what they cost, at most the targets.
+        statement_: the guarantee in words.
+
+    References:
+        Ying, Wen and Lyu, NeurIPS 2016; Yuan, Yan, Sonka and Yang, ICCV 2021, Equation 3.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.metrics import roc_auc_score
+        >>> from decentral_dp.central.estimators import PrivateAUCClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(1000, 5))
+        >>> y = (X @ np.ones(5) > 2.0).astype(int)
+        >>> model = PrivateAUCClassifier(epsilon=2.0, classes=(0, 1), random_state=1).fit(X, y)
+        >>> bool(roc_auc_score(y, model.decision_function(X)) > 0.9), bool(model.epsilon_ <= 2.0)
+        (True, True)
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    rounds: int = 50
+    step: float = 0.5
+    clip: float = 1.0
+    positive_share: float | Literal["released"] = 0.5
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
+
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> tuple[Array, float, Cost]:
+        share, (n, d) = self.positive_share, features.shape
+        scenario = {
+            "title": "PrivateAUCClassifier",
+            **({} if seed is None else {"seed": seed}),
+            "problem": {"kind": "auc_maximisation", "data": "X and y", "positive_share": share, "test": 0.0},
+            "topology": {"kind": "complete", "agents": 1},
+            "algorithm": {"kind": "dp_sgda", "rounds": self.rounds, "solver": "closed_form", "x": {"scale": self.step}},
+            "privacy": {"epsilon": self.epsilon, "delta": self.delta, "clip": {"x": self.clip}},
+            "run": {"evaluate_every": self.rounds},
+        }
+        data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
+        done = run_job(build_for(scenario, data))
+        if not np.isfinite(done.published["x"]).all():
+            raise InputError(f"fit: {done.result.reason}")
+        # Weights, bias, and the mean h of both classes.
+        x, budget = done.published["x"][0], done.simulation().budget
+        middle = float(np.clip(0.5 * (x[d + 1] + x[d + 2]), _LEAST, 1.0 - _LEAST))
+        epsilon = float(budget.epsilon.max())
+        statement = (
+            f"The model is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-differentially private for "
+            f"replacing one of {n} records; their number is public, and the share of the second class is "
+            f"{'released with noise' if share == 'released' else f'declared as {share}'}."
+            f"{'' if seed is None else SIMULATED}"
+        )
+        cost = Cost(done.records, epsilon, budget.delta, statement)
+        return x[:d].copy(), float(x[d] - logit(middle)), cost

@@ -1,0 +1,434 @@
+"""What a coordinator computes from all agents' records: solutions, implicit gradients and scores, each with its price.
+
+What leaves as `Bounded` carries its sensitivity. What leaves as a plain array (`scores`, `gradient`, …) is for a
+mechanism that draws x itself, such as an exponential one, and must not be released otherwise; its prices are those of
+`bounds`. Every value is a fixed function of the records and of public arguments: solves start at the public centre of
+the ball of minimisers, never where the records led before.
+
+`PooledBounds` states these prices: public numbers, from constants and counts alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
+from decentral_dp.central import certified_solver as certified
+from decentral_dp.central.sensitivities import (
+    Clips,
+    estimate_slack,
+    hypergradient_sensitivity,
+    implicit_sensitivity,
+    minimiser_sensitivity,
+    score_oscillation,
+)
+from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
+from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
+from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
+from decentral_dp.errors import InputError
+from decentral_dp.models.linear_terms import feature_norms
+from decentral_dp.problems.lower_level import mean_losses, mean_term
+from decentral_dp.problems.records import concatenate, regulariser_matrices
+
+# What an implicit gradient at the minimiser reads; at a public y, all but the first.
+FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
+
+
+@dataclass(frozen=True)
+class PooledBounds:
+    """For a family and the public counts of all agents' records together.
+
+    Points x and the corners `low` and `high` of a box are (p,), public. What is bounded is in ℓ2, and each bound is
+    rounded up. A bound by kind of record is "train" or "validation" → number; kinds that are not read are left out.
+
+    Φ(x) = F(x, y_Z(x)). At a point (`x`) constants are those of that point; over a box (`low`, `high`, (p,) each) they
+    hold for every x of it, as the score of a mechanism that draws x needs them.
+    """
+
+    family: Family
+    train: int
+    validation: int
+
+    # At one public x -----------------------------------------------------------------------------------------------
+
+    def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
+        """D_gy/(μ n_t) + 2a, and with penalty = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only.
+
+        x: (p,).
+        """
+        c, accuracy = self.constants_at(x, penalty), self.facts(x, penalty).accuracy
+        sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
+        return self.select_read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
+
+    def hypergradient(self, x: Array) -> dict[Split, float]:
+        """S_train, S_validation at x, each with twice what the estimate can be off by. x: (p,)."""
+        return self.select_read(self._slope(self.constants_at(x), self.facts(x)), *FED)
+
+    def constants_at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
+        """Constants at x (p,), on the ball of the minimisers of G, or of G + F/λ."""
+        return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
+
+    def at_point(
+        self, constants: ProblemConstants, known: certified.SolveFacts, y: Array
+    ) -> tuple[ProblemConstants, certified.SolveFacts]:
+        """The constants and facts at x on the ball, with what is smaller at one public y of it, (q,).
+
+        Where both levels share a loss of y alone, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument.
+        There ∇²_xy R is linear in y about the centre, and rounding errors are those of numbers as large as y.
+        """
+        if not isinstance(self.family, Regularised):
+            return constants, known
+        norm = UP * float(np.linalg.norm(y))
+        lipschitz, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
+        c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
+        return c, known._replace(centre=y, radius=0.0)
+
+    def facts(self, x: Array, penalty: float | None = None) -> certified.SolveFacts:
+        """What is public of the objective at x (p,). Raises InputError where float64 certifies nothing."""
+        return self._facts(self.constants_at(x, penalty), self.family.centre(x), penalty)
+
+    # Over a box ----------------------------------------------------------------------------------------------------
+
+    def oscillation(self, low: Array, high: Array) -> dict[Split, float]:
+        """sup − inf over the box [low, high], each (p,), of what one record moves Φ by; `inexactness` is not in it."""
+        width = float(np.linalg.norm(high - low))
+        spread, losses = self.family.spread(low, high), self.family.loss_range(low, high)
+
+        def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
+            return lambda c: score_oscillation(c, self.train, self.validation, width, spread, 0.0, losses)[split]
+
+        # How far a train record moves Φ is bounded x by x, and may be taken piece by piece.
+        bounds: dict[Split, float] = {
+            "train": worst_case(self.family, low, high, sensitivity("train")),
+            "validation": sensitivity("validation")(self.family.constants(low, high)),
+        }
+        return self.select_read(bounds, "lower_grad_y", "upper_grad_y", "upper_grad_x")
+
+    def lipschitz(self, low: Array, high: Array) -> float:
+        """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
+        return worst_case(self.family, low, high, lambda c: round_up(c.l_fx + c.m * c.l_fy))
+
+    def inexactness(self, low: Array, high: Array) -> float:
+        """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded.
+
+        low, high: (p,), the ends of the box.
+        """
+        centre, losses = self._farthest(low, high), self.family.loss_range(low, high)
+        rounding = 4.0 * certified.mean_rounding((self.validation,), centre.size)
+
+        def error(c: ProblemConstants) -> float:
+            f = self._facts(c, centre)
+            return round_up(c.l_fy * f.accuracy + rounding * (losses + c.l_fy * f.reach + math.log(centre.size + 1.0)))
+
+        return worst_case(self.family, low, high, error)
+
+    def gradient_sensitivity(self, low: Array, high: Array) -> dict[Split, float]:
+        """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it.
+
+        low, high: (p,), the ends of the box.
+        """
+
+        def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
+            return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)[
+                split
+            ]
+
+        kinds: tuple[Split, ...] = ("train", "validation")
+        bounds = {split: worst_case(self.family, low, high, sensitivity(split)) for split in kinds}
+        return self.select_read(bounds, *FED)
+
+    def gradient_error(self, low: Array, high: Array) -> float:
+        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box.
+
+        low, high: (p,), the ends of the box.
+        """
+        centre = self._farthest(low, high)
+        return worst_case(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
+
+    def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
+        """2S: sup − inf over the box of what one record moves ‖∇Φ‖ by; its inexactness is `gradient_error`.
+
+        Lowy & Liu, Appendix C.3, with S for their 2G/n, which does not bound it. low, high: (p,), the ends of the box.
+        """
+        return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
+
+    def smoothness(self, low: Array, high: Array) -> float:
+        """Lipschitz constant of ∇Φ on the box, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
+
+        b_fxx + 2M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M(M_gyy + M C_gyy)]: ∇_x f − J H⁻¹∇_y f, differentiated
+        in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28. low, high: (p,), the ends of the box.
+        """
+
+        def smoothness(c: ProblemConstants) -> float:
+            through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
+            return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
+
+        return worst_case(self.family, low, high, smoothness)
+
+    @property
+    def convex(self) -> bool:
+        """Whether Φ is a convex quadratic for every data set: y_Z(x) affine in x, f convex and quadratic in y."""
+        family = self.family
+        return isinstance(family, Mean | Linear) or (
+            isinstance(family, Pulled) and certified.are_squared(family.problem)
+        )
+
+    def quadratic_inexactness(self, low: Array, high: Array) -> float:
+        """e ≥ |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| for the computed (H, b) of `Pooled.quadratic`, evaluated in float64.
+
+        Column i of H is the difference of gradients at the unit vector i and at 0; errors of both are in it.
+        """
+        p = self.family.problem.p
+        reach = float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
+        start = self._error(self.constants_at(np.zeros(p)), self.facts(np.zeros(p)))
+        columns = [start + self._error(self.constants_at(unit), self.facts(unit)) for unit in np.eye(p)]
+        wide = self.family.constants(np.minimum(low, 0.0), np.maximum(high, 0.0))
+        size = 0.5 * reach**2 * self.smoothness(low, high) + reach * (wide.l_fx + wide.m * wide.l_fy)
+        return round_up(0.5 * reach**2 * math.hypot(*columns) + reach * start + 2.0**-50 * (p + 4) * size)
+
+    # Parts ---------------------------------------------------------------------------------------------------------
+
+    def select_read(self, sensitivity: Mapping[Split, float], *terms: str) -> dict[Split, float]:
+        """Kinds of which any of these terms reads a record; the others change nothing, rounding included."""
+        reads_records = self.family.problem.reads_records
+        kinds = {reads_records[term] for term in terms if term in reads_records}
+        return {split: s for split, s in sensitivity.items() if split in kinds}
+
+    def solve(self, c: ProblemConstants, f: certified.SolveFacts) -> certified.Solve:
+        """Of ∇²_yy G v = ∇_y F at a point of the ball."""
+        rounding = certified.mean_rounding((self.validation,), len(f.centre))
+        return certified.solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
+
+    def rounding(self, c: ProblemConstants, f: certified.SolveFacts) -> float:
+        """What float64 loses in ∇_x F − J v with ‖v‖ ≤ L_fy/μ, v as it is."""
+        upper = certified.mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
+        lower = f.rounding * (c.b_gxy + c.d_hxy + c.c_gxy * f.reach) * c.l_fy / c.mu
+        return upper + 2.0 * lower
+
+    def _slope(self, c: ProblemConstants, f: certified.SolveFacts) -> dict[Split, float]:
+        sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)
+        return {split: round_up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
+
+    def _error(self, c: ProblemConstants, f: certified.SolveFacts) -> float:
+        return round_up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
+
+    def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> certified.SolveFacts:
+        counts = (self.train,) if penalty is None else (self.train, self.validation)
+        self_concordance = self.family.self_concordance
+        return certified.facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
+
+    def _farthest(self, low: Array, high: Array) -> Array:
+        """A centre as far out as any of the box: centres are multiples of x, or fixed."""
+        return self.family.centre(np.maximum(np.abs(low), np.abs(high)))
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """train, validation: all agents' records in the order of the agents, within the family's bounds."""
+
+    family: Family
+    train: Any
+    validation: Any
+
+    @classmethod
+    def from_agents(cls, family: Family, agents: Sequence[tuple[Any, Any]]) -> Pooled:
+        """From every agent's (train, validation) records. Raises InputError where there are none of a kind."""
+        joined = []
+        for at, split in enumerate(("train", "validation")):
+            parts = [records[at] for records in agents if len(records[at][0])]
+            if not parts:
+                raise InputError(f"problem: the agents have no {split} records; change problem.validation.")
+            joined.append(concatenate(parts))
+        radius, label_bound = record_bounds(family)
+        return cls(family, *(bound_records(records, radius, label_bound) for records in joined))
+
+    @property
+    def counts(self) -> dict[Split, int]:
+        return {"train": len(self.train[0]), "validation": len(self.validation[0])}
+
+    @property
+    def bounds(self) -> PooledBounds:
+        """All public numbers: sensitivities at a point, and what scores over a box need."""
+        return PooledBounds(self.family, *self.counts.values())
+
+    # Releases ------------------------------------------------------------------------------------------------------
+
+    def minimiser(self, x: Array, penalty: float | None = None) -> Bounded:
+        """Solve the lower level.
+
+        Args:
+            x: (p,), public.
+            penalty: λ, for argmin_y G(x, y) + F(x, y)/λ; by default argmin_y G(x, y).
+
+        Returns:
+            (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
+
+        Raises:
+            InputError: float64 certifies nothing at this x, by public numbers.
+        """
+        return _as_bounded(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
+
+    def hypergradient(self, x: Array) -> Bounded:
+        """Compute ∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser.
+
+        Args:
+            x: (p,), public.
+
+        Returns:
+            (1, p).
+
+        Raises:
+            InputError: as of `minimiser`.
+        """
+        return _as_bounded(self.gradient(x), self.bounds.hypergradient(x))
+
+    def implicit(self, x: Array, y: Array, pointwise: bool = False) -> Bounded:
+        """Compute the formula of `hypergradient` at a public y.
+
+        Args:
+            x: (p,), public.
+            y: (q,), public; put into the ball first.
+            pointwise: whether to take constants at y itself, which is public, and not on the whole ball; default False.
+
+        Returns:
+            (1, p).
+        """
+        bounds, c, f = self.bounds, self.bounds.constants_at(x), self.bounds.facts(x)
+        y = certified.project_to_ball(y, f.centre, f.radius)
+        if pointwise:
+            c, f = bounds.at_point(c, f, y)
+        solve = bounds.solve(c, f)
+        positive = c.label == "analytic"
+        norm, through = self._jacobian_bounds(x, y, c.b_gxy)
+        # The second rests on records' Hessians that are positive semidefinite.
+        through = through if positive else math.inf
+        clips = Clips(0.5 * c.d_fx, c.l_fy, 0.5 * c.d_hxy, c.d_hyy if positive else 0.5 * c.d_hyy)
+        counts = bounds.train, bounds.validation
+        sensitivity = implicit_sensitivity(clips, c.mu, norm, *counts, through, solve.error, positive)
+        lost = 2.0 * bounds.rounding(c, f)
+        private = self._implicit(x, y, c, f)
+        sensitivities = {split: round_up(s + lost) for split, s in sensitivity.items()}
+        return _as_bounded(private, bounds.select_read(sensitivities, *FED[1:]))
+
+    # For mechanisms that draw x ------------------------------------------------------------------------------------
+
+    def scores(self, xs: Array) -> Array:
+        """Φ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.inexactness`."""
+        # One by one: a matrix product's rounding depends on how many rows it has.
+        return np.array([self._score(x, self._solution(x)) for x in np.asarray(xs, dtype=np.float64)])
+
+    def gradient(self, x: Array) -> Array:
+        """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
+        return self._implicit(x, self._solution(x), self.bounds.constants_at(x), self.bounds.facts(x))
+
+    def gradient_norms(self, xs: Array) -> Array:
+        """‖∇Φ‖ at the rows of xs (n, p), (n,): data-dependent. Errors: `bounds.gradient_error`."""
+        return np.array([float(np.linalg.norm(self.gradient(x))) for x in xs])
+
+    def quadratic(self) -> tuple[Array, Array]:
+        """(H, b), (p, p) and (p,), with Φ(x) = ½ xᵀHx − bᵀx + const: data-dependent. `bounds.quadratic_inexactness`.
+
+        Raises InputError where Φ is no quadratic: y_Z(x) has to be affine in x, and f quadratic in y.
+        """
+        family = self.family
+        if not self.bounds.convex:
+            raise InputError(
+                'problem.kind: this upper level is no quadratic in x, which the mechanism needs; choose "quadratic", '
+                "or another mechanism."
+            )
+        start = self.gradient(np.zeros(family.problem.p))
+        columns = np.stack([self.gradient(unit) - start for unit in np.eye(family.problem.p)])
+        return np.asarray(0.5 * (columns + columns.T)), -start
+
+    # Parts ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _moments(self) -> tuple[certified.Moments, certified.Moments] | None:
+        problem = self.family.problem
+        if not certified.are_squared(problem) or problem.q > certified.DENSE_LIMIT:
+            return None
+        return certified.moments(problem, self.train), certified.moments(problem, self.validation)
+
+    def _objective(self, x: Array, penalty: float | None = None) -> certified.PenalisedObjective:
+        problem, (lower, upper) = self.family.problem, self._moments or (None, None)
+        x = np.asarray(x, dtype=np.float64)
+        return certified.PenalisedObjective(
+            certified.MeanLoss(problem, x, self.train, "lower", lower),
+            certified.MeanLoss(problem, x, self.validation, "upper", upper),
+            penalty,
+        )
+
+    def _solution(self, x: Array, penalty: float | None = None) -> Array:
+        return certified.minimise(self._objective(x, penalty), self.bounds.facts(x, penalty))
+
+    def _score(self, x: Array, y: Array) -> float:
+        if self._moments is not None:
+            return self._moments[1].level(y)
+        return float(mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
+
+    def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: certified.SolveFacts) -> Array:
+        """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
+        bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
+        with np.errstate(all="ignore"):
+            v = certified.inverse_product(objective, f, y, objective.upper.gradient(y), bounds.solve(c, f))
+            direct = mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")
+            through = mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
+            return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])
+
+    def _jacobian_bounds(self, x: Array, y: Array, mixed: float) -> tuple[float, float]:
+        """Bounds on ‖J‖ and on ‖J H⁻¹‖ at a public y: where no record is in J, from J and ∇²R themselves."""
+        problem = self.family.problem
+        if "lower_jvp" in problem.reads_records or problem.q > certified.DENSE_LIMIT:
+            return mixed, math.inf
+        exact = regulariser_matrices(problem, x[None], y[None], None)
+        norm = round_up(float(np.linalg.norm(exact.jacobian[0], 2)) * (1.0 + 1e-9))
+        values, vectors = np.linalg.eigh(exact.hessian[0])
+        least = max(float(values[0]), 1e-290)
+        root = float(np.linalg.norm(exact.jacobian[0] @ (vectors / np.sqrt(np.maximum(values, least))), 2))
+        return norm, root / math.sqrt(least) * (1.0 + 1e-9)
+
+
+def _as_bounded(private: Array, sensitivity: Mapping[Split, float]) -> Bounded:
+    sensitivities = {split: Sensitivity(np.array([s]), np.ones(1), None) for split, s in sensitivity.items()}
+    return Bounded(np.zeros((1, private.size)), private[None], sensitivities, "l2")
+
+
+def record_bounds(family: Family) -> tuple[float, float]:
+    """(R, B): ‖a‖₂ ≤ R and |b| ≤ B for every record that the family's constants are about; inf where it has none."""
+    if isinstance(family, Mean | Linear):
+        return family.record_radius, math.inf
+    if isinstance(family, Regularised | Pulled | Weighed):
+        loss = family.loss
+        if isinstance(loss, SquaredLoss):
+            return loss.radius, loss.label_bound
+        if isinstance(loss, ClassLoss):
+            return loss.radius, math.inf
+    return math.inf, math.inf
+
+
+def bound_records(records: Any, radius: float, label_bound: float) -> Any:
+    """Every record by itself into ‖a‖₂ ≤ R and |b| ≤ B; one with a number that is not finite becomes zeros.
+
+    Nothing reads two records together, or fails on a value. Records without features are left as they are.
+    """
+    fields = records._fields
+    name = next((n for n in ("signed", "features") if n in fields), None)
+    if name is None or "l2" not in fields or math.isinf(radius):
+        return records
+    rows = getattr(records, name)
+    good = np.isfinite(rows).all(axis=1)
+    if "target" in fields:
+        good &= np.isfinite(records.target)
+        target = np.where(good, records.target, 0.0)
+        records = records._replace(target=np.clip(target, -label_bound, label_bound))
+    rows = np.where(good[:, None], rows, 0.0)
+    _, norms = feature_norms(rows)
+    rows = rows * np.where(norms > radius, radius / np.where(norms > 0.0, norms, 1.0), 1.0)[:, None]
+    l1, l2 = feature_norms(rows)
+    return records._replace(**{name: rows, "l1": l1, "l2": l2})

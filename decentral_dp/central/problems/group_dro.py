@@ -1,0 +1,181 @@
+"""Group DRO: the worst mean loss of a group, where the groups are the classes (Zhang et al. 2025, Equation 5).
+
+With losses ℓ_i cut to [0, B] (problem.cap; see `losses`), g_i the class of a record, public shares π_k of the
+classes (problem.group_shares, equal ones if left out) and μ = problem.strength,
+
+    min_x max_{y ∈ Δ} Σ_k y_k L_k(x) − (μ/2)‖y‖²,      L_k = mean_i 1[g_i = k] ℓ_i/π_k
+
+L_k is the mean loss of class k where π_k is its share of the records. Terms of a record, e_k the k-th unit vector:
+
+    grad_x   y_g/π_g ∇ℓ, clipped after it is weighted        grad_y   e_g ℓ/π_g, to which −μy is added publicly
+    dual     e_g ℓ, whose mean m gives argmax_y = Π_Δ((m_k/π_k)_k/μ)
+
+Shares are constants: one that is counted moves every record's gradient with one record. Vectors e_k ℓ a_k with
+0 ≤ ℓ ≤ B lie on K orthogonal segments, so any two are at most B√(a_j² + a_k²) apart for the two largest a: √2 B for the
+mean of "dual" over all records. For samples, the smallest ball around the segments: of radius B√(1 − 1/K) for equal a
+and K > 1, beside the B of a ball around 0.
+
+problem.loss: cross_entropy (of classes, the default), logistic (of two), or a Python file with a torch
+function loss(outputs, label), outputs being those of one record.
+
+The numbers of a run: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean
+loss of a class by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All
+losses are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.central.problems.composite import Composite, Values
+from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, capped_loss
+from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Key, Share
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.saddle import PublicBall
+
+# Declared shares may be rounded, and need not add up to 1 exactly.
+_SHARE_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class GroupDroObjective(CappedObjective):
+    """loss: ℓ with its cap B. strength: μ. shares: π, (K,)."""
+
+    strength: float
+    shares: Array
+
+    @property
+    def q(self) -> int:
+        return self.shares.size
+
+    @property
+    def statistics(self) -> Mapping[str, int]:
+        return {"dual": self.q}
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        return {"extra": np.zeros(0), "y": np.full(self.q, 1.0 / self.q)}
+
+    def project_y(self, y: Array) -> Array:
+        """(q,) the nearest point of the simplex; NaN where y is not finite."""
+        if not np.isfinite(y).all():
+            return np.full_like(y, np.nan)
+        # The same for y plus a constant, and of small numbers it is exact.
+        y = y - y.max()
+        # Held, Wolfe & Crowder 1974: subtract the threshold that leaves the sum 1.
+        ordered = np.sort(y)[::-1]
+        thresholds = (np.cumsum(ordered) - 1.0) / np.arange(1, y.size + 1)
+        last = int(np.flatnonzero(ordered > thresholds)[-1])
+        return np.asarray(np.maximum(y - thresholds[last], 0.0))
+
+    def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
+        losses, slopes = self.loss.slopes(outputs, labels)
+        group = labels.astype(np.int64)
+        weights = (y / self.shares)[group]
+        return Values(
+            weights[:, None] * slopes, np.zeros((len(labels), 0)), self._by_class(losses, labels) / self.shares
+        )
+
+    def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
+        return self._by_class(self.loss.values(outputs, labels), labels)
+
+    def _by_class(self, losses: Array, labels: Array) -> Array:
+        """e_g ℓ, (n, K)."""
+        return np.where(labels[:, None] == np.arange(self.q), losses[:, None], 0.0)
+
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
+        return around_segments(np.full(self.q, self.loss.cap) / (self.shares if term == "grad_y" else 1.0))
+
+    def public(self, term: str, extra: Array, y: Array) -> Array:
+        return np.zeros(0) if term == "grad_x" else -self.strength * y
+
+    def dual(self, statistic: Array) -> Array:
+        return self.project_y(statistic / (self.shares * self.strength))
+
+    def scores(
+        self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
+    ) -> Mapping[str, float]:
+        losses = self.loss.values(outputs, labels)
+        means = np.mean(self._by_class(losses, labels), axis=0) / self.shares
+        best = self.dual(means * self.shares)
+        return {
+            "primal": float(best @ means - 0.5 * self.strength * best @ best),
+            "gradient_norm": gradient(best),
+            "loss": float(losses.mean()),
+            "worst_group_loss": _worst_class_mean(losses, labels),
+        }
+
+    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
+        worst = _worst_class_mean(self.loss.values(outputs, labels), labels)
+        return {**self.loss.score(outputs, labels), "worst_group_loss": worst}
+
+
+def _worst_class_mean(losses: Array, labels: Array) -> float:
+    """The largest mean of a class that has records."""
+    return max(float(losses[labels == k].mean()) for k in np.unique(labels))
+
+
+def around_segments(ends: Array) -> PublicBall:
+    """The smallest ball around the segments from 0 to ends_k e_k; (K,), all positive.
+
+    Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with
+    Σ λ_k ≤ 1: λ_k = ½(1 − τ/ends_k²)₊, where τ = (m − 2)/Σ ends_k⁻² over the m longest segments, the most that leave
+    it below the shortest ends_k² of them; 0 for one and two. The radius is the largest distance from there, whatever
+    λ is.
+    """
+    squares = ends**2
+    ordered = np.sort(squares)[::-1]
+    levels = (np.arange(ends.size) - 1.0) / np.cumsum(1.0 / ordered)
+    tau = max(0.0, levels[np.flatnonzero(levels < ordered)[-1]])
+    centre = 0.5 * np.maximum(1.0 - tau / squares, 0.0) * ends
+    to_ends = centre @ centre - 2.0 * centre * ends + squares
+    radius = float(np.sqrt(max(to_ends.max(), centre @ centre)))
+    longest = np.sqrt(np.sort(squares)[-2:].sum())
+    return PublicBall(centre, _ROUND_UP * radius, _ROUND_UP * float(longest))
+
+
+# Room for the rounding of these few sums.
+_ROUND_UP = 1.0 + 1e-14
+
+
+def group_dro(
+    facts: Facts,
+    strength: Strength,
+    cap: Cap,
+    group_shares: Annotated[
+        list[Share], Key("Public shares of the groups, which are the classes; equal ones if left out.")
+    ]
+    | None = None,
+    loss: Loss | None = None,
+    model: ModelChoice | None = None,
+) -> Composite:
+    """From the keys of a scenario. Raises InputError."""
+    classes = facts.n_classes
+    if classes < 2:
+        raise InputError(
+            "problem.kind: group_dro needs groups, which are the classes of the labels, and the data have numbers to "
+            "predict. Declare classes, or take dro."
+        )
+    shares = np.asarray([1.0 / classes] * classes if group_shares is None else group_shares, dtype=np.float64)
+    if shares.size != classes or abs(shares.sum() - 1.0) > _SHARE_TOLERANCE:
+        raise InputError(
+            f"problem.group_shares: got {shares.size} numbers of sum {shares.sum():.4g}, but one share for each of the "
+            f"{classes} classes is wanted, of sum 1. Give public shares in the order of the classes, or leave it out "
+            "for equal ones."
+        )
+    capped = capped_loss(loss, cap, classes)
+    return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))
+
+
+ENTRY = Entry(
+    "group_dro",
+    group_dro,
+    "the worst mean loss of a group, where the groups are the classes",
+    task="trained a model for the group that it serves worst",
+)

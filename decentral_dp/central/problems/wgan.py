@@ -1,0 +1,280 @@
+"""A generator and a critic (WGAN): x are the generator's weights, which minimise, y the critic's, which maximise.
+
+    f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
+
+The data are in D(ξ) alone: ∇_{w_G} F reads no record, is published by nobody and costs nothing; what is clipped and
+noised is ∇_{w_D} D(ξ). (PrivateDiff as printed does the reverse: it noises the generator's gradient, and trains the
+critic without noise.) The mean over z is over 256 standard normal vectors, drawn afresh in every round by the public
+seed; their number is a constant, for one that followed a batch of records would tell how many were drawn. The gradient
+by w_D at each of them is clipped as at a record (privacy.clip.y), though nothing is to be protected: a clip on one side
+alone drives the critic to where the other side is.
+
+D is linear or (problem.model kind = "mlp") a network with ReLU, so that no layer mixes records. G has ReLU units in the
+layers of problem.generator ([64] if left out), reads problem.latent numbers (8), and ends in tanh: records have to be
+in [−1, 1]. λ is problem.penalty (0.1). y is kept in the ball of problem.radius (10): with two layers D grows with w_D
+as the penalty does, with more of them faster, and the maximum over all w_D is 0 or infinite.
+
+What the paper reads off its curves is F at the published critic, of which it says that close to zero is optimal: any
+generator has that with w_D = 0. No Φ is computed here. Reported are, of held-out records against as many generated:
+
+    test_critic_auc   a new critic (32 hidden units) is trained from scratch on one half of both and ranks the other
+                      half, and the reverse: 0.5 if it cannot tell them apart, 1 if it can
+    test_distance     the mean Wasserstein distance over 64 fixed directions: 0 for the same distribution
+    test_mean_gap     ‖mean held out − mean generated‖₂
+    test_spread       deviation of the generated over that of the held-out (root of the summed variances): 1 is right, 0
+                      is one picture for all
+
+and `estimate`, F without the penalty on the train records, for comparison with the paper.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, Norm
+from decentral_dp.central.problems.losses import ranking
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.files.tables import Count, Key, NonNegative, Positive
+from decentral_dp.models.autodiff import quiet_torch
+from decentral_dp.models.devices import tensor, to_numpy
+from decentral_dp.models.protocol import Model, Slope
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.records import take
+from decentral_dp.problems.saddle import Minimax, Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+USUAL_GENERATOR, USUAL_LATENT, USUAL_PENALTY, USUAL_RADIUS = (64,), 8, 0.1, 10.0
+# Generated in every round.
+FAKES = 256
+_DIRECTIONS = 64
+# Of the critic that judges: its units, and how often it reads what it learns from.
+_UNITS, _EPOCHS = (32,), 60
+# Float64 numbers of one part of a sum, 128 MiB.
+_CELLS = 1 << 24
+
+
+class Real(NamedTuple):
+    """inputs: (n, d), in [−1, 1]."""
+
+    inputs: Array
+
+
+@dataclass(frozen=True)
+class Wgan(Minimax):
+    """critic: D, of one output, with units hidden in its layers. generator: units of G's layers.
+
+    clip: of the gradients by w_D at what is generated, the same as at records.
+    """
+
+    critic: Model
+    n_features: int
+    hidden: tuple[int, ...] = ()
+    generator: tuple[int, ...] = USUAL_GENERATOR
+    latent: int = USUAL_LATENT
+    penalty: float = USUAL_PENALTY
+    radius: float = USUAL_RADIUS
+    clip: float = math.inf
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def p(self) -> int:
+        return _count([self.latent, *self.generator, self.n_features])
+
+    @property
+    def q(self) -> int:
+        return self.critic.p
+
+    @property
+    def terms(self) -> Mapping[str, bool]:
+        return {"grad_x": False, "grad_y": True}
+
+    @cached_property
+    def start(self) -> Mapping[str, Array]:
+        draw = public_generator(self.seed, "generator")
+        widths = [self.latent, *self.generator, self.n_features]
+        layers = [(draw.normal(size=i * o) * math.sqrt(2.0 / i), np.zeros(o)) for i, o in pairwise(widths)]
+        return {"x": np.concatenate([part for layer in layers for part in layer]), "y": self.critic.start}
+
+    def width(self, term: str) -> int:
+        return {"grad_x": self.p, "grad_y": self.q}[term]
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Real:
+        return Real(np.asarray(features))
+
+    def project_y(self, y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            length = float(np.linalg.norm(y))
+        return y if length <= self.radius else np.asarray(y * (self.radius / length))
+
+    def public(self, term: str, x: Array, y: Array, round: int) -> Array:
+        latents = self.latents("fakes", FAKES, round)
+        if term == "grad_x":
+            return -self._by_generator(x, y, latents)
+        total = self._clipped_sum(y, Real(self.generate(x, latents)), np.ones((FAKES, 1)), None, self.clip)
+        return np.asarray(-total / FAKES - 2.0 * self.penalty * y)
+
+    def latents(self, purpose: str, n: int, round: int = 0) -> Array:
+        """(n, latent) standard normal numbers, a function of the public seed and the round alone."""
+        return public_generator(self.seed, purpose, round).standard_normal((n, self.latent))
+
+    def _by_generator(self, x: Array, y: Array, latents: Array) -> Array:
+        """∇ of mean_z D(G(z)) by w_G, (p,)."""
+        from torch.func import grad
+
+        def mean(generator: Tensor) -> Any:
+            return _dense(critic, [self.n_features, *self.hidden, 1], self._generate(generator, z))[:, 0].mean()
+
+        with quiet_torch():
+            weights, critic, z = self._tensors(x, y, latents)
+            return to_numpy(grad(mean)(weights))
+
+    def generate(self, x: Array, latents: Array) -> Array:
+        """G(z), (n, d)."""
+        with quiet_torch():
+            return to_numpy(self._generate(*self._tensors(x, latents)))
+
+    def _generate(self, weights: Tensor, latents: Tensor) -> Any:
+        return _dense(weights, [self.latent, *self.generator, self.n_features], latents).tanh()
+
+    def _tensors(self, *arrays: Array) -> list[Tensor]:
+        return [tensor(a, self.device) for a in arrays]
+
+    def sums(
+        self, records: Real, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
+    ) -> list[Array]:
+        totals, start = [np.zeros(self.q) for _ in queries], 0
+        for part in self._chunks(records):
+            n = len(part.inputs)
+            # A derivative that is no number is cut to zero by every clip.
+            along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
+            start += n
+            for total, query in zip(totals, queries, strict=True):
+                since = None if query.earlier_point is None else query.earlier_point[1]
+                total += self._clipped_sum(query.y, part, along, since, query.bound)
+        return totals
+
+    def _clipped_sum(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
+        """Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
+        there = None if since is None else self._slope(since, records, along)
+        return self.critic.clipped_sum(self._slope(y, records, along), np.zeros((len(along), 0)), bound, there)[0]
+
+    def _slope(self, y: Array, records: Real, along: Array) -> Slope:
+        return Slope(self.critic.forward(y, records.inputs)[1], along)
+
+    def _chunks(self, records: Real) -> Iterator[Real]:
+        """Parts of bounded memory."""
+        size = max(1, _CELLS // self.critic.cells)
+        return (take(records, slice(k, k + size)) for k in range(0, len(records.inputs), size))
+
+    def scores(self, x: Array, y: Array, train: Real, test: Real | None) -> Scores:
+        with np.errstate(all="ignore"):
+            n = max(1, len(train.inputs))
+            real = sum(float(self._critic_values(y, part).sum()) for part in self._chunks(train)) / n
+            fake = float(self._critic_values(y, Real(self.generate(x, self.latents("judged", n)))).mean())
+            out = {"estimate": real - fake} if np.isfinite(real - fake) else {}
+            if test is not None:
+                generated = self.generate(x, self.latents("held against", len(test.inputs)))
+                if np.isfinite(generated).all():
+                    out |= {f"test_{name}": value for name, value in self._distances(test.inputs, generated).items()}
+        return out
+
+    def _critic_values(self, y: Array, records: Real) -> Array:
+        return np.asarray(self.critic.forward(y, records.inputs, keep=False)[0][:, 0])
+
+    def _distances(self, real: Array, fake: Array) -> dict[str, float]:
+        directions = public_generator(self.seed, "directions").standard_normal((real.shape[1], _DIRECTIONS))
+        directions /= np.linalg.norm(directions, axis=0)
+        # Of as many on either side, on a line: the distance of the sorted.
+        gaps = np.abs(np.sort(real @ directions, axis=0) - np.sort(fake @ directions, axis=0))
+        spread = math.sqrt(float(real.var(axis=0).sum()))
+        out = {"distance": float(gaps.mean()), "mean_gap": float(np.linalg.norm(real.mean(axis=0) - fake.mean(axis=0)))}
+        if spread > 0.0:
+            out["spread"] = math.sqrt(float(fake.var(axis=0).sum())) / spread
+        return out | self._new_critic(real, fake)
+
+    def _new_critic(self, real: Array, fake: Array) -> dict[str, float]:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+
+        half, aucs = len(real) // 2, []
+        if half < 2:
+            return {}
+        positive = np.r_[np.ones(half, dtype=bool), np.zeros(half, dtype=bool)]
+        parts = [np.concatenate([real[k : k + half], fake[k : k + half]]) for k in (0, half)]
+        for learned, judged in (parts, parts[::-1]):
+            critic = MLPClassifier(_UNITS, max_iter=_EPOCHS, random_state=0)
+            with warnings.catch_warnings():
+                # It stops there whether or not there is more to learn.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                critic.fit(learned, positive)
+            aucs.append(ranking(critic.predict_proba(judged)[:, 1], positive)["auc"])
+        return {"critic_auc": float(np.mean(aucs))}
+
+
+def _count(widths: Sequence[int]) -> int:
+    return sum((i + 1) * o for i, o in pairwise(widths))
+
+
+def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
+    """Dense layers, ReLU between them, their weights laid out as `models` does: layer by layer A, then b."""
+    begin, last = 0, len(widths) - 2
+    for k, (i, o) in enumerate(pairwise(widths)):
+        middle, end = begin + i * o, begin + (i + 1) * o
+        rows = rows @ flat[begin:middle].reshape(o, i).T + flat[middle:end]
+        rows, begin = rows.relu() if k < last else rows, end
+    return rows
+
+
+def wgan(
+    facts: Facts,
+    generator: Annotated[list[Count], Key("Units of each hidden layer of the generator.")] | None = None,
+    latent: Annotated[Count, Key("Numbers that the generator is fed.")] = USUAL_LATENT,
+    penalty: Annotated[NonNegative, Key("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
+    radius: Annotated[Positive, Key("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
+    model: ModelChoice | None = None,
+) -> Wgan:
+    """From the keys of a scenario. Raises InputError."""
+    if model is not None and model.kind not in ("linear", "mlp"):
+        raise InputError(
+            f"problem.model: wgan differentiates its critic by what it reads as well, and cannot do so for "
+            f'{model.kind!r}. Take linear, or for example {{ kind = "mlp", hidden = [64] }}.'
+        )
+    if facts.l2 is None:
+        raise InputError(
+            "problem.scale: wgan generates records in [-1, 1], and nothing bounds these. Set scale = "
+            '"public_ranges", or another declared range.'
+        )
+    return Wgan(
+        facts.model(1, model),
+        facts.n_features,
+        () if model is None else tuple(model.hidden or ()),
+        USUAL_GENERATOR if generator is None else tuple(generator),
+        latent,
+        penalty,
+        radius,
+        facts.clip.get("y", math.inf),
+        facts.seed,
+        facts.device,
+    )
+
+
+ENTRY = Entry(
+    "wgan",
+    wgan,
+    "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",
+    task="trained a generator against a critic",
+)

@@ -1,0 +1,386 @@
+"""What follows from a problem's constants for one replaced record: bounds on minimisers, hypergradients and scores.
+
+The proofs are in docs/proofs, by their numbers.
+
+Step sizes, numbers of steps and biases of private bilevel descent, from public constants alone.
+
+    Φ(x) = F(x, y(x)),  y(x) = argmin_y G       L*_λ(x) = [F + λG](x, y^λ(x)) − λ G(x, y(x)),  y^λ(x) = argmin_y F + λG
+
+None of this enters a guarantee: it sets what is run, and what to expect of it. Where y^λ is read, the constants must
+hold on the wider ball of y^λ (mass = 1 + 1/λ). M stands for the papers' b_gxy/μ, which it never exceeds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from decentral_dp.bounded import Split
+from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from decentral_dp.errors import InputError
+
+
+class Clips(NamedTuple):
+    """Bounds on one record's part of the implicit gradient, data part only, in l2 and spectral norms.
+
+    Args:
+        a: ‖∇_x f‖.
+        b: ‖∇_y f‖.
+        j: ‖∇²_xy g‖, 0 where it reads no record.
+        h: ‖∇²_yy g‖.
+    """
+
+    a: float
+    b: float
+    j: float
+    h: float
+
+
+def penalised_modulus(c: ProblemConstants, lam: float) -> float:
+    """Bound the strong convexity of g + f/λ in y from below.
+
+    Args:
+        c: constants.
+        lam: λ > 0.
+
+    Returns:
+        μ where f is convex (all analytic families), μ − b_fyy/λ where nobody knows.
+
+    Raises:
+        InputError: that is not positive.
+    """
+    modulus = c.mu if c.label == "analytic" else c.mu - c.b_fyy / lam
+    if not modulus > 0.0:
+        raise InputError(
+            f"penalty: got {lam:g}, but more than b_fyy/mu = {c.b_fyy / c.mu:g} is wanted with declared constants: "
+            "below that f + penalty·g need not be convex, and one record may move its minimiser without bound."
+        )
+    return modulus
+
+
+def minimiser_sensitivity(
+    c: ProblemConstants, n_train: int, n_validation: int, accuracy: float, penalty: float | None = None
+) -> dict[Split, float]:
+    """Bound how far one replaced record moves the minimiser of G, or with a penalty λ that of G + F/λ.
+
+    Proof: the gradient of one data set's objective, at the other's minimiser, is what the record changed. Strong
+    convexity turns it into a distance; two minimisers are never further apart than the ball is wide.
+
+    Args:
+        c: constants on the ball of *these* minimisers, which is wider for G + F/λ: mass = 1 + 1/λ.
+        n_train: train records.
+        n_validation: validation records.
+        accuracy: a ≥ ‖computed − exact minimiser‖, for both data sets.
+        penalty: λ; None for the minimiser of G.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Raises:
+        InputError: g + f/λ need not be convex.
+
+    Sensitivity:
+        In l2, one record replaced: train D_gy/(μ n_t) + 2a, validation D_fy/(λ μ n_v) + 2a (0 without a penalty).
+        Same records in both levels: the sum. See docs/proofs/13.
+
+    References:
+        Lowy & Liu 2025, proof of Theorem 3.2; Kornowski 2024, Lemma 17.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
+        >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
+        >>> moved = minimiser_sensitivity(c, n_train=100, n_validation=50, accuracy=0.0)
+        >>> round(moved["train"], 6), moved["validation"]
+        (0.01, 0.0)
+    """
+
+    def sensitivity(swap: float, modulus: float) -> float:
+        return round_up(min(swap / modulus, 2.0 * c.radius) + 2.0 * accuracy)
+
+    if penalty is None:
+        return {"train": sensitivity(c.d_gy / n_train, c.mu), "validation": 0.0}
+    modulus = penalised_modulus(c, penalty)
+    return {
+        "train": sensitivity(c.d_gy / n_train, modulus),
+        "validation": sensitivity(c.d_fy / (penalty * n_validation), modulus),
+    }
+
+
+def hypergradient_sensitivity(
+    c: ProblemConstants, n_train: int, n_validation: int, self_concordance: float = math.inf
+) -> dict[Split, float]:
+    """Bound how far one replaced record moves ∇Φ(x) = ∇_x F − G_xy G_yy⁻¹ ∇_y F, at the exact minimiser.
+
+    Proof: let y, J, H and y', J', H' be those of the two data sets. The change of J H⁻¹ b is J H⁻¹(b − b') and
+    [(J − J') + J H⁻¹(H' − H)] H'⁻¹ b'. J H⁻¹ at a minimiser is at most M, and J − J', H − H' split into the move of y
+    and the record. Nothing is expanded: it holds for every n. With a finite κ, M C_gyy δ/μ may be replaced by
+    b_gxy (e^{κδ} − 1)/μ, less where μ is small. Change the record first, at y, and then y, which keeps H⁻¹ within a
+    factor e^{±κδ}.
+
+    Args:
+        c: constants that cover x.
+        n_train: train records.
+        n_validation: validation records.
+        self_concordance: κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; default none.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Sensitivity:
+        In l2, one record replaced, with δ = D_gy/(μ n_t); both are at most 2(L_fx + M L_fy):
+
+            train       (b_fxy + M b_fyy) δ + (L_fy/μ)[C_gxy δ + D_hxy/n_t + M (C_gyy δ + D_hyy/n_t)]
+            validation  (D_fx + M D_fy)/n_v
+
+        Same records in f and g: the sum. See docs/proofs/14.
+
+    References:
+        Lowy & Liu 2025, Equation 27, whose K (Equation 12) has b_gxy/μ for M and norms for differences.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
+        >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
+        >>> {kind: round(bound, 6) for kind, bound in hypergradient_sensitivity(c, 100, 50).items()}
+        {'train': 0.005, 'validation': 0.02}
+    """
+    sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
+    drift = c.m * c.c_gyy * sensitivity
+    if self_concordance * sensitivity < 700.0:
+        drift = min(drift, c.b_gxy * math.expm1(self_concordance * sensitivity))
+    through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
+    train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
+    most = 2.0 * (c.l_fx + c.m * c.l_fy)
+    validation = (c.d_fx + c.m * c.d_fy) / n_validation
+    return {"train": round_up(min(train, most)), "validation": round_up(min(validation, most))}
+
+
+def hypergradient_lipschitz(c: ProblemConstants) -> float:
+    """Bound how far the estimate at y, ‖y − y_Z(x)‖ ≤ a in the ball, is from ∇Φ(x), over a: C.
+
+        C = b_fxy + M b_fyy + (L_fy/μ)(C_gxy + M C_gyy)
+
+    References:
+        Lowy & Liu 2025, Equations 11 and 26, with M for b_gxy/μ: the same split, J H⁻¹ taken at the minimiser.
+    """
+    return round_up(c.b_fxy + c.m * c.b_fyy + c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy))
+
+
+def estimate_slack(c: ProblemConstants, accuracy: float, solve_error: float) -> float:
+    """Bound what inexact solves add to the sensitivity of a released hypergradient: 2(C a + b_gxy τ).
+
+    Args:
+        c: constants.
+        accuracy: a ≥ ‖ŷ − y_Z(x)‖ surely, ŷ in the ball.
+        solve_error: τ ≥ ‖v − G_yy⁻¹ ∇_y F‖ surely, both at ŷ.
+
+    Sensitivity:
+        In l2, one record replaced. See docs/proofs/14.
+    """
+    return round_up(2.0 * (hypergradient_lipschitz(c) * accuracy + c.b_gxy * solve_error))
+
+
+def score_oscillation(
+    c: ProblemConstants,
+    n_train: int,
+    n_validation: int,
+    width: float,
+    spread: float,
+    error: float,
+    loss_range: float = math.inf,
+) -> dict[Split, float]:
+    """Bound sup_x q − inf_x q for q = Φ_Z − Φ_Z', the difference of two neighbours' scores, over the box c covers.
+
+    Args:
+        c: constants.
+        n_train: train records.
+        n_validation: validation records.
+        width: D_x, the box's l2 diameter.
+        spread: D_y, bound on ‖y_Z(x) − y_Z(x')‖ over the box (`solution_spread`).
+        error: e ≥ |computed − exact score| at every x; L_fy a for a minimiser with accuracy a.
+        loss_range: sup over records of max f − min f, over x in the box and y in its ball; default none.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Sensitivity:
+        Oscillation of the scores, one record replaced: train 2 L_fy D_gy/(μ n_t) + 4e, validation
+        (2/n_v) min(loss range, L_fx D_x + L_fy D_y) + 4e. Same records in both: the sum. exp(−(ε/s) Φ) with s at least
+        this is ε-DP without a further factor ½. See docs/proofs/20.
+
+    References:
+        Lowy & Liu 2025, Equation 4, whose last term lacks 1/n.
+    """
+    sensitivity = min(c.d_gy / (c.mu * n_train), 2.0 * c.radius)
+    varied = min(loss_range, c.l_fx * width + c.l_fy * spread)
+    return {
+        "train": round_up(2.0 * c.l_fy * sensitivity + 4.0 * error),
+        "validation": round_up(2.0 * varied / n_validation + 4.0 * error),
+    }
+
+
+def implicit_sensitivity(
+    clips: Clips,
+    floor: float,
+    jacobian: float,
+    n_train: int,
+    n_validation: int,
+    through: float = math.inf,
+    solve_error: float = 0.0,
+    positive: bool = True,
+) -> dict[Split, float]:
+    """Bound how far one replaced record moves a − J H⁻¹ b at one public y.
+
+    a, b are means over validation records, J, H over train records.
+
+    Proof: J H⁻¹b − J'H'⁻¹b' splits as in `hypergradient_sensitivity`, at one y. H and H' lie between H₀ ⪰ w₀ and
+    H₀ + C_h/n_t, so their inverses differ by at most (C_h/n_t)/(w₀(w₀ + C_h/n_t)); without positivity by
+    2 C_h/(n_t w₀²).
+
+    Args:
+        clips: C_a, C_b, C_j and C_h, on one record's part.
+        floor: w₀ > 0 with ∇²_yy R ⪰ w₀.
+        jacobian: K ≥ ‖J‖ of the whole, regulariser included.
+        n_train: train records.
+        n_validation: validation records.
+        through: bound on ‖J H⁻¹‖ for either data set, where it is known to be less than K/w₀.
+        solve_error: τ ≥ ‖computed − exact H⁻¹b‖ surely; default 0.
+        positive: whether per-record Hessians are positive semidefinite, and stay so clipped; default yes. Otherwise
+            they are symmetrised, clipped in the Frobenius norm, and the eigenvalues of the mean raised to w₀, which
+            is 1-Lipschitz in that norm.
+
+    Returns:
+        "train" and "validation" → bound, for a record of that kind.
+
+    Sensitivity:
+        In l2, one record replaced; attained. Same records in f and g: the sum. See docs/proofs/15.
+
+            train       2 C_j C_b/(w₀ n_t) + K C_b C_h/(n_t w₀ (w₀ + C_h/n_t)) + 2 K τ
+            validation  (2 C_a + 2 K C_b/w₀)/n_v + 2 K τ
+
+    Example:
+        >>> clips = Clips(a=1.0, b=1.0, j=0.0, h=1.0)
+        >>> moved = implicit_sensitivity(clips, floor=1.0, jacobian=1.0, n_train=100, n_validation=50)
+        >>> {kind: round(bound, 6) for kind, bound in moved.items()}
+        {'train': 0.009901, 'validation': 0.08}
+    """
+    share = clips.h / n_train if positive else 2.0 * clips.h / n_train
+    distance = share / (floor * (floor + share if positive else floor))
+    solved = min(through, jacobian / floor)
+    turned = min(jacobian * distance, solved * share / floor)
+    slack = 2.0 * jacobian * solve_error
+    return {
+        "train": round_up(2.0 * clips.j / n_train * clips.b / floor + clips.b * turned + slack),
+        "validation": round_up((2.0 * clips.a + 2.0 * solved * clips.b) / n_validation + slack),
+    }
+
+
+def smoothness(c: ProblemConstants) -> float:
+    """Bound how fast ∇Φ varies: b_Φ.
+
+        b_fxx + 2 M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M (M_gyy + M C_gyy)]
+
+    It is the split of `hypergradient_sensitivity`, with a step in x, which moves y by M, in place of a record.
+
+    Args:
+        c: constants on the box and the ball of minimisers.
+
+    Returns:
+        The Lipschitz constant of ∇Φ in l2, rounded up.
+
+    References:
+        Lowy & Liu 2025, Equation 28.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
+        >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
+        >>> round(smoothness(c), 6)
+        0.25
+    """
+    turned = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
+    return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * turned)
+
+
+def penalty_bias(c: ProblemConstants) -> float:
+    """Bound the bias of the penalty method: D₁ with ‖∇L*_λ − ∇Φ‖ ≤ D₁/λ.
+
+        D₁ = (L_fy/μ)[b_fxy + M b_fyy + (L_fy/(2μ))(C_gxy + M C_gyy)]
+
+    Proof: ∇L*_λ = ∇_x F + λ(∇_x G(y^λ) − ∇_x G(y)); expand both gradients of G around y, remainders C/2·‖y^λ − y‖².
+
+    Args:
+        c: constants, which hold on the wider ball of y^λ.
+
+    References:
+        Kornowski 2024, Lemma 7 (ii), there up to constants; see docs/proofs/16.
+    """
+    return round_up(c.l_fy / c.mu * (c.b_fxy + c.m * c.b_fyy + 0.5 * c.l_fy / c.mu * (c.c_gxy + c.m * c.c_gyy)))
+
+
+def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
+    """Bound how fast ∇L*_λ varies: b_L.
+
+        b_fxx + t M_gxy + d (b_fxy + t C_gxy) + (b_gxy/μ_λ)[b_fxy + t C_gxy + M (b_fyy + t C_gyy)]
+
+    with μ_λ the modulus of G + F/λ, t = L_fy/μ, and d = (b_gxy + b_fxy/λ)/μ_λ ≥ ‖dy^λ/dx‖.
+
+    Proof: differentiate ∇L*_λ in x. λ times a difference of derivatives of G between y^λ and y is at most t times its
+    Lipschitz constant. dy^λ/dx − dy/dx is 1/(λμ_λ) times the bracket; ‖∇³_xxy G‖ ≤ M_gxy.
+
+    Args:
+        c: constants, which hold on the wider ball of y^λ.
+        lam: λ > 0.
+
+    Raises:
+        InputError: μ_λ ≤ 0.
+
+    Limits:
+        It tends to b_Φ as λ grows.
+
+    References:
+        Kornowski 2024, Lemma 7 (iii), there O(ℓκ³); see docs/proofs/16.
+    """
+    modulus, turned = penalised_modulus(c, lam), c.l_fy / c.mu
+    mixed = c.b_fxy + turned * c.c_gxy
+    along = (c.b_gxy + c.b_fxy / lam) / modulus
+    bracket = mixed + c.m * (c.b_fyy + turned * c.c_gyy)
+    return round_up(c.b_fxx + turned * c.m_gxy + along * mixed + c.b_gxy / modulus * bracket)
+
+
+def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
+    """Choose λ such that D₁/λ + λ b_gxy (plain + penalised) is least, and with declared constants at least 2 b_fyy/μ.
+
+    Args:
+        c: constants.
+        plain: bound on ‖ỹ − y‖.
+        penalised: bound on ‖ỹ^λ − y^λ‖.
+
+    Limits:
+        Infinite where solutions are exact: the larger the better.
+    """
+    noise = c.b_gxy * (plain + penalised)
+    best = math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf
+    return best if c.label == "analytic" else max(best, 2.0 * c.b_fyy / c.mu)
+
+
+def noise_quantile(scale: float, dimension: int, steps: int, failure: float) -> float:
+    """Bound the length of all `steps` draws of N(0, scale² I) with probability 1 − failure.
+
+        scale (√d + √(2 log(T/γ))): Gaussian norms concentrate around √d (Borell)
+
+    Args:
+        scale: standard deviation of a coordinate.
+        dimension: d.
+        steps: T.
+        failure: γ.
+
+    Example:
+        >>> round(noise_quantile(1.0, dimension=4, steps=100, failure=0.01), 3)
+        6.292
+    """
+    return scale * (math.sqrt(dimension) + math.sqrt(2.0 * math.log(steps / failure)))

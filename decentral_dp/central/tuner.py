@@ -1,0 +1,389 @@
+"""Tuning the strength of a regulariser for two arrays of records: a job of one agent and a trusted coordinator.
+
+Nothing here fails on a value of a record, or reads two records together: only shapes, which are public, are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from decentral_dp.bounded import Array, Split
+from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTuner
+from decentral_dp.central.context import CoordinatorContext, Domain
+from decentral_dp.central.plan import planned_line, target_plan
+from decentral_dp.central.pooled import PooledBounds
+from decentral_dp.config.loading import expected_text
+from decentral_dp.constants.families import family_of
+from decentral_dp.data.dataset import refuse_masked
+from decentral_dp.data.scaling import normalise
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
+from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Positive
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
+from decentral_dp.privacy.clipping import Clip, row_norms
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
+from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
+from decentral_dp.reporting.progress import show_progress
+from decentral_dp.simulation.events import Callback, Reporter
+
+LossName: TypeAlias = Literal["logistic", "squared"]
+Method: TypeAlias = Literal["ppift", "penalty", "em"]
+
+# Larger ones would need more than a Hessian that fits in memory and a Cholesky factor of it.
+MOST_FEATURES = 2000
+# Of a train record's μ²: what the last minimiser takes, which is the model.
+MODEL_SHARE = 0.25
+# Of the target: what a plan may leave unspent.
+_TIGHTNESS = 1e-6
+# How far above the range's start the log of a strength is looked for that float64 can serve.
+_STEPS = np.arange(0.0, 600.0, 0.1)
+
+
+class Arguments(NamedTuple):
+    """The numbers and words of one call, as `decentral_dp.tune` names them."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)]
+    weight_range: tuple[float, float]
+    loss: LossName
+    radius: Positive
+    label_bound: Positive
+    method: Method
+    steps: Annotated[int, Field(ge=1, le=10_000)]
+    lam: Positive
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a tuning run publishes, and what it cost. All of it is covered by `budget`.
+
+    Args:
+        weight: w of the regulariser.
+        model: (d,) private minimiser at this weight.
+        budget: ε and δ that the releases were planned to cost, which bound what they did.
+        ledger: the releases that were made.
+        path: (steps + 1,) the weights in the order in which they were tried.
+        statement: the guarantee in words.
+
+    Example:
+        >>> import numpy as np, decentral_dp
+        >>> a, b = np.eye(4)[np.arange(400) % 4], np.where(np.arange(400) % 4 < 2, 1.0, -1.0)
+        >>> asked = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.1, 1.0), "steps": 3, "seed": 1}
+        >>> tuned = decentral_dp.tune(train=(a, b), validation=(a, b), **asked)
+        >>> type(tuned).__name__, tuned.model.shape, tuned.path.shape
+        ('Tuned', (4,), (4,))
+        >>> bool(tuned.budget.epsilon[0] <= 1.0), float(tuned.budget.delta)
+        (True, 1e-06)
+    """
+
+    weight: float
+    model: Array
+    ledger: Ledger
+    budget: Budget
+    path: Array
+    statement: str
+
+
+def tune(
+    *,
+    train: Any,
+    validation: Any,
+    epsilon: float,
+    delta: float,
+    weight_range: tuple[float, float],
+    loss: LossName = "logistic",
+    radius: float = 1.0,
+    label_bound: float = 1.0,
+    method: Method = "ppift",
+    steps: int = 15,
+    lam: float = 10.0,
+    seed: int | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Tuned:
+    """Choose w in `weight_range` to make the validation loss of the w-regularised model small, and train that model.
+
+        minimise over w  F(w) = mean_validation l(θ_w),     θ_w = argmin mean_train l(θ) + (w/2)‖θ‖²
+        l = log(1 + exp(−b aᵀθ)), b = ±1     or     ½(aᵀθ − b)², |b| ≤ label_bound
+
+    This is the algorithm `regularisation_tuner` for one agent. The slope of log w with noise of deviation about τ moves
+    it by −0.6·log(high/low)·slope/((|slope| + τ)√t) in step t, from released values alone. The last released minimiser
+    is the model, projected on the ball that holds every minimiser at its weight.
+
+    Args:
+        train, validation: pairs (features (n, d), labels (n,)). Every record is first brought into its bounds by
+            itself: features longer than `radius` are shortened to it, labels cut at ±label_bound ("squared") or read
+            as +1 above 0 and −1 otherwise ("logistic"), a record with a value that is not finite replaced by zeros.
+            There is no intercept; append a constant feature for one.
+        method: "ppift" releases in each step the minimiser and the slope of F by implicit differentiation there.
+            "penalty" releases the minimisers of g and of g + f/λ, whose norms give the slope (Kornowski, 2024, Section
+            7, its sign corrected). "em" draws one of 65 weights, even in log w, by the exponential mechanism, and
+            releases the model with Laplace noise: pure ε, whatever δ; `steps` is not used.
+        lam: λ of "penalty"; it multiplies the noise, so large is not better.
+        seed: makes the noise reproducible, and the result a simulation.
+        callbacks: functions that are called with a `Progress` of "steps"; by default notebooks show a bar.
+
+    Returns:
+        `Tuned`. (ε, δ)-differential privacy of everything in it, for replacing one record of either role, which keeps
+        its role; the counts of both roles and d are public, and no record is in both roles. All constants are analytic
+        and the solver's accuracy is certified in advance, so nothing depends on the data being benign. Time, memory
+        and logs are not covered.
+
+    Raises:
+        InputError: before any value is looked at, for arguments that cannot be used.
+
+    Example:
+        >>> import numpy as np, decentral_dp
+        >>> rng = np.random.default_rng(0)
+        >>> a = rng.normal(size=(4000, 5)) / 5
+        >>> b = np.sign(a @ np.ones(5) + 0.1 * rng.normal(size=4000))
+        >>> train, validation = (a[:2000], b[:2000]), (a[2000:], b[2000:])
+        >>> asked = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), "seed": 1}
+        >>> found = decentral_dp.tune(train=train, validation=validation, **asked)
+        >>> 0.01 <= found.weight <= 1.0 and found.model.shape == (5,) and bool(found.budget.epsilon[0] <= 1.0)
+        True
+    """
+    arguments = check_arguments(
+        Arguments(epsilon, delta, weight_range, loss, radius, label_bound, method, steps, lam, seed)
+    )
+    roles = pair(train, "train"), pair(validation, "validation")
+    (_, d), (_, other) = (a.shape for a, _ in roles)
+    if other != d:
+        raise InputError(f"tune: train has {d} features and validation {other}; give both the same.")
+    program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
+    plan = release_plan(arguments, program, context)
+    records = [
+        context.problem.prepare(*project(*role, arguments.loss, arguments.radius, arguments.label_bound), "l2")
+        for role in roles
+    ]
+    root = secret_root() if arguments.seed is None else seeded_root(arguments.seed, content(arguments, roles))
+    one = np.zeros(1, dtype=np.int64)
+    split: dict[Split, Any] = {"train": [records[0]], "validation": [records[1]]}
+    client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
+    node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
+    states: list[Snapshot] = []
+    with show_progress(callbacks, "steps") as callback:
+        report = Reporter(callback, "steps")
+
+        def observe(state: Snapshot) -> None:
+            states.append(state)
+            report(state.round, context.rounds)
+
+        every_round = RunControl(range(1, context.rounds + 1), observe)
+        outcome = LocalEngine().coordinate(node, context.rounds, every_round)
+    if not outcome.ledger.costs_within(plan):
+        raise ValueError("a release did not cost what was planned")
+    low, high = arguments.weight_range
+    path = np.clip(np.exp([float(s.published["x"][0, 0]) for s in states]), low, high)
+    budget = price(plan, arguments.delta)
+    model = outcome.last_snapshot.published["y"][0]
+    return Tuned(
+        float(path[-1]), model, outcome.ledger, budget, path, tuning_statement(arguments, budget, context.counts)
+    )
+
+
+def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
+    """Make the coordinator's program and what it knows beforehand.
+
+    Args:
+        arguments: checked arguments of `tune`.
+        train: number of train records.
+        validation: number of validation records.
+        d: number of features.
+
+    Returns:
+        The program and its context, defaults filled in.
+
+    Raises:
+        InputError: float64 certifies no solution at the smallest weight.
+    """
+    problem = ridge_regularisation(d) if arguments.loss == "squared" else logistic_regularisation(d, (-1.0, 1.0))
+    low, high = (math.log(w) for w in arguments.weight_range)
+    pure, family = arguments.method == "em", family_of(problem, arguments.radius, arguments.label_bound)
+    context = CoordinatorContext(
+        problem,
+        {"train": train, "validation": validation},
+        1,
+        Clip("l2"),
+        Domain(low, high),
+        family,
+        1 if pure else arguments.steps + 1,
+        math.inf if pure else largest_mu(arguments.epsilon, arguments.delta),
+    )
+    penalty = arguments.lam if arguments.method == "penalty" else None
+    program = RegularisationTuner(
+        arguments.method, penalty, last_share=0.0 if pure else MODEL_SHARE, pointwise=arguments.method == "ppift"
+    )
+    bounds = PooledBounds(family, train, validation)
+    least = next(w for w in low + _STEPS if _certifies(bounds, w, max(w, high), penalty))
+    if least > low:
+        raise InputError(
+            f"tune: weight_range starts at {arguments.weight_range[0]:g}, but {math.exp(least):.3g} or more is wanted "
+            f"at radius {arguments.radius:g}, so that float64 solves every data set; raise it, or give records a "
+            "smaller radius."
+        )
+    return program.resolve_defaults(context)
+
+
+def _certifies(bounds: PooledBounds, low: float, high: float, penalty: float | None) -> bool:
+    """Whether solutions for all strengths from e^low to e^high are certified: known from public numbers."""
+    try:
+        bounds.inexactness(np.array([low]), np.array([high]))
+        bounds.facts(np.array([low]), penalty)
+    except InputError:
+        return False
+    return True
+
+
+def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
+    """Every release and its price. Raises InputError for a target that no noise meets."""
+    charges = program.planned_releases(context, context.rounds)
+    q, releases = context.problem.q, program.releases_per_round
+    try:
+        return target_plan(
+            lambda factor: Ledger(1, tuple(planned_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
+            arguments.epsilon,
+            0.0 if arguments.method == "em" else arguments.delta,
+            _TIGHTNESS,
+        )
+    except InputError as error:
+        if arguments.method == "em":
+            sentence = f"epsilon = {arguments.epsilon:g} is too small for float64 noise in {q} coordinates; raise it."
+        else:
+            sentence = (
+                f"no noise brings {2 * arguments.steps + 1} releases of {q} coordinates to epsilon = "
+                f"{arguments.epsilon:g} at delta = {arguments.delta:g}; raise epsilon or delta, or take fewer steps."
+            )
+        raise InputError(f"tune: {sentence}") from error
+
+
+# Arguments, records within their bounds, and the guarantee in words.
+
+
+def check_arguments(arguments: Arguments) -> Arguments:
+    """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
+    plain = Arguments._make(value.item() if isinstance(value, np.generic) else value for value in arguments)
+    plain = plain._replace(weight_range=_checked_range(arguments.weight_range))
+    try:
+        checked = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
+    except ValidationError as error:
+        first, *_ = error.errors(include_url=False)
+        raise InputError(
+            f"tune: {first['loc'][0]} is {first['input']!r}, but {expected_text(first)} is wanted."
+        ) from None
+    if checked.delta == 0.0 and checked.method != "em":
+        raise InputError(
+            f'tune: method "{checked.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
+            'above 0, for example 1e-6, or method "em".'
+        )
+    return checked
+
+
+def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
+    try:
+        low, high = (float(w) for w in weight_range)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"tune: weight_range is {weight_range!r}, but (smallest, largest) is wanted.") from error
+    if not 0.0 < low < high < math.inf:
+        raise InputError(
+            f"tune: weight_range is ({low:g}, {high:g}), but 0 < smallest < largest is wanted: without "
+            "regularisation one record may move the minimiser without bound."
+        )
+    return low, high
+
+
+def pair(role: Any, name: Split) -> tuple[Array, Array]:
+    """(features (n, d), labels (n,)) of one role, as float64. Raises InputError for shapes that cannot be used."""
+    if not isinstance(role, tuple | list) or len(role) != 2:
+        raise InputError(f"tune: {name} must be a pair (features, labels), got {type(role).__name__}.")
+    a, b = _numbers(role[0], f"{name} features"), _numbers(role[1], f"{name} labels")
+    if a.ndim != 2 or b.shape != a.shape[:1]:
+        raise InputError(
+            f"tune: {name} has features of shape {a.shape} and labels of shape {b.shape}, but (n, d) and (n,) are "
+            "wanted; give one row and one label per record."
+        )
+    if not a.shape[0]:
+        raise InputError(f"tune: {name} has no records, but at least one is wanted; move some there.")
+    if not 1 <= a.shape[1] <= MOST_FEATURES:
+        raise InputError(f"tune: {name} has {a.shape[1]} features, but 1 to {MOST_FEATURES} are wanted; drop some.")
+    return a, b
+
+
+def _numbers(values: ArrayLike, what: str) -> Array:
+    refuse_masked(values, f"tune: {what}")
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        # numpy quotes the cell.
+        raise InputError(f"tune: {what} are not an array of numbers; convert them first.") from None
+
+
+def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:
+    """Bring every record by itself into ‖a‖₂ ≤ R and |b| ≤ B (or b = ±1: a label above 0 is +1, any other −1).
+
+    A record with a value that is not finite becomes one of zeros, which moves nothing. Longer features are shortened
+    to R, shorter ones stay; the bound holds for the real norm of the float64 result.
+
+    Args:
+        features: (n, d).
+        labels: (n,).
+        loss: "logistic" for b = ±1, or "squared" for |b| ≤ B.
+        radius: R.
+        label_bound: B, of "squared".
+
+    Returns:
+        a, (n, d), and b, (n,).
+    """
+    finite = np.isfinite(features).all(axis=1) & np.isfinite(labels)
+    a = np.where(finite[:, None], features, 0.0)
+    # normalise leaves room for the rounding of norms, and so must the comparison.
+    inside = row_norms(a, "l2") <= radius * (1.0 - (a.shape[1] + 8) * 2.0**-52)
+    a = np.ascontiguousarray(np.where(inside[:, None], a, normalise(a, "l2", radius).features))
+    b = np.where(finite, labels, 0.0)
+    return a, np.where(b > 0.0, 1.0, -1.0) if loss == "logistic" else np.clip(b, -label_bound, label_bound)
+
+
+def content(arguments: Arguments, roles: tuple[tuple[Array, Array], ...]) -> bytes:
+    """What decides a run: the arguments and every record. Equal noise on other data would cancel in a difference.
+
+    roles: features (n, d) and labels (n,), of train and validation records.
+    """
+    digests = [(a.shape, blake2b(np.ascontiguousarray(a).tobytes()).hexdigest()) for role in roles for a in role]
+    return repr((tuple(arguments), digests)).encode()
+
+
+def tuning_statement(arguments: Arguments, budget: Budget, counts: Mapping[Split, int]) -> str:
+    """The guarantee of one call in words."""
+    low, high = arguments.weight_range
+    spent = float(budget.epsilon[0])
+    up = f"{math.ceil(spent * 1e4) / 1e4:.4f}" if math.isfinite(spent) else "inf"
+    whole = f"epsilon = {up}, delta = {budget.delta:g}"
+    parts = [
+        f"Weight, model and path are ({whole})-differentially private for replacing one of {counts['train']} train or "
+        f"one of {counts['validation']} validation records, which keeps its role; the counts, the range {low:g} to "
+        f"{high:g} and the method {arguments.method} are public.",
+        "Records were projected one by one, and every constant is analytic.",
+    ]
+    if arguments.method == "em":
+        parts.append(
+            "The weight was drawn exactly, at pure epsilon; the model's Laplace noise is pure but for "
+            f"delta = {budget.slack_delta:.1g} of float64."
+        )
+    if arguments.seed is not None:
+        parts.append(
+            "The seed makes the noise reproducible, so this is a simulation: whoever knows it can take the noise off."
+        )
+    return " ".join(parts)

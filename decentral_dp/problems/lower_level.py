@@ -1,0 +1,292 @@
+"""The exact lower solution, z* and hypergradient of any problem: what the metric `hypergradient_norm` compares with.
+
+    y*(x) = argmin_y g(x, y),     z*(x) = (∇²_yy g)⁻¹ ∇_y f,     ∇F(x) = ∇_x f − ∇²_xy g·z*,
+
+with f and g the means over agents, all at y*(x). Reads every agent's records, unclipped: it belongs to the
+simulator's view, never to a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
+from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, regulariser_matrices, take
+
+Agents: TypeAlias = Sequence[tuple[Any, Any]]
+
+NEWTON_STEPS = 60
+HALVINGS = 30
+CG_STEPS_PER_DIMENSION = 10
+# Where more are needed, as at an x that has run away, nothing is reported.
+MOST_CG_STEPS = 1000
+# Up to this dimension one Hessian in closed form costs less than the products of conjugate gradients.
+MOST_FORMED = 128
+
+
+# One product with a Hessian that has no closed form makes a row for each record, and a solve takes up to thousands of
+# products: above so many numbers in the rows together it takes minutes.
+MOST_NUMBERS = 10**6
+# Records that a mean is taken over at once.
+CHUNK = 2048
+UNCLIPPED = Clip("l2")
+
+
+def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term: str) -> Array:
+    """Compute the mean of one term over records of the split that it reads.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,).
+        y: (q,).
+        z: (q,), direction of lower_hvp and lower_jvp.
+        records: n of them, not clipped.
+        term: of the problem.
+
+    Returns:
+        (q,) or (p,); 0 where it reads none.
+    """
+    total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
+    if term not in problem.reads_records:
+        return total
+    n, at_once = len(records[0]), in_closed_form(problem)
+    full = 0 if at_once is None else n // CHUNK
+    if at_once is not None and full:
+        # Full chunks stand in the stack that otherwise agents with equally many records stand in.
+        chunks = type(records)(*(a[: full * CHUNK].reshape(full, CHUNK, *a.shape[1:]) for a in records))
+        xs, ys, zs = (np.broadcast_to(v, (full, v.size)) for v in (x, y, z))
+        with np.errstate(all="ignore"):
+            values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
+        total += (values * (CHUNK / n)).sum(axis=0)
+    for chunk, share in _chunks(records, full * CHUNK):
+        # In the place of the other kind, of which nothing is wanted, the same.
+        total += getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term) * share
+    return total
+
+
+def _chunks(records: Any, first: int = 0) -> Iterator[tuple[Any, float]]:
+    """The records from the first on, `CHUNK` of them at a time, and what share of all records these are."""
+    n = len(records[0])
+    for start in range(first, n, CHUNK):
+        chunk = take(records, slice(start, start + CHUNK))
+        yield chunk, len(chunk[0]) / n
+
+
+def mean_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
+    """Compute the mean of the records' ∇²_yy l.
+
+    Args:
+        problem: the bilevel problem.
+        x: (p,).
+        y: (q,).
+        records: n of them, not clipped.
+
+    Returns:
+        (q, q); 0 where it reads none.
+    """
+    total = np.zeros((problem.q, problem.q))
+    if "lower_hvp" in problem.reads_records:
+        for chunk, share in _chunks(records):
+            total += problem.matrices(x, y, None, chunk, UNCLIPPED, ("lower_hessian",))["lower_hessian"] * share
+    return total
+
+
+def mean_losses(problem: Problem, xs: Array, ys: Array, records: Any) -> Array:
+    """Compute mean upper losses at several points.
+
+    Args:
+        problem: the bilevel problem.
+        xs: (b, p).
+        ys: (b, q).
+        records: n of them.
+
+    Returns:
+        (b,), for the rows of xs and ys.
+    """
+    total = np.zeros(len(ys))
+    for chunk, share in _chunks(records):
+        size = len(chunk[0])
+        total += problem.losses(xs, ys, chunk, np.full(size, 1.0 / size))[1] * share
+    return total
+
+
+class Share(NamedTuple):
+    """Records of agents with equal counts, joined: the mean over them is the mean of the agents' means.
+
+    weight: how many of all agents, as a share. train, validation: joined records.
+    """
+
+    weight: float
+    train: Any
+    validation: Any
+
+
+def solved_quickly(problem: Problem, records: int) -> bool:
+    """Whether an exact lower solution takes seconds at most, by public counts alone. records: of all agents' train."""
+    return in_closed_form(problem) is not None or problem.q * records <= MOST_NUMBERS
+
+
+def join_alike(agents: Agents) -> list[Share]:
+    """Agents' (train, validation) records, joined where the counts are equal, so that few oracle calls cover all."""
+    paired = RecordPairs.from_pairs(agents)
+    counts = np.stack([counts_of(paired.train), counts_of(paired.validation)])
+    if (counts == counts[:, :1]).all():
+        return [Share(1.0, concatenate(paired.train), concatenate(paired.validation))]
+    groups: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
+    for train, validation in agents:
+        groups.setdefault((len(train[0]), len(validation[0])), []).append((train, validation))
+    return [
+        Share(len(group) / len(agents), concatenate([t for t, _ in group]), concatenate([v for _, v in group]))
+        for group in groups.values()
+    ]
+
+
+class LowerLevel(NamedTuple):
+    """The lower level at one x, over agents' joined records, not clipped.
+
+    problem: any bilevel problem. x: (p,). shares: records as the lower level sees them, embedded where x embeds them.
+    """
+
+    problem: Problem
+    x: Array
+    shares: Sequence[Share]
+
+    @classmethod
+    def from_point(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
+        """The lower level at x (p,), its records embedded where x embeds them, once and not in every product."""
+        embed = getattr(problem, "embed", None)
+        if embed is None:
+            return cls(problem, x, shares)
+        return cls(problem, x, [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares])
+
+    def mean(self, y: Array, z: Array, term: str) -> Array:
+        """(q,), or (p,) of a term in x: the mean over agents of one unclipped term, 0 where it touches no record."""
+        kind = "train" if term.startswith("lower") else "validation"
+        parts = [s.weight * mean_term(self.problem, self.x, y, z, getattr(s, kind), term) for s in self.shares]
+        return np.asarray(sum(parts[1:], parts[0]))
+
+    def regulariser(self, y: Array, z: Array) -> Any:
+        return self.problem.regulariser(self.x[None], y[None], z[None])
+
+    def gradient(self, y: Array) -> Array:
+        """∇_y g(x, y), (q,)."""
+        none = np.zeros_like(y)
+        return np.asarray(self.mean(y, none, "lower_grad_y") + self.regulariser(y, none).grad_y[0])
+
+    def product(self, y: Array, z: Array) -> Array:
+        """∇²_yy g(x, y) z, (q,)."""
+        return np.asarray(self.mean(y, z, "lower_hvp") + self.regulariser(y, z).hvp[0])
+
+    def hessian(self, y: Array) -> Array:
+        """∇²_yy g(x, y), (q, q)."""
+        parts = [s.weight * mean_hessian(self.problem, self.x, y, s.train) for s in self.shares]
+        return sum(parts, regulariser_matrices(self.problem, self.x[None], y[None], None).hessian[0])
+
+    def solve(self, y: Array, target: Array, tolerance: float) -> Array:
+        """(∇²_yy g)⁻¹ target, (q,): by elimination where the Hessian is small, in closed form, else by gradients.
+
+        These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
+        """
+        q = self.problem.q
+        if not np.isfinite(target).all():
+            return np.full(q, np.nan)
+        if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
+            hessian = self.hessian(y)
+            # Where it is singular to the last digit, or not finite, products may still do.
+            with suppress(np.linalg.LinAlgError):
+                if np.isfinite(hessian).all():
+                    # Refuses what is not positive definite; to import scipy's solver takes longer than a run's systems.
+                    np.linalg.cholesky(hessian)
+                    return np.asarray(np.linalg.solve(hessian, target), dtype=np.float64)
+        diagonal = self.regulariser(y, np.ones(q)).hvp[0]
+        size = float(target @ target)
+        diagonal = diagonal + (float(target @ self.mean(y, target, "lower_hvp")) / size if size > 0 else 0.0)
+        usable = bool(np.isfinite(diagonal).all() and (diagonal > 0).all())
+        sparse = scipy.sparse.linalg
+        preconditioner = sparse.LinearOperator((q, q), matvec=lambda v: v.reshape(-1) / diagonal) if usable else None
+        solution, failed = sparse.cg(
+            sparse.LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
+            target,
+            rtol=tolerance,
+            atol=0.0,
+            maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
+            M=preconditioner,
+        )
+        return np.full(q, np.nan) if failed else np.asarray(solution)
+
+    def minimiser(self, tolerance: float = 1e-10) -> Array:
+        """y*(x), (q,), by Newton's method from 0, its systems by conjugate gradients.
+
+        Args:
+            tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
+
+        Returns:
+            NaN where that is not reached, which for a strongly convex g means overflow.
+        """
+        nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
+        gradient = self.gradient(y)
+        size = start = float(np.linalg.norm(gradient))
+        for _ in range(NEWTON_STEPS):
+            if not np.isfinite(size):
+                return nowhere
+            if size <= tolerance * start:
+                return y
+            # A rough direction far from the solution, an accurate one near it, where Newton converges quadratically.
+            step = self.solve(y, gradient, tolerance=max(1e-8, min(0.1, size / start)))
+            for halving in range(HALVINGS):
+                candidate = y - 0.5**halving * step
+                gradient = self.gradient(candidate)
+                smaller = float(np.linalg.norm(gradient))
+                if smaller < size:
+                    break
+            else:
+                return nowhere
+            y, size = candidate, smaller
+        return nowhere
+
+    def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
+        """z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), by conjugate gradients; NaN where they do not converge."""
+        return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
+
+
+def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
+    """Solve the lower level, as `LowerLevel.minimiser`.
+
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        agents: (train, validation) records of each, not clipped.
+        tolerance: of the solve; default 1e-10.
+    """
+    return LowerLevel.from_point(problem, x, join_alike(agents)).minimiser(tolerance)
+
+
+def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
+    """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
+
+    Args:
+        problem: any bilevel problem.
+        x: (p,).
+        shares: records that `join_alike` has joined.
+        tolerance: of both solves; default 1e-10.
+
+    Returns:
+        (p,); NaN where a solve does not converge.
+    """
+    below = LowerLevel.from_point(problem, x, shares)
+    y = below.minimiser(tolerance)
+    return partial_hypergradient(problem, x, y, below.inverse_hvp(y, tolerance), shares)
+
+
+def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:
+    """Compute ∇_x f(x, y) − ∇²_xy g(x, y)·z, (p,): the gradient of F where y = y*(x) and z = z*(x)."""
+    level = LowerLevel(problem, x, shares)
+    direct, through = level.mean(y, z, "upper_grad_x"), level.mean(y, z, "lower_jvp")
+    return np.asarray(direct - through - level.regulariser(y, z).jvp[0])

@@ -1,0 +1,192 @@
+"""The public facts of a job that results state: title, method, graph, problem and records, and a guess's scores."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.bounded import SPLITS, Split
+from decentral_dp.config.components import Components
+from decentral_dp.config.schema import Scenario
+from decentral_dp.formatting import article, topology_name
+from decentral_dp.problems.protocol import Predictor
+from decentral_dp.simulation.communication import compression_summary
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.topology.over_time import OverTime
+
+
+def baselines(job: Job) -> dict[str, float]:
+    """Scores of who knows nothing of a record but its kind.
+
+    Returns:
+        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
+        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
+        Nothing without held-out records.
+    """
+    shards = job.shards
+    if not shards.test.size:
+        return {}
+    known = shards.labels[np.concatenate([*shards.train, *shards.validation])]
+    if (unit := shards.label_unit) is not None:
+        held_out = shards.labels[shards.test]
+        with np.errstate(all="ignore"):
+            squared = float(np.mean(np.square(held_out - known.mean())))
+            explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
+        scores = {"test_rmse": math.sqrt(squared) * unit, **explained}
+        return {name: value for name, value in scores.items() if math.isfinite(value)}
+    known = known.astype(np.int64)
+    commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
+    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+
+
+def title_of(job: Job) -> str:
+    """The scenario's title, with the graph where it is another."""
+    return title_here(job.scenario, job.topology, served=job.central)
+
+
+def title_here(s: Scenario, topology: Topology, served: bool) -> str:
+    """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
+
+    served: whether agents answer a server, and no link matters.
+    """
+    replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
+    m = topology.n_agents
+    named = s.topology.file is not None
+    graph = (
+        f"the network {topology.name}, {m} agents"
+        if named
+        else article(topology_name({"kind": topology.name, "agents": m}))
+    )
+    others = [s.algorithm.kind] if "algorithm" in replaced else []
+    if "topology" in replaced:
+        agents = "one agent" if m == 1 else f"{m} agents"
+        others.append("a server with all records" if s.topology.pooled else agents if served or m == 1 else graph)
+    return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
+
+
+# A baseline is the algorithm of its name; plans, tables, legends and pages print which parts are on.
+_METHODS = {
+    "dp_dsgd": "D-SGD",
+    "ldp_single_level": "D-SGD, combine then adapt",
+    "federated": "DP-FedAvg with noise of each agent",
+    "central": "DP-SGD on the records of all",
+    "alone": "DP-SGD of each agent by itself",
+    "random_walk": "random-walk SGD",
+    "push_sum": "push-sum SGD",
+    "choco": "CHOCO-SGD",
+    "exact_diffusion": "exact diffusion",
+    "gradient_tracking": "gradient tracking",
+}
+
+
+def method_name(job: Job) -> str:
+    """Name the algorithm of a job, and what is on beside it.
+
+    Example:
+        >>> import decentral_dp
+        >>> plain = {"algorithm.heavy_ball": 0.0, "algorithm.centring": False, "run.average": 1}
+        >>> [method_name(decentral_dp.build("dp_dsgd", set=keys).simulation()) for keys in (plain, {})]
+        ['D-SGD', 'D-SGD + momentum 0.9, centred features, tail average']
+    """
+    kind, algorithm = job.scenario.algorithm.kind, job.algorithm
+    parts = []
+    if momentum := getattr(algorithm, "heavy_ball", 0.0):
+        parts.append(f"momentum {momentum:g}")
+    if decay := getattr(algorithm, "adaptive", 0.0):
+        parts.append(f"second moments {decay:g}")
+    if getattr(algorithm, "centring_rounds", 0):
+        parts.append("centred features")
+    if min(job.scenario.tail_length, job.rounds) > 1:
+        parts.append("tail average")
+    name = _METHODS.get(kind, kind)
+    return f"{name} + {', '.join(parts)}" if parts else name
+
+
+def topology_summary(job: Job) -> dict[str, Any]:
+    """The graph and its numbers."""
+    t = job.topology
+    return {
+        "kind": t.name,
+        "agents": t.n_agents,
+        "edges": t.edges.tolist(),
+        "rho": t.rho,
+        "spectral_gap": t.spectral_gap,
+        "neighbour_weight": t.neighbour_weight.tolist(),
+        "weights": t.weights,
+        "labels": list(t.labels),
+        # A generator's are no better than those that a picture finds; a map is another matter.
+        **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
+        "notes": list(t.notes),
+        "central": job.central,
+        **({"directed": True} if t.directed else {}),
+        **({} if t.over_time is None else {"over_time": _over_time(t.over_time)}),
+        **({} if (made := compression_summary(job)) is None else {"compression": made}),
+    }
+
+
+def _over_time(changes: OverTime) -> dict[str, Any]:
+    return {
+        "kind": changes.kind,
+        "rate": changes.rate,
+        "period": changes.period,
+        **{key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))},
+    }
+
+
+def problem_summary(job: Job) -> dict[str, Any]:
+    """The problem, its size, and the public record counts."""
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    return {
+        "kind": job.scenario.problem.kind,
+        "solves": job.solves,
+        # What is noted about the records says that they are others than those that were named.
+        "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
+        "notes": list(job.shards.all_notes),
+        **({"settings": job.settings_text} if job.settings_text else {}),
+        **({"x_names": names} if (names := _names_of_x(job)) else {}),
+        **_reading_facts(job),
+        "p": job.problem.p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(job.shards.test.size)},
+    }
+
+
+def _reading_facts(job: Job) -> dict[str, Any]:
+    """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
+    if not isinstance(job.posed_problem, Predictor):
+        return {}
+    shards = job.shards
+    known = {"image": shards.image, "bounds": shards.bounds}
+    return {
+        "features": list(shards.feature_names),
+        "classes": list(shards.classes),
+        **{key: list(value) for key, value in known.items() if value is not None},
+    }
+
+
+def _data_name(c: Components) -> str:
+    """What the records are called; of a file its name, for its folders say who ran this."""
+    table = c.scenario.problem
+    named = c.data.value is None and (("problem", "data") in c.files or table.manifest is not None)
+    return Path(table.data).name if named else table.data
+
+
+# Problems of which x has a coordinate for each feature.
+_BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
+# Names that say no more than a number: of features that have none.
+_NUMBERED_NAME = re.compile(r"(x|feature_?|pixel_?)\d+")
+
+
+def _names_of_x(job: Job) -> list[str]:
+    """What the coordinates of x stand for; empty where nothing names them."""
+    names, p = list(job.shards.feature_names), job.problem.p
+    if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
+        return []
+    if not 0 <= p - len(names) <= 1 or all(_NUMBERED_NAME.fullmatch(name) for name in names):
+        return []
+    return [*names, "intercept"][:p]

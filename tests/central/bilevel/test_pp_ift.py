@@ -1,0 +1,251 @@
+"""Implicit differentiation at a private point: against a loop over raw records, and priced for what it releases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.central.context import CoordinatorContext
+from decentral_dp.config.loading import load
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+
+Make = Callable[..., dict[str, Any]]
+BOX = {"kind": "box", "low": -3.0, "high": 0.5}
+C = 0.3
+UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
+
+
+@pytest.fixture
+def content(scenario: Make) -> Make:
+    def make(**changes: Any) -> dict[str, Any]:
+        made = scenario(problem={"normalise": "l2"}, topology={"kind": "star", "agents": 4})
+        made["algorithm"] = {
+            "kind": "pp_ift", "rounds": 3, "x": {"scale": 2.0}, "inner": 4, "smoothness": 2.0, "domain": BOX,
+            "init": {"x": -1.0},
+        }  # fmt: skip
+        made["privacy"] = {"epsilon": 4.0, "delta": 1e-5, "clip": {"x": C, "y": C, "z": C}}
+        for table, values in changes.items():
+            made[table] = {k: v for k, v in {**made[table], **values}.items() if v is not None}
+        return made
+
+    return make
+
+
+def clipped(rows: np.ndarray) -> np.ndarray:
+    sizes = np.sqrt((rows.reshape(len(rows), -1) ** 2).sum(axis=1))
+    factor = np.minimum(1.0, C / np.maximum(sizes, 1e-300))
+    return rows * factor.reshape(-1, *([1] * (rows.ndim - 1)))
+
+
+def means(train: np.ndarray, validation: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Clipped means of ∇l, ∇h and ∇²l of the logistic loss, record by record."""
+    s, v = 1.0 / (1.0 + np.exp(train @ y)), 1.0 / (1.0 + np.exp(validation @ y))
+    lower, upper = clipped(-train * s[:, None]), clipped(-validation * v[:, None])
+    curved = clipped((s * (1.0 - s))[:, None, None] * train[:, :, None] * train[:, None, :])
+    return lower.mean(axis=0), upper.mean(axis=0), curved.mean(axis=0)
+
+
+def raw(job: Job) -> tuple[np.ndarray, np.ndarray]:
+    train, validation = (np.concatenate([r.signed for r in job.records[k]]) for k in ("train", "validation"))
+    return train, validation
+
+
+def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
+    drawn = Streams(job.root, "noise", [0]).generator(0, index, tag(channel)).standard_normal((1, 1, d))
+    return np.asarray(drawn[0, 0])
+
+
+def test_agrees_with_a_loop_over_records(content: Make) -> None:
+    run = decentral_dp.run(content())
+    train, validation = raw(run.simulation())
+    q, lines = train.shape[1], {c.channel: c for c in run.records.channels}
+    family = run.simulation().context.family  # type: ignore[union-attr] # it has a context
+    assert family is not None
+    x, y = np.full(q, -1.0), np.zeros(q)
+    for t in range(3):
+        at, radius = x, family.constants(x, x).radius
+        for k in range(4):
+            step = means(train, validation, y)[0] + np.exp(x) * y
+            step = step + float(lines["y"].scale[4 * t + k, 0]) * noise(run.simulation(), 5 * t + k + 1, "y", q)
+            y = y - step / 2.0
+            y = y * min(1.0, radius / np.linalg.norm(y))
+        _, b, h = means(train, validation, y)
+        gradient = -(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b)
+        gradient = gradient + float(lines["gx"].scale[t, 0]) * noise(run.simulation(), 5 * t + 5, "gx", q)
+        x = np.clip(x - 2.0 * gradient, BOX["low"], BOX["high"])
+    # Up to the noise's grid.
+    assert run.released["x"][0] == pytest.approx(at, abs=1e-4)
+    assert run.released["y"][0] == pytest.approx(y, abs=1e-4)
+    assert run.records.costs_within(run.simulation().ledger)
+
+
+def test_every_release_hides_a_record_as_planned(content: Make) -> None:
+    """Worst neighbours of the published point: a flipped record, or one turned against another; 4000 of them."""
+    job = build(load(content(topology={"kind": "complete", "agents": 1})))
+    context, rng = job.context, np.random.default_rng(8)
+    assert isinstance(context, CoordinatorContext)
+    train, validation = raw(job)
+    x, y = np.full(train.shape[1], -1.0), rng.normal(size=train.shape[1]) * 0.3
+    price = bound_of(context, train, validation, x, y)
+    here = gradient_of(train, validation, x, y)
+    worst = 0.0
+    for _ in range(4000):
+        kind = rng.integers(2)
+        rows = (train, validation)[kind].copy()
+        k = int(rng.integers(len(rows)))
+        rows[k] = -rows[k] if rng.random() < 0.5 else rows[int(rng.integers(len(rows)))] * rng.choice([-1.0, 1.0])
+        there = gradient_of(rows, validation, x, y) if kind == 0 else gradient_of(train, rows, x, y)
+        worst = max(worst, float(np.linalg.norm(there - here)) / price[("train", "validation")[kind]])
+    assert 0.0 < worst <= 1.0
+
+
+def gradient_of(train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    _, b, h = means(train, validation, y)
+    return np.asarray(-(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b))
+
+
+def bound_of(
+    context: CoordinatorContext, train: np.ndarray, validation: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> dict[str, float]:
+    """The two sensitivities by hand: ‖J‖ = max w_s|y_s|, w₀ = min w_s; the public-J form of the paper's rival."""
+    w = np.exp(x)
+    k, floor, root = float(np.abs(w * y).max()), float(w.min()), float(np.abs(np.sqrt(w) * y).max())
+    through, share = min(k / floor, root / math.sqrt(floor)), C / len(train)
+    turned = min(k * share / (floor * (floor + share)), through * share / floor)
+    return {"train": C * turned, "validation": 2.0 * through * C / len(validation)}
+
+
+def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
+    run = decentral_dp.run(content(algorithm={"rounds": 1}))
+    train, validation = raw(run.simulation())
+    line = next(c for c in run.records.channels if c.channel == "gx")
+    by_hand = bound_of(run.simulation().context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
+    for kind, sensitivity in by_hand.items():
+        assert float(line.sensitivity[kind][0, 0]) == pytest.approx(sensitivity, rel=1e-3)  # type: ignore[index] # kinds are these two
+
+
+def test_a_record_costs_what_its_releases_add_up_to(content: Make) -> None:
+    """Σμ² over channels, by hand from scales and sensitivities."""
+    run = decentral_dp.run(content())
+    for kind in ("train", "validation"):
+        total = sum(
+            float(((c.sensitivity[kind] / c.scale) ** 2).sum())  # type: ignore[index] # kinds are these two
+            for c in run.records.channels
+            if kind in c.sensitivity
+        )
+        spent = float(gaussian_epsilon(math.sqrt(total), 1e-5))
+        assert spent <= 4.0
+        # Rounding to the grid, and adaptive scales that meet the dearer kind's price.
+        assert spent > 2.5
+
+
+def test_without_noise_and_clips_it_is_the_hypergradient(content: Make) -> None:
+    """The lower level solved, a step is −η∇Φ: its length against the metric, which solves by other means."""
+    made = content(
+        algorithm={"rounds": 2, "inner": 400, "smoothness": 0.7, "x": {"scale": 0.5}},
+        privacy={"guarantee": "none"},
+        run={"evaluate_every": 1},
+    )
+    del made["privacy"]["clip"], made["privacy"]["epsilon"]
+    run = decentral_dp.run(made)
+    norms = run.metrics[run.metrics["name"] == "hypergradient_norm"]
+    sensitivity = float(np.linalg.norm(run.released["x"][0] + 1.0)) / 0.5
+    assert sensitivity == pytest.approx(float(norms[norms["round"] == 1]["value"].iloc[0]), rel=1e-6)
+
+
+def test_losses_that_are_not_convex_are_floored(content: Make) -> None:
+    """Of a problem from losses nothing is known: H is raised to the regulariser's curvature, at twice the price."""
+    made = content(problem={"kind": "hyper_cleaning", "data": "wine", "groups": 1})
+    made["algorithm"]["x"] = {"scale": 0.1}
+    run = decentral_dp.run(made)
+    assert run.result["status"] == "ok"
+    assert run.records.costs_within(run.simulation().ledger)
+
+
+@pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
+def test_defaults_follow_from_public_constants(content: Make, solver: str) -> None:
+    made = content(algorithm={"solver": solver})
+    for key in ("x", "inner", "smoothness"):
+        del made["algorithm"][key]
+    del made["privacy"]["clip"]
+    job = build(load(made))
+    assert job.algorithm.x is not None  # type: ignore[union-attr] # it is PpIft
+    assert np.isfinite(job.context.clip.z)  # type: ignore[union-attr] # it has a context
+    assert job.budget.epsilon.max() == pytest.approx(4.0, rel=2e-3)
+    assert decentral_dp.run(made).result["status"] == "ok"
+
+
+@pytest.mark.parametrize("planted", ["half the noise", "a forgotten clip", "an uncharged release"])
+def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    from decentral_dp.central.bilevel.pp_ift import PpIft
+    from decentral_dp.participants.clients import ClientBlock
+    from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
+
+    if planted == "half the noise":
+        whole = PlannedReleaser.scale
+        monkeypatch.setattr(PlannedReleaser, "scale", lambda *a: 0.5 * whole(*a))
+        with pytest.raises(RuntimeError, match="planned"):
+            decentral_dp.run(content())
+    elif planted == "a forgotten clip":
+        answer = ClientBlock.answer
+        made = content()
+
+        def unclipped(self: ClientBlock, number: int, questions: Any) -> Any:
+            object.__setattr__(self, "clip", Clip("l2"))
+            return answer(self, number, questions)
+
+        honest = decentral_dp.run(made)
+        monkeypatch.setattr(ClientBlock, "answer", unclipped)
+        assert not np.allclose(decentral_dp.run(made).released["y"], honest.released["y"], atol=1e-4)
+    else:
+        honest_plan = PpIft.planned_releases
+        monkeypatch.setattr(
+            PpIft, "planned_releases", lambda *a: {c: v for c, v in honest_plan(*a).items() if c != "gx"}
+        )
+        with pytest.raises(RuntimeError, match="not planned"):
+            decentral_dp.run(content())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": {"solver": "dp_loc_gd"}}, "no solver"),
+        ({"algorithm": {"solver": "output_perturbation"}}, "takes none"),
+        ({"privacy": {"guarantee": "as_printed"}}, "never printed"),
+        ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
+        ({"privacy": {"delta": 0.0}}, "delta"),
+        ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),
+        ({"problem": {"kind": "mean_estimation", "stream": {"batch": 3}}}, "stream"),
+    ],
+)
+def test_what_is_refused(content: Make, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build(load(content(**changes)))
+
+
+@pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
+def test_a_step_of_0_keeps_x_and_spends_everything_on_the_lower_level(content: Make, solver: str) -> None:
+    options: dict[str, Any] = UNREAD if solver == "output_perturbation" else {}
+    # A minimiser is bounded by the problem's constants, and clips nothing.
+    without = {"clip": None} if options else {}
+    kept = decentral_dp.run(content(algorithm={**options, "solver": solver, "x": {"scale": 0.0}}, privacy=without))
+    moved = decentral_dp.run(content(algorithm={**options, "solver": solver}))
+    assert {c.channel for c in kept.records.channels} == {"y"}
+    assert {c.channel for c in moved.records.channels} == {"y", "gx"}
+    for run in (kept, moved):
+        assert run.result.privacy.epsilon_max == pytest.approx(4.0, rel=2e-3)
+        assert run.result.privacy.epsilon_max <= 4.0
+    np.testing.assert_array_equal(kept.released["x"][0], -1.0)
+    quiet, loud = (next(c for c in run.records.channels if c.channel == "y") for run in (kept, moved))
+    # Half of a train record's μ² was kept for the hypergradient.
+    assert loud.scale[0, 0] / quiet.scale[0, 0] == pytest.approx(math.sqrt(2.0), rel=1e-3)

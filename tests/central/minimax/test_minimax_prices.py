@@ -1,0 +1,125 @@
+"""Prices of minimax programs at the size of the paper's experiments, against numbers from other computations.
+
+n = 60 000, samples of 2048 on average, 80 epochs (R = 2344), δ = n^(−1.1), replace one record, Poisson samples, both
+releases of a round one event. Printed DP-SGDA noise for a claimed .5/1/5/10 costs .171/.362/2.10/4.59 on a fine grid
+of losses, .184/.369/2.10/4.59 on one of 1e-3; a joint z̄ of 24.4/12.8/3.02/1.69 would cost what is claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import NeighboringRelation
+from dp_accounting.pld import pld_privacy_accountant
+
+from decentral_dp.algorithms.protocol import Charge, StepSize
+from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.minimax.dp_sgda import DpSgda
+from decentral_dp.central.minimax.privatediff import PrivateDiff
+from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
+from decentral_dp.central.printed.calibration import Calibration
+from decentral_dp.central.printed.minimax import PrintedDpSgda
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite
+from decentral_dp.models.build import Linear
+from decentral_dp.privacy.accounting.accountants import epsilon_of
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from papers import claimed_noise
+
+N, M, R = 60_000, 2048, 2344
+Q, DELTA = M / N, N**-1.1
+STEP = StepSize(0.1)
+CONTEXT = MinimaxContext(
+    Composite(Linear(2, 1), AucObjective(0.5)), {"train": N, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), R
+)
+
+
+def line(name: str, charge: Charge, scale: np.ndarray, sensitivity: np.ndarray) -> ChannelLedger:
+    """Of one coordinate: what rounding to a grid adds is another matter."""
+    rate = charge.rate.get("train", 1.0)
+    return ChannelLedger(
+        name, "gaussian", 1, np.zeros(1, dtype=np.int64), charge.indices, scale[:, None], {"train": sensitivity[:,
+        None]},
+        {"train": np.full((charge.indices.size, 1), rate)}, "", "poisson" if rate < 1.0 else "fixed",
+    )  # fmt: skip
+
+
+def cost(program: Any, found: dict[str, Calibration]) -> float:
+    charges = program.planned_releases(CONTEXT, R)
+    lines = [line(name, charges[name], f.scale, f.sensitivity["train"]) for name, f in found.items()]
+    return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
+
+
+@pytest.mark.parametrize(
+    ("claimed", "fine", "coarse"), [(0.5, 0.171, 0.184), (1.0, 0.362, 0.369), (5.0, 2.10, 2.10), (10.0, 4.59, 4.59)]
+)
+def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float, coarse: float) -> None:
+    program = PrintedDpSgda(STEP, STEP, Q)
+    found = program.printed_calibration(CONTEXT, R, claimed, DELTA)
+    # 8 C √(R log(1/δ))/(nε) on both means.
+    wanted = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
+    assert all(f.scale == pytest.approx(np.full(R, wanted)) for f in found.values())
+    price = cost(program, found)
+    assert 0.99 * fine <= price <= 1.01 * coarse
+    assert price < 0.47 * claimed
+    assert price == pytest.approx(claimed_noise.worth(claimed_noise.sgda(claimed)), rel=1e-6)
+
+
+def test_the_fine_and_the_coarse_numbers_are_those_of_two_grids() -> None:
+    """The same events by another accountant: dearer on a grid of losses as coarse as 1e-3."""
+    z = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / N * M / math.sqrt(2.0)
+    event = dp_accounting.PoissonSampledDpEvent(Q, dp_accounting.GaussianDpEvent(z))
+    for grid, wanted in ((1e-3, 0.369), (1e-4, 0.362)):
+        accountant = pld_privacy_accountant.PLDAccountant(
+            NeighboringRelation.REPLACE_ONE, value_discretization_interval=grid
+        )
+        assert accountant.compose(event, R).get_epsilon(DELTA) == pytest.approx(wanted, abs=6e-4)
+
+
+@pytest.mark.parametrize(("claimed", "z"), [(0.5, 24.4), (1.0, 12.8), (5.0, 3.02), (10.0, 1.69)])
+def test_the_noise_that_is_needed(claimed: float, z: float) -> None:
+    assert claimed_noise.needed(claimed) == pytest.approx(z, rel=0.012)
+    # As two releases of one sample, √2 z each.
+    charge = DpSgda(STEP, STEP, Q).planned_releases(CONTEXT, R)
+    sensitivity = np.full(R, 2.0 / (math.sqrt(2.0) * z))
+    joint = Ledger(1, tuple(line(name, c, np.ones(R), sensitivity) for name, c in charge.items()))
+    assert float(epsilon_of(joint, DELTA)[0]) == pytest.approx(claimed, rel=0.02)
+
+
+@pytest.mark.parametrize(("claimed", "worth"), [(0.5, 0.337), (1.0, 0.714), (5.0, 4.26), (10.0, 9.67)])
+def test_what_the_printed_noise_of_privatediff_would_be_worth(claimed: float, worth: float) -> None:
+    """If x moved by 2C over a sample and y as Lemma 9 says, which they do not: about twice DP-SGDA's at each claim."""
+    ledger = claimed_noise.differences(claimed)
+    scale = {c.channel: float(c.scale[0, 0]) for c in ledger.channels}
+    root = 4.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
+    assert scale == pytest.approx({"gx": root / math.sqrt(2.0), "dx": root, "y": 2.0 * root})
+    assert claimed_noise.worth(ledger) == pytest.approx(worth, rel=6e-3)
+
+
+def test_sound_programs_of_one_size_cost_what_their_events_cost() -> None:
+    """Prices of one weight 1 a round: R events for DP-SGDA and XY, R·(inner + 1) for PrivateDiff, whatever T is."""
+
+    def price(program: Any, mu: float) -> float:
+        charges = program.planned_releases(CONTEXT, R)
+        lines = [
+            line(c, charge, np.ones(charge.indices.size), mu * charge.weight["train"]) for c, charge in charges.items()
+        ]
+        return float(epsilon_of(Ledger(1, tuple(lines), program.releases_per_round), DELTA)[0])
+
+    # √Σμ² that costs DP-SGDA a claim of 1: √R·2/z̄.
+    mu = math.sqrt(R) * 2.0 / 12.8
+    sgda = price(DpSgda(STEP, STEP, Q), mu)
+    assert sgda == pytest.approx(1.0, rel=0.02)
+    for period in (1, 2, 8):
+        smooth = None if period == 1 else 1.0
+        assert price(PrivateDiffXY(STEP, STEP, period, smooth, Q), mu) == pytest.approx(sgda, rel=0.06)
+        program = PrivateDiff(STEP, period, STEP, 3, smooth, Q)
+        assert price(program, mu) == pytest.approx(sgda, rel=0.06)
+        settled = program.planned_releases(CONTEXT, R)
+        assert settled["gy"].indices.size == 3 * R
+        assert sum(float((c.weight["train"] ** 2).sum()) for c in settled.values()) == pytest.approx(1.0)

@@ -1,0 +1,433 @@
+"""PrivateDiff in its three forms: against loops over records, its prices, its refusals, and what one record can do."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.bounded import Bounded
+from decentral_dp.central.minimax.steps import Estimate, split_releases, threshold
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite, Labelled
+from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
+from decentral_dp.models.build import Linear
+from decentral_dp.privacy.accounting.accountants import epsilon_of
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.simulation.jobs.job import Job
+from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise, without
+from tests.support.minimax_loop import Loop, agree, content, made
+
+STEPS: dict[str, Any] = {"x": {"scale": 0.8, "decay": 0.3}, "y": {"scale": 0.7, "decay": 0.5}}
+ONLY_X: dict[str, Any] = {"x": STEPS["x"], "solver": "closed_form"}
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "ascent": {"kind": "privatediff", "period": 2, "inner": 2, "smoothness": 0.3, **STEPS},
+    "ascent, one step": {"kind": "privatediff", "period": 3, "smoothness": 2.0, **STEPS},
+    "closed form": {"kind": "privatediff", "period": 3, "smoothness": 0.3, **ONLY_X},
+    "anchors alone": {"kind": "privatediff", "period": 1, "inner": 3, **STEPS},
+    "xy": {"kind": "privatediff_xy", "period": 3, "smoothness": 0.4, **STEPS},
+    "xy, anchors alone": {"kind": "privatediff_xy", "period": 1, **STEPS},
+    "xy, one anchor": {"kind": "privatediff_xy", "period": 50, "smoothness": 0.4, **STEPS},
+    "sgda": {"kind": "dp_sgda", **STEPS},
+    "sgda, closed form": {"kind": "dp_sgda", **ONLY_X},
+}
+PRINTED = {"guarantee": "as_printed", "clip": {"x": 0.2, "y": 0.6}}
+
+
+@functools.cache
+def job_of(name: str, rate: float = 0.4) -> Job:
+    return made(PROGRAMS[name] | {"rate": rate})
+
+
+# Against loops -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_agrees_with_a_loop_over_records(name: str, rate: float) -> None:
+    job = job_of(name, rate)
+    agree(job, Loop(job, with_noise))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_agrees_with_a_loop_without_clips(name: str) -> None:
+    job = made(PROGRAMS[name], privacy={"guarantee": "none", "clip": {}})
+    agree(job, Loop(job, without), Scripted(lambda index, channel, width: np.zeros(width)))
+
+
+def test_a_smaller_clip_of_y_takes_the_place_of_the_known_ball() -> None:
+    job = made(PROGRAMS["ascent"], privacy={"clip": {"x": 0.2, "y": 0.3}})
+    agree(job, Loop(job, with_noise, clip_y=0.3))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_agrees_with_a_loop_and_the_jobs_own_noise(name: str) -> None:
+    """Scales are 2·bound/(qn) over the planned μ, drawn again from the keyed streams."""
+    job = job_of(name)
+    prices = prices_of(job)
+    loop = Loop(job, with_noise)
+    loop.say = keyed(job, lambda i, c: 2.0 * loop.bounds[i, c] / (0.4 * loop.n) / prices[i, c])
+    # A scale may differ in its last bits and a normal number then be rounded to the next point of the grid.
+    agree(job, loop, Listening(job), atol=1e-3)
+
+
+def prices_of(job: Job) -> dict[tuple[int, str], float]:
+    return {
+        (int(index), c.channel): float(sensitivity / scale)
+        for c in job.ledger.charged_channels
+        for index, sensitivity, scale in zip(c.rounds, c.sensitivity["train"][:, 0], c.scale[:, 0], strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", ["ascent", "xy", "sgda, closed form"])
+def test_what_is_recorded_is_what_was_planned_whatever_the_blocks(name: str) -> None:
+    runs = [decentral_dp.run(content(PROGRAMS[name], run={"blocks": b, "evaluate_every": 1})) for b in (1, 3)]
+    for run in runs:
+        assert run.result["status"] == "ok"
+        assert run.records.costs_within(run.simulation().ledger)
+        assert 0.99 * 6.0 <= run.result["privacy"]["epsilon_max"] <= 6.0
+        assert epsilon_of(run.records, 1e-4).max() <= 6.0
+    for channel, value in runs[0].released.items():
+        np.testing.assert_allclose(value, runs[1].released[channel], rtol=1e-9, atol=1e-12)
+    assert runs[0].records.same_releases(runs[1].records, rtol=1e-9)
+
+
+def test_without_noise_and_samples_the_period_is_nothing() -> None:
+    """Differences of means over all records add up to the mean itself: gradient descent ascent, for any T."""
+    none = {"guarantee": "none", "clip": {}}
+    for program in ("xy", "ascent"):
+        paths = [
+            [v["x"] for v in scripted(job, Scripted(lambda i, c, d: np.zeros(d)))]
+            for period in (1, 2, 5)
+            for job in [made(PROGRAMS[program] | {"rate": 1.0, "period": period, "smoothness": None}, privacy=none)]
+        ]
+        np.testing.assert_allclose(paths[1], paths[0], atol=1e-12)
+        np.testing.assert_allclose(paths[2], paths[0], atol=1e-12)
+        assert np.abs(paths[0][-1]).max() > 0.1
+
+
+def asked_of(program: str, protocol: str) -> list[list[ClippedQuery]]:
+    """The questions of three rounds of a program that is told noise of its own, however it was asked."""
+    job = job_of(program) if protocol == "released" else made(PROGRAMS[program], privacy=PRINTED)
+    state, out, rng = job.algorithm.init(job.context), [], np.random.default_rng(3)
+    for t in range(3):
+        running, reply, asked = job.algorithm.step(t, job.context, state), None, []
+        while True:
+            try:
+                request: Any = running.send(reply)
+            except StopIteration as done:
+                state = done.value
+                break
+            if isinstance(request, Ask):
+                asked += request.values.values()
+                zero = {c: np.zeros((3, job.problem.width(q.term))) for c, q in request.values.items()}
+                reply = job.context.combine(1, request.values, zero)
+            else:
+                told = {c: rng.normal(size=(1, v.private.shape[1])) for c, v in request.values.items()}
+                reply = Released(Bundle(told), dict.fromkeys(told, 1.0))
+        out.append(asked)
+    return out
+
+
+@pytest.mark.parametrize("protocol", ["released", "printed"])
+def test_every_question_is_asked_where_the_last_answer_led(protocol: str) -> None:
+    """The loops above cannot tell by what y a gradient by α was asked: of the records' part it is no function."""
+    rounds = asked_of("ascent", protocol)
+    for t, (first, second, last) in enumerate(rounds):
+        assert first.term == second.term == "grad_y"
+        assert last.term == "grad_x"
+        for one, other in ((first, second), (second, last)):
+            assert np.array_equal(one.x, other.x)
+            assert not np.array_equal(one.y, other.y)
+        if t:
+            before = rounds[t - 1][2]
+            assert not np.array_equal(first.x, before.x)
+            # y goes on from where ∇_x f was taken.
+            assert np.array_equal(first.y, before.y)
+            if protocol == "released" and t % 2:
+                assert same(last.earlier_point, before)
+            else:
+                assert last.earlier_point is None
+
+
+def same(since: Any, before: ClippedQuery) -> bool:
+    return np.array_equal(since[0], before.x) and np.array_equal(since[1], before.y)
+
+
+# Prices --------------------------------------------------------------------------------------------------------------
+
+
+def squares(job: Job) -> dict[str, float]:
+    return {c.channel: float((c.sensitivity["train"] ** 2).sum()) for c in job.ledger.charged_channels}
+
+
+def test_half_of_the_budget_is_for_anchors() -> None:
+    spent = squares(job_of("ascent"))
+    assert spent["gx"] == pytest.approx(spent["dx"], rel=1e-9)
+    assert spent["gy"] / sum(spent.values()) == pytest.approx(0.1, rel=1e-9)
+    spent = squares(job_of("xy"))
+    assert all(s == pytest.approx(spent["gx"], rel=1e-9) for s in spent.values())
+    assert squares(job_of("anchors alone")).keys() == {"gx", "gy"}
+    # The round 0 is the only anchor.
+    alone = squares(made(PROGRAMS["ascent"] | {"rounds": 1}))
+    assert alone["gy"] / sum(alone.values()) == pytest.approx(0.1, rel=1e-9)
+
+
+@pytest.mark.parametrize("period", [2, 3, 6])
+def test_the_split_is_that_of_the_multipliers(period: int) -> None:
+    """With T dividing R: z_1 = z√(2/T), z_2 = z√(2(T−1)/T), in proportion to each other and to z of equal rounds."""
+    blocks = split_releases(np.arange(1, 13), period, Estimate("joint", "g", "d"), 1, 1.0)
+    z_1, z_2 = (math.sqrt(blocks[c].indices.size / blocks[c].share) for c in "gd")
+    z = math.sqrt(12.0)
+    assert z_1 == pytest.approx(z * math.sqrt(2.0 / period))
+    assert z_2 == pytest.approx(z * math.sqrt(2.0 * (period - 1) / period))
+    assert sorted([*blocks["g"].indices, *blocks["d"].indices]) == list(range(1, 13))
+    assert list(blocks["g"].indices) == list(range(1, 13, period))
+
+
+def test_anchors_alone_cost_and_do_what_dp_sgda_does() -> None:
+    one, other = job_of("xy, anchors alone"), job_of("sgda")
+    assert one.ledger.same_releases(other.ledger)
+    pair = zip(scripted(one, Scripted()), scripted(other, Scripted()), strict=True)
+    for mine, theirs in list(pair)[:1]:
+        np.testing.assert_array_equal(mine["x"], theirs["x"])
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_both_blocks_of_a_round_are_one_event(rate: float) -> None:
+    """The ε of the job is that of one release a round with z̄⁻² = z_x⁻² + z_y⁻²."""
+    job = job_of("xy", rate)
+    by_index: dict[int, float] = {}
+    for (index, _), mu in prices_of(job).items():
+        by_index[index] = math.hypot(by_index.get(index, 0.0), mu)
+    assert sorted(by_index) == list(range(1, 8))
+    merged = line(np.array(sorted(by_index)), np.array([by_index[i] for i in sorted(by_index)]), rate)
+    joint = float(epsilon_of(Ledger(1, (merged,)), 1e-4)[0])
+    assert float(job.budget.epsilon[0]) == pytest.approx(joint, rel=3e-3)
+    assert joint > 1.2 * float(job.budget.channels["gx"].epsilon[0])
+
+
+def line(index: np.ndarray, mu: np.ndarray, rate: float) -> ChannelLedger:
+    return ChannelLedger(
+        "g", "gaussian", 1, np.zeros(1, dtype=np.int64), index.astype(np.int64), np.ones((index.size, 1)),
+        {"train": mu[:, None]}, {"train": np.full((index.size, 1), rate)}, "", "poisson" if rate < 1.0 else "fixed",
+    )  # fmt: skip
+
+
+# What is decided beforehand ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ascent", "closed form", "xy"])
+def test_which_rounds_are_anchors_does_not_depend_on_records(name: str) -> None:
+    """Other records, other noise, wild steps: the same releases at the same indices, at the same prices."""
+    runs = []
+    for seed, scale in ((1, 0.8), (2, 0.8), (3, 50.0)):
+        changed = PROGRAMS[name] | {"x": {"scale": scale}}
+        job = made(changed, problem={"seed": seed})
+        releaser = Listening(job)
+        scripted(job, releaser)
+        runs.append((sorted(releaser.wanted), job.ledger))
+    assert runs[0][0] == runs[1][0] == runs[2][0]
+    assert runs[0][1].same_releases(runs[1][1])
+    assert runs[0][1].same_releases(runs[2][1])
+    per_round = max(i for i, _ in runs[0][0]) // 7
+    period = PROGRAMS[name]["period"]
+    for index, channel in runs[0][0]:
+        if channel in ("gx", "dx"):
+            assert (channel == "gx") == (((index - 1) // per_round) % period == 0)
+
+
+def test_where_nothing_moves_a_difference_is_nothing_and_costs_nothing() -> None:
+    still = PROGRAMS["xy"] | {"x": {"scale": 0.0}, "y": {"scale": 0.0}}
+    job = made(still)
+    releaser = Listening(job)
+    told: dict[Any, Any] = {}
+    real = releaser.release
+
+    def release(index: int, values: Any) -> Any:
+        out = real(index, values)
+        told.update({(index, c): v for c, v in out.released.items()})
+        return out
+
+    releaser.release = release  # type: ignore[method-assign]  # A spy.
+    scripted(job, releaser)
+    changes = [key for key in told if key[1] in ("dx", "dy")]
+    assert len(changes) == 2 * 4
+    assert all((told[key] == 0.0).all() for key in changes)
+    assert all((told[key] != 0.0).all() for key in told if key not in changes)
+    spent = releaser.ledger()
+    assert {c.channel: float(c.sensitivity["train"].max()) for c in spent.channels if c.channel[0] == "d"} == {
+        "dx": 0.0,
+        "dy": 0.0,
+    }
+
+
+def test_the_threshold_is_a_distance_and_never_what_cannot_be_asked() -> None:
+    here, before = (np.array([3.0, 0.0]), np.array([4.0])), (np.zeros(2), np.zeros(1))
+    assert threshold(2.0, here, before) == pytest.approx(10.0)
+    assert threshold(2.0, here, here) == 0.0
+    for bad in (math.nan, math.inf, 1e300):
+        assert threshold(2.0, (np.array([bad, 0.0]), np.zeros(1)), before) == 0.0
+
+
+@pytest.mark.parametrize(("name", "scale"), [("ascent", 1e150), ("closed form", 1.7e308), ("xy", 1.7e308)])
+def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> None:
+    """Points that overflow leave no threshold and no error, and the releases that were planned."""
+    run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
+    assert run.records.rounds == 7
+    assert run.records.costs_within(run.simulation().ledger)
+
+
+# What one record can do ----------------------------------------------------------------------------------------------
+
+
+def sums(problem: Composite, a: np.ndarray, labels: np.ndarray, query: ClippedQuery) -> np.ndarray:
+    # As where the records are: what overflows is cut to zero, and is no warning.
+    with np.errstate(all="ignore"):
+        return problem.sums(Labelled(a, labels), [query])[0]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["grad_x", "grad_y"]), st.floats(0.0, 3.0))
+@settings(max_examples=60, deadline=None)
+def test_no_neighbour_moves_a_difference_by_more_than_twice_its_threshold(seed: int, term: str, bound: float) -> None:
+    rng = np.random.default_rng(seed)
+    problem = Composite(Linear(2, 1), AucObjective(float(rng.uniform(0.05, 0.95))))
+    a, labels = rng.normal(size=(6, 2)) * 10.0 ** rng.uniform(-3, 3), (rng.random(6) < 0.5).astype(float)
+    points = [(rng.normal(size=5) * 10.0 ** rng.uniform(-2, 2), rng.uniform(0, 2, 1)) for _ in range(2)]
+    query = ClippedQuery(term, *points[0], bound, earlier_point=points[1])
+    other, others = a.copy(), labels.copy()
+    other[2], others[2] = rng.normal(size=2) * 10.0 ** rng.uniform(-3, 300), 1.0 - labels[2]
+    sensitivity = float(np.linalg.norm(sums(problem, a, labels, query) - sums(problem, other, others, query)))
+    assert sensitivity <= 2.0 * bound * (1.0 + 1e-12) + 1e-300
+
+
+def test_opposite_records_move_a_difference_by_all_of_it() -> None:
+    """A positive and a negative record at the same features, scores on their way up: gradients change oppositely."""
+    problem, bound = Composite(Linear(1, 1), AucObjective(0.5)), 1e-3
+    here, before = (np.array([0.0, 0.0, 0.0, 0.0]), np.array([1.0])), (np.array([0.0, 0.0, 0.0, 0.0]), np.array([0.0]))
+    query = ClippedQuery("grad_x", *here, bound, earlier_point=before)
+    a = np.ones((3, 1))
+    sensitivity = sums(problem, a, np.array([1.0, 1.0, 0.0]), query) - sums(
+        problem, a, np.array([0.0, 1.0, 0.0]), query
+    )
+    assert np.linalg.norm(sensitivity) == pytest.approx(2.0 * bound, rel=1e-9)
+
+
+# As printed ----------------------------------------------------------------------------------------------------------
+
+
+def unheard(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
+    return public + private + (0.0 if channel == "gy" else loud(index, channel, private.size))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+@pytest.mark.parametrize("inner", [1, 3])
+def test_the_printed_form_agrees_with_a_loop(inner: int, rate: float) -> None:
+    """y goes on without noise, differences are of different samples, noise comes in units of C_{2,r}."""
+    job = made(PROGRAMS["ascent"] | {"inner": inner, "rate": rate}, privacy=PRINTED)
+
+    class Silent(Scripted):
+        def release(self, index: int, values: Any) -> Any:
+            out = super().release(index, values)
+            exact = {c: v.value if c == "gy" else out.released[c] for c, v in values.items()}
+            return out._replace(released=type(out.released)(exact))
+
+    agree(job, Loop(job, unheard, clip_y=0.6), Silent(), program="as_printed")
+
+
+def test_the_printed_noise_is_that_of_the_remark_and_y_leaves_as_it_is() -> None:
+    job = made(PROGRAMS["ascent"] | {"inner": 3, "period": 4, "rounds": 9}, privacy=PRINTED)
+    n, root = job.context.n, math.sqrt(9 * math.log(1e4))  # type: ignore[union-attr]  # a coordinator's job
+    lines = {c.channel: c for c in job.ledger.charged_channels}
+    assert set(lines) == {"gy", "gx", "dx", "y"}
+    assert lines["gx"].scale == pytest.approx(np.full((3, 1), 4.0 * root / 2.0 / (n * 6.0) * 0.2))
+    assert lines["dx"].scale == pytest.approx(np.full((6, 1), 4.0 * root / (n * 6.0)))
+    # 1/μ is the scale of the steps, 0.7; 2C_0², and nothing for βM.
+    assert lines["y"].scale == pytest.approx(np.full((9, 1), 4.0 * 2.0 * 0.6**2 * root * 0.7 / (n * 6.0)))
+    assert lines["gy"].mechanism.name == "uncertified"
+    assert (lines["gy"].scale == 0.0).all()
+    assert all(np.isinf(c.sensitivity["train"]).all() for c in lines.values())
+    assert list(lines["gx"].rounds) == [4, 20, 36]
+    releaser, out = Listening(job), {}
+    real = releaser.release
+
+    def release(index: int, values: Any) -> Any:
+        told = real(index, values)
+        out.update({(index, c): (values[c], v) for c, v in told.released.items() if isinstance(values[c], Bounded)})
+        return told
+
+    releaser.release = release  # type: ignore[method-assign]  # A spy.
+    scripted(job, releaser)
+    for (_, channel), (wanted, told) in out.items():
+        assert np.array_equal(wanted.value, told) == (channel == "gy")
+
+
+def test_nothing_is_certified_of_the_printed_form() -> None:
+    run = decentral_dp.run(content(PROGRAMS["ascent"], privacy=PRINTED))
+    privacy = run.result["privacy"]
+    assert run.result["status"] == "ok"
+    assert run.records.costs_within(run.simulation().ledger)
+    assert np.isinf(privacy["epsilon_max"])
+    assert np.isinf(epsilon_of(run.records, 1e-4)).all()
+    assert privacy["claimed"]["epsilon_max"] == 6.0
+    assert "Remark 5.1" in privacy["claimed"]["source"]
+    assert any("y carries no noise" in note for note in privacy["notes"])
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "words"),
+    [
+        ("ascent", {"solver": "newton"}, "algorithm.solver: no solver 'newton'"),
+        ("ascent", {"y": None}, "algorithm.y: missing"),
+        ("ascent", {"smoothness": None}, "algorithm.smoothness: missing"),
+        ("ascent", {"period": None}, "algorithm.period: missing"),
+        ("anchors alone", {"smoothness": 1.0}, "algorithm.smoothness: with period = 1"),
+        ("closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
+        ("closed form", {"inner": 2}, 'algorithm.inner: "closed_form" takes no steps'),
+        ("ascent", {"init": {"z": 1.0}}, "algorithm.init.z"),
+        ("xy", {"smoothness": None}, "algorithm.smoothness: missing"),
+        ("xy", {"y": None}, "algorithm.y: missing"),
+        ("xy", {"inner": 2}, "algorithm.inner: privatediff_xy takes none"),
+        ("sgda", {"y": None}, "algorithm.y: missing"),
+        ("sgda, closed form", {"y": {"scale": 1.0}}, 'algorithm.y: "closed_form" takes no steps'),
+        ("sgda", {"period": 2}, "algorithm.period: dp_sgda takes none"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(program: str, changes: dict[str, Any], words: str) -> None:
+    table = {k: v for k, v in (PROGRAMS[program] | changes).items() if v is not None}
+    with pytest.raises(InputError) as caught:
+        made(table)
+    assert str(caught.value).startswith(words)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "words"),
+    [
+        ("closed form", {}, "algorithm.solver: the paper ascends"),
+        ("sgda, closed form", {}, "algorithm.solver: as printed, y ascends"),
+        ("xy", {}, "privacy.guarantee: privatediff_xy was never printed"),
+        ("ascent", {"y": {"scale": 0.0}}, "algorithm.y: with"),
+    ],
+)
+def test_what_was_never_printed_is_refused_as_printed(program: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        made(PROGRAMS[program] | changes, privacy=PRINTED)
+    assert str(caught.value).startswith(words)
+
+
+def test_a_missing_clip_is_refused() -> None:
+    for name in ("ascent", "xy"):
+        with pytest.raises(InputError, match=r"privacy\.clip\.x: missing"):
+            made(PROGRAMS[name], privacy={"clip": {}})

@@ -1,0 +1,186 @@
+"""Recursive-SPIDER against a loop over raw records; its three releases of a round, and its printed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp import InputError
+from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, State
+from decentral_dp.central.minimax.steps import compose_gradients, is_anchor
+from decentral_dp.exchange import Ask, Release
+from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
+from tests.support.minimax_loop import agree
+from tests.support.spider_loop import NONE, RECURSIVE, SpiderLoop, made
+
+PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
+KL = "kl_dro"
+
+
+# The loop ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_noise_on_all_records_it_is_gradient_descent_on_psi() -> None:
+    """Whatever the period and the averaging: changes of means on the same records add up to means."""
+    ends = []
+    for period, beta in ((1, 1.0), (3, 0.3), (7, 0.0)):
+        algorithm = RECURSIVE | {"period": period, "averaging": {"scale": beta}, "rate": 1.0}
+        if period == 1:
+            algorithm.pop("smoothness")
+        job = made(algorithm, KL, privacy=NONE)
+        ends.append(performed(job.coordinator_node(), job.rounds)[1])
+    for end in ends[1:]:
+        for name in ("x", "y"):
+            np.testing.assert_allclose(end[-1][name], ends[0][-1][name], atol=1e-12)
+    # One step by finite differences of Ψ on all records.
+    loop, (x, y) = SpiderLoop(job, without), (ends[0][2]["x"][0], ends[0][2]["y"][0])
+
+    def psi(x: np.ndarray, lam: float) -> float:
+        h = [loop.f.inner(x, np.array([lam]), a, b)[0] for mine in loop.records for a, b in mine]
+        return lam * math.log(sum(h) / len(h)) + loop.f.cap + lam * loop.f.radius
+
+    e = 1e-5
+    by_x = [(psi(x + e * d, y[0]) - psi(x - e * d, y[0])) / (2 * e) for d in np.eye(x.size)]
+    by_y = (psi(x, y[0] + e) - psi(x, y[0] - e)) / (2 * e)
+    step = 0.5 * 3.0**-0.2
+    np.testing.assert_allclose(ends[0][3]["x"][0], x - step * np.array(by_x), atol=1e-8)
+    np.testing.assert_allclose(ends[0][3]["y"][0], loop.f.inside_y(y - 0.2 * by_y), atol=1e-8)
+
+
+# The plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_three_releases_a_round_are_one_event_and_share_alike() -> None:
+    job = made(RECURSIVE, KL)
+    lines = {c.channel: c for c in job.ledger.channels}
+    assert lines["gx"].rounds.tolist() == lines["gy"].rounds.tolist() == [1, 4, 7]
+    assert lines["dx"].rounds.tolist() == lines["dy"].rounds.tolist() == [2, 3, 5, 6]
+    assert lines["s"].rounds.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    squares = {name: float((c.sensitivity["train"] ** 2).sum()) for name, c in lines.items()}
+    half = squares["gx"]
+    assert squares == pytest.approx({"gx": half, "dx": half, "gy": half, "dy": half, "s": 2.0 * half})
+    releaser = Listening(job)
+    scripted(job, releaser)
+    for t in range(1, 8):
+        batches = {w.sensitivities["train"].batch for (index, _), w in releaser.wanted.items() if index == t}
+        assert batches == {t}
+
+
+def test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change() -> None:
+    """C_s = β/2·(1 − e^{−B/λ}) + (1−β)τ_s, and the 2/(qn) of a replaced record."""
+    job = made(RECURSIVE, KL)
+    releaser, loop = Scripted(), SpiderLoop(job, with_noise)
+    scripted(job, releaser)
+    loop.run()
+    for t in range(1, 8):
+        spread = releaser.wanted[t, "s"].sensitivities["train"]
+        assert spread.sensitivity[0] == pytest.approx(2.0 * loop.bounds[t, "s"] / (0.4 * loop.n), rel=1e-9)
+        assert spread.rate[0] == 0.4
+
+
+def test_the_noise_floor_of_s_is_told_from_what_was_released() -> None:
+    """With s far below its noise the step divides by the noise, not by e^{−B/λ}."""
+    job = made(RECURSIVE | {"averaging": {"scale": 0.3}}, KL, problem={"cap": 5.0, "radius": 5.0})
+    noise: dict[str, float] = {"s": -3.0}
+    releaser = Scripted(lambda index, channel, width: np.full(width, noise.get(channel, 0.0)))
+    loop = SpiderLoop(job, lambda index, channel, public, private: public + private + noise.get(channel, 0.0))
+    agree(job, loop, releaser)
+    assert math.exp(-5.0 / 0.6) < SCALE
+
+
+# Sensitivity ------------------------------------------------------------------------------------------------------
+
+
+def far_apart(**changes: Any) -> Any:
+    return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
+
+
+def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generator[Any, Any, State]:
+    """The step without 1 − β on the change of h."""
+    asked, beta = self._questions(t, context, s), self.weight(t)
+    answer = yield Ask(**asked)
+    slopes = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
+    told = yield Release(**slopes, s=beta * answer.now + answer.change if t else answer.now)
+    v, u = (
+        (told.released.gx[0], told.released.gy[0])
+        if is_anchor(t, self.period)
+        else (s.v + told.released.dx[0], s.u + told.released.dy[0])
+    )
+    kept = 1.0 - beta if t else 0.0
+    value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
+    by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+    x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+    return State(x, y, v, u, value, variance, s.x, s.y)
+
+
+def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecursiveSpider, "step", _forgetful)
+    job = made(RECURSIVE, KL)
+    with pytest.raises(AssertionError, match="'s'"):
+        agree(job, SpiderLoop(job, with_noise))
+    test = test_s_moves_by_beta_over_two_and_one_minus_beta_of_the_change
+    with pytest.raises(AssertionError):
+        test()
+
+
+# As printed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.4])
+def test_as_printed_it_is_the_loop(rate: float) -> None:
+    job = made(RECURSIVE | {"rate": rate}, KL, privacy=PRINTED)
+    agree(job, SpiderLoop(job, with_noise), atol=1e-8)
+
+
+def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
+    job = made(RECURSIVE | {"rounds": 30}, KL, privacy=PRINTED)
+    n, root, clip_y = job.context.n, math.sqrt(math.log(1e4)), 1.0 / (math.e * 0.6)
+    change = root * max(1.0 / (0.4 * n), math.sqrt(30.0) / n)
+    anchor, whole = root * math.sqrt(30.0) / (3.0 * n), root * math.sqrt(30.0) / n
+    wanted = {"gx": 0.2 * anchor, "gy": clip_y * anchor, "dx": change, "dy": change, "s": whole}
+    for line in job.ledger.channels:
+        np.testing.assert_allclose(line.scale, wanted[line.channel], err_msg=line.channel)
+    lines = {line.channel: line for line in job.ledger.channels}
+    assert all(np.isinf(lines[c].sensitivity["train"]).all() for c in ("dx", "dy"))
+    assert math.isinf(job.budget.epsilon.max())
+    # One record on average, whose part in s is β and not β/n.
+    assert (lines["s"].rate["train"] == 1.0 / n).all()
+    betas = np.minimum(1.0, 0.8 * np.arange(1.0, 31.0) ** -0.5)
+    width = 1.0 - math.exp(-1.2 / 0.6)
+    np.testing.assert_allclose(lines["s"].sensitivity["train"][:, 0], betas * width, rtol=1e-9)
+
+
+def test_as_printed_recorded_is_planned() -> None:
+    job = made(RECURSIVE, KL, privacy=PRINTED)
+    outcome = performed(job.coordinator_node(), job.rounds)[0]
+    assert outcome.ledger.costs_within(job.ledger)
+
+
+def test_the_printed_minima_are_crossed() -> None:
+    """The noise on v is cut at twice the clip of u."""
+    noisy = {}
+    for clip in (1e-3, 1.0):
+        job = made(RECURSIVE | {"smoothness": 100.0}, KL, privacy=PRINTED | {"clip": {"x": 0.2, "y": clip}})
+        loop = SpiderLoop(job, with_noise)
+        agree(job, loop, atol=1e-7)
+        # The smaller the unit, the larger what is told in units of it.
+        noisy[clip] = np.abs(loop.heard[3, "dx"]).max()
+    assert noisy[1e-3] > 20.0 * noisy[1.0]
+
+
+# Refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["averaging", "period", "smoothness"])
+def test_refusals(missing: str) -> None:
+    with pytest.raises(InputError, match=rf"algorithm\.{missing}: missing"):
+        made({k: v for k, v in RECURSIVE.items() if k != missing}, KL)
+
+
+def test_only_for_a_function_of_means() -> None:
+    with pytest.raises(InputError, match=r"algorithm\.kind: recursive_spider needs an inner function"):
+        made(RECURSIVE, "dro")

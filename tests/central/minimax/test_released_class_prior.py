@@ -1,0 +1,218 @@
+"""The share of positive records: released before it is used, or counted, which nothing certifies."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.bounded import Bounded
+from decentral_dp.central import plan
+from decentral_dp.central.minimax.released_class_prior import ClassShare
+from decentral_dp.central.problems.auc import AucObjective
+from decentral_dp.central.problems.composite import Composite, Labelled
+from decentral_dp.config.loading import load
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import Linear
+from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.jobs.job import Job
+from tests.support.coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
+from tests.support.minimax_loop import Loop, agree, content, made
+
+STEPS: dict[str, Any] = {"x": {"scale": 0.8}, "y": {"scale": 0.7}}
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "sgda": {"kind": "dp_sgda", **STEPS},
+    "closed form": {"kind": "dp_sgda", "x": STEPS["x"], "solver": "closed_form"},
+    "privatediff": {"kind": "privatediff", "period": 3, "inner": 2, "smoothness": 0.3, **STEPS},
+    "xy": {"kind": "privatediff_xy", "period": 2, "smoothness": 0.3, **STEPS},
+}
+RELEASED = {"positive_share": "released"}
+
+
+# Released ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_agrees_with_a_loop_over_records(name: str) -> None:
+    """The noisy share comes first, and every gradient after it, ball and closed form takes it for the true one."""
+    made_of = made(PROGRAMS[name], problem=RELEASED)
+    agree(made_of, Loop(made_of, with_noise))
+
+
+@pytest.mark.parametrize("noise", [-5.0, 5.0])
+def test_a_share_beyond_the_ends_is_cut(noise: float) -> None:
+    made_of = made(PROGRAMS["closed form"], problem=RELEASED)
+    loud = Scripted(lambda index, channel, width: np.full(width, noise if channel == "share" else 0.1))
+    path = scripted(made_of, loud)
+    assert [float(v["share"][0, 0]) for v in path] == [0.5, *[0.99 if noise > 0.0 else 0.01] * 7]
+
+    def say(index: int, channel: str, public: np.ndarray, private: np.ndarray) -> np.ndarray:
+        return public + private + (noise if channel == "share" else 0.1)
+
+    agree(made_of, Loop(made_of, say), Scripted(lambda i, c, d: np.full(d, noise if c == "share" else 0.1)))
+
+
+def test_one_record_moves_the_share_by_one_of_n_and_the_noise_follows() -> None:
+    made_of = made(PROGRAMS["sgda"], problem=RELEASED)
+    releaser = Listening(made_of)
+    scripted(made_of, releaser)
+    wanted = releaser.wanted[1, "share"]
+    labels = made_of.shards.labels[np.concatenate(made_of.shards.train)]
+    assert isinstance(wanted, Bounded)
+    assert wanted.value[0, 0] == pytest.approx(float(np.mean(labels == 1)), abs=1e-12)
+    sensitivity = float(wanted.sensitivities["train"].sensitivity[0])
+    n = len(labels)
+    assert 1.0 / n <= sensitivity <= 1.0 / n * (1.0 + 1e-10)
+    (line,) = [c for c in releaser.ledger().channels if c.channel == "share"]
+    (planned,) = [c for c in made_of.ledger.channels if c.channel == "share"]
+    assert float(line.scale[0, 0]) == pytest.approx(sensitivity / float(planned.sensitivity["train"][0, 0]), rel=1e-9)
+    assert (line.rate["train"] == 1.0).all()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_takes_its_small_part_of_the_budget_and_shifts_the_rest(name: str) -> None:
+    made_of, plain = made(PROGRAMS[name], problem=RELEASED), made(PROGRAMS[name])
+    lines = {c.channel: c for c in made_of.ledger.charged_channels}
+    assert list(lines["share"].rounds) == [1]
+    counted = {c: float(((line.rate["train"] * line.sensitivity["train"]) ** 2).sum()) for c, line in lines.items()}
+    assert counted["share"] / sum(counted.values()) == pytest.approx(0.02, rel=1e-9)
+    inner = plain.algorithm.releases_per_round
+    for c in plain.ledger.charged_channels:
+        t, e = divmod(c.rounds - 1, inner)
+        np.testing.assert_array_equal(lines[c.channel].rounds, t * (inner + 1) + e + 2)
+        # Nearly as much as without.
+        share = float((lines[c.channel].sensitivity["train"] / c.sensitivity["train"]).min())
+        assert 0.97 < share < 1.0
+    assert made_of.ledger.releases_per_round == inner + 1
+
+
+def test_agrees_with_a_loop_and_the_jobs_own_noise() -> None:
+    made_of = made(PROGRAMS["closed form"], problem=RELEASED)
+    price = {c.channel: float(c.sensitivity["train"][0, 0]) for c in made_of.ledger.charged_channels}
+    loop = Loop(made_of, with_noise)
+
+    def scale(index: int, channel: str) -> float:
+        rate = 1.0 if channel == "share" else 0.4
+        return 2.0 * loop.bounds[index, channel] / (rate * loop.n) / price[channel]
+
+    loop.say = keyed(made_of, scale)
+    agree(made_of, loop, Listening(made_of), atol=1e-3)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) -> None:
+    run = decentral_dp.run(content(PROGRAMS["sgda"], problem=RELEASED, run={"blocks": blocks}))
+    assert run.result["status"] == "ok"
+    assert run.records.costs_within(run.simulation().ledger)
+    assert 0.99 * 6.0 <= run.result["privacy"]["epsilon_max"] <= 6.0
+    share = float(run.released["share"][0, 0])
+    assert 0.0 < share < 1.0
+    x, y = run.released["x"][0], run.released["y"][0]
+    train = [np.concatenate(part) for part in zip(*run.simulation().records["train"], strict=True)]
+    score = Composite(Linear(3, 1), AucObjective(share)).scores(x, y, Labelled(*train), None)
+    last = run.metrics[run.metrics["name"] == "primal"].sort_values("round")["value"].iloc[-1]
+    assert last == pytest.approx(score["primal"], rel=1e-9)
+    told = run.result["algorithm"]
+    assert told["settled"]["rate"] == 0.4
+    assert any("whether a record is positive" in sentence for sentence in run.result["privacy"]["seen"])
+
+
+def test_without_noise_it_is_the_share_itself() -> None:
+    none = {"guarantee": "none", "clip": {}}
+    program = PROGRAMS["privatediff"] | {"rate": 1.0}
+    first = decentral_dp.run(content(program, problem=RELEASED, privacy=none))
+    shards = first.simulation().shards
+    share = float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
+    assert float(first.released["share"][0, 0]) == pytest.approx(share)
+    runs = [first, decentral_dp.run(content(program, problem={"positive_share": share}, privacy=none))]
+    for channel in ("x", "y"):
+        np.testing.assert_allclose(runs[0].released[channel], runs[1].released[channel], atol=1e-10)
+
+
+def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
+    def program(**problem: Any) -> Job:
+        return made(PROGRAMS["sgda"], problem=problem)
+
+    assert isinstance(program(**RELEASED).algorithm, ClassShare)
+    assert not isinstance(program(positive_share=0.4).algorithm, ClassShare)
+
+
+def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    with pytest.raises(InputError, match=r"^problem\.positive_share: got "):
+        build.build(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
+
+
+def test_no_noise_is_printed_for_the_share() -> None:
+    printed = {"guarantee": "as_printed", "clip": {"x": 0.2, "y": 1.0}}
+    with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
+        made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
+
+
+# What one record moves, where its class is in every gradient ---------------------------------------------------------
+
+
+def sensitivity(n: int, positive: int, clip: float, share: Any) -> float:
+    """Largest Σ change over 2C, of the gradients by (a, b, α) clipped as one, when a negative record turns positive.
+
+    share: of a data set, from its labels. The model's features are 0, so that only its bias and a, b, α count.
+    """
+    worst = 0.0
+    labels = np.zeros(n)
+    labels[:positive] = 1.0
+    other = labels.copy()
+    other[positive] = 1.0
+    rows = np.zeros((n, 1))
+    for score, a, b, alpha in itertools.product((-6.0, -1.0, 1.0, 6.0), (0.0, 1.0), (0.0, 0.5, 1.0), (0.0, 1.0, 2.0)):
+        x, y = np.array([0.0, score, a, b]), np.array([alpha])
+        sums = []
+        for told in (labels, other):
+            problem = Composite(Linear(1, 1), AucObjective(share(told)))
+            sums.append(problem.sums(Labelled(rows, told), [ClippedQuery("joint", x, y, clip)])[0])
+        worst = max(worst, float(np.linalg.norm(sums[0] - sums[1])) / (2.0 * clip))
+    return worst
+
+
+@pytest.mark.parametrize(("positive", "clip", "least"), [(10, 0.3, 3.0), (100, 0.3, 3.0), (10, 1.0, 1.1)])
+def test_a_counted_share_moves_all_gradients_at_once(positive: int, clip: float, least: float) -> None:
+    """Several times 2C with a share that is counted, and never more than 2C with a public one."""
+    n = 1000
+    assert sensitivity(n, positive, clip, lambda labels: float(np.mean(labels))) > least
+    for public in (0.01, positive / n, 0.5):
+        assert sensitivity(n, positive, clip, lambda labels, p=public: p) <= 1.0 + 1e-9
+
+
+def whole(
+    labels: np.ndarray, h: np.ndarray, point: tuple[float, float, float], clip: float, share: float
+) -> np.ndarray:
+    """Sum of the clipped gradients of all of f by (a, b, α), what reads no record included, written down again."""
+    a, b, alpha = point
+    by_a = np.where(labels == 1.0, -2.0 * (1.0 - share) * (h - a), 0.0)
+    by_b = np.where(labels == 1.0, 0.0, -2.0 * share * (h - b))
+    by_alpha = 2.0 * np.where(labels == 1.0, -(1.0 - share) * h, share * h)
+    rows = np.stack([by_a, by_b, by_alpha + 2.0 * share * (1.0 - share) * (1.0 - alpha)], axis=1)
+    size = np.maximum(np.sqrt((rows**2).sum(axis=1)), 1e-300)
+    return np.asarray((rows * np.minimum(1.0, clip / size)[:, None]).sum(axis=0))
+
+
+@pytest.mark.parametrize(("clip", "wanted"), [(0.3, 7.35), (1.0, 2.26)])
+def test_the_numbers_of_a_counted_share(clip: float, wanted: float) -> None:
+    """One of a hundred positive: over 2C with the counted share, and within it with any public one."""
+    n, worst, worst_public = 1000, 0.0, 0.0
+    labels = np.where(np.arange(n) < 10, 1.0, 0.0)
+    for high, low, other, a, b, alpha in itertools.product((0, 1), (0, 1), (0, 1), (0, 0.5, 1), (0, 0.5, 1), (0, 2)):
+        h = np.where(labels == 1.0, float(high), float(low))
+        for k in (0, n - 1):
+            turned, seen = labels.copy(), h.copy()
+            turned[k], seen[k] = 1.0 - labels[k], float(other)
+            ends = [(labels, h), (turned, seen)]
+            counted = [whole(one, at, (a, b, alpha), clip, float(one.mean())) for one, at in ends]
+            public = [whole(one, at, (a, b, alpha), clip, 0.01) for one, at in ends]
+            worst = max(worst, float(np.linalg.norm(counted[0] - counted[1])) / (2.0 * clip))
+            worst_public = max(worst_public, float(np.linalg.norm(public[0] - public[1])) / (2.0 * clip))
+    assert worst == pytest.approx(wanted, abs=0.01)
+    assert worst_public <= 1.0 + 1e-9

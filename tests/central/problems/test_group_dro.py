@@ -1,0 +1,226 @@
+"""Group DRO: slopes, the smallest ball around segments, the best weights, what one record can do, and runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.central.problems.composite import Composite, Labelled
+from decentral_dp.central.problems.group_dro import GroupDroObjective, around_segments
+from decentral_dp.central.problems.losses import capped_loss
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import Linear
+from decentral_dp.problems import MINIMAX, Facts
+from tests.support.robust_oracle import Array, linear_losses, slope
+
+CAP, STRENGTH = 2.0, 0.7
+SHARES = np.array([0.5, 0.2, 0.3])
+
+
+def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
+    capped = capped_loss(None, cap, shares.size)
+    return Composite(Linear(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
+
+
+def records(n: int, seed: int, classes: int = 3, size: float = 1.0) -> Labelled:
+    draw = np.random.default_rng(seed)
+    return Labelled(size * draw.normal(size=(n, 2)), draw.integers(classes, size=n).astype(np.float64))
+
+
+def value(x: Array, y: Array, data: Labelled) -> float:
+    """F, record by record."""
+    losses = linear_losses("cross_entropy", CAP, 3, x, data)
+    total = sum(y[int(g)] * v / SHARES[int(g)] for v, g in zip(losses, data.labels, strict=True))
+    return float(total / len(losses) - STRENGTH / 2 * y @ y)
+
+
+def on_simplex(f: Any, k: int) -> Array:
+    """The maximiser over the simplex, by SLSQP."""
+    found = minimize(
+        lambda y: -f(y),
+        np.full(k, 1.0 / k),
+        bounds=[(0.0, 1.0)] * k,
+        constraints={"type": "eq", "fun": lambda y: y.sum() - 1.0},
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    return np.asarray(found.x)
+
+
+# Slopes and best weights ----------------------------------------------------------------------------------------------
+
+
+def test_slopes() -> None:
+    problem, data, draw = problem_of(), records(9, 1), np.random.default_rng(0)
+    for _ in range(3):
+        x, y = 0.6 * draw.normal(size=problem.p), draw.dirichlet(np.ones(3))
+        by_x, by_y = problem.sums(data, [ClippedQuery(t, x, y, np.inf) for t in ("grad_x", "grad_y")])
+        np.testing.assert_allclose(by_x / 9, slope(lambda v: value(v, y, data), x), atol=1e-7)  # noqa: B023 # at once
+        up = by_y / 9 + problem.public("grad_y", x, y, 0)
+        np.testing.assert_allclose(up, slope(lambda v: value(x, v, data), y), atol=1e-7)  # noqa: B023 # at once
+
+
+def test_best_weights_are_those_of_a_general_solver() -> None:
+    problem, data, draw = problem_of(), records(11, 2), np.random.default_rng(0)
+    for scale in (0.0, 1.0, 4.0):
+        x = scale * draw.normal(size=problem.p)
+        (total,) = problem.sums(data, [ClippedQuery("dual", x, np.zeros(3), np.inf)])
+        best = problem.dual(total / 11)
+        np.testing.assert_allclose(best, on_simplex(lambda y: value(x, y, data), 3), atol=1e-4)  # noqa: B023 # at once
+        scores = problem.scores(x, np.full(3, 1 / 3), data, None)
+        assert scores["primal"] == pytest.approx(value(x, best, data))
+        norm = np.linalg.norm(slope(lambda v: value(v, best, data), x))  # noqa: B023 # at once
+        assert scores["gradient_norm"] == pytest.approx(float(norm), abs=1e-6)
+
+
+@given(y=arrays(np.float64, st.integers(2, 6), elements=st.floats(-3, 3)), shift=st.sampled_from([0.0, 1e9, 1e17]))
+def test_projection_on_the_simplex(y: Array, shift: float) -> None:
+    """On the simplex, no other point is nearer, and a constant on top changes nothing however large."""
+    objective = problem_of(np.full(y.size, 1.0 / y.size)).objective
+    found = objective.project_y(y + shift)
+    assert found.sum() == pytest.approx(1.0)
+    assert (found >= 0).all()
+    if shift == 0.0:
+        # The angle to every corner is blunt.
+        assert all((y - found) @ (corner - found) <= 1e-9 for corner in np.eye(y.size))
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    for bad in (np.nan, np.inf, -np.inf):
+        assert np.isnan(problem_of().project_y(np.array([0.0, bad, 1.0]))).all()
+
+
+def test_scores_of_classes() -> None:
+    problem, test = problem_of(), records(40, 3)
+    x = np.random.default_rng(1).normal(size=problem.p)
+    # One class has no record: nothing is said of it.
+    train = Labelled(test.inputs, np.where(test.labels == 2, 1.0, test.labels))
+    scores = problem.scores(x, np.full(3, 1 / 3), train, test)
+    told = np.argmax(test.inputs @ x.reshape(3, 3)[:, :2].T + x.reshape(3, 3)[:, 2], axis=1)
+    for name, part, classes in (("", train, 2), ("test_", test, 3)):
+        losses = linear_losses("cross_entropy", CAP, 3, x, part)
+        worst = max(losses[part.labels == k].mean() for k in range(classes))
+        assert scores[f"{name}worst_group_loss"] == pytest.approx(worst)
+    by_class = [float(np.mean(told[test.labels == k] == k)) for k in range(3)]
+    assert scores["test_worst_class_accuracy"] == pytest.approx(min(by_class))
+
+
+# The smallest ball ----------------------------------------------------------------------------------------------------
+
+
+@given(ends=arrays(np.float64, st.integers(1, 6), elements=st.floats(0.05, 20)))
+def test_the_ball_is_the_smallest(ends: Array) -> None:
+    """By SLSQP on centre and radius together; the diameter by all pairs of ends."""
+    ball, k = around_segments(ends), ends.size
+    assert ball.centre is not None
+    points = np.vstack([np.zeros(k), np.diag(ends)])
+    assert np.linalg.norm(points - ball.centre, axis=1).max() <= ball.radius
+    found = minimize(
+        lambda v: v[-1],
+        np.append(ends / (k + 1), ends.sum()),
+        constraints={"type": "ineq", "fun": lambda v: v[-1] ** 2 - np.sum((points - v[:-1]) ** 2, axis=1)},
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    smallest = np.linalg.norm(points - found.x[:-1], axis=1).max()
+    assert ball.radius <= smallest * (1 + 1e-12)
+    longest = max(np.linalg.norm(a - b) for a in points for b in points)
+    assert ball.diameter == pytest.approx(longest, rel=1e-12)
+    # Both are rounded up, each by itself.
+    assert ball.diameter <= 2 * ball.radius * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("k", [2, 3, 10])
+def test_the_ball_of_equal_groups(k: int) -> None:
+    ball = around_segments(np.full(k, CAP))
+    assert ball.radius == pytest.approx(CAP * np.sqrt(1 - 1 / k))
+    assert ball.diameter == pytest.approx(np.sqrt(2) * CAP)
+    np.testing.assert_allclose(ball.centre, CAP / k)
+
+
+# What one record can do -----------------------------------------------------------------------------------------------
+
+
+def test_shares_are_constants() -> None:
+    """A record's contribution is the same whatever the others are: counted shares would move all of them."""
+    problem, one, x, y = problem_of(), records(1, 5), np.ones(9) * 0.3, np.array([0.2, 0.3, 0.5])
+    asked = [ClippedQuery(t, x, y, 1.0) for t in ("grad_x", "grad_y", "dual")]
+    alone = problem.sums(one, asked)
+    for others in (records(4, 6), Labelled(one.inputs.repeat(4, 0), np.zeros(4))):
+        together = problem.sums(Labelled(*(np.concatenate(c) for c in zip(one, others, strict=True))), asked)
+        for a, b, c in zip(alone, together, problem.sums(others, asked), strict=True):
+            np.testing.assert_allclose(b - c, a, atol=1e-12)
+
+
+# Refusals and runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "sentence"),
+    [
+        (0, {}, "problem.kind: group_dro needs groups, which are the classes of the labels, and the data have numbers"),
+        (
+            3,
+            {"group_shares": [0.5, 0.5]},
+            "problem.group_shares: got 2 numbers of sum 1, but one share for each of the 3 ",
+        ),
+        (
+            3,
+            {"group_shares": [0.5, 0.5, 0.5]},
+            "problem.group_shares: got 3 numbers of sum 1.5, but one share for each",
+        ),
+    ],
+)
+def test_refusals(classes: int, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, Facts(4, classes))
+    assert str(error.value).startswith(sentence)
+
+
+def table(**problem: Any) -> dict[str, Any]:
+    given = {
+        "kind": "group_dro",
+        "data": "wine",
+        "scale": "public_ranges",
+        "normalise": "l2",
+        "cap": 4.0,
+        "strength": 0.5,
+    }
+    return {
+        "seed": 5,
+        "problem": given | {"test": 0.2} | problem,
+        "topology": {"kind": "star", "agents": 4},
+        "algorithm": {"kind": "dp_sgda", "rounds": 5, "rate": 0.5, "x": {"scale": 0.5}, "y": {"scale": 0.2}},
+        "privacy": {"epsilon": 3.0, "delta": 1e-4, "clip": {"x": 1.0}},
+        "run": {"evaluate_every": 5},
+    }
+
+
+def test_runs() -> None:
+    run = decentral_dp.run(table(group_shares=[0.33, 0.4, 0.27]))
+    assert run.result["status"] == "ok"
+    assert 2.9 < run.result["privacy"]["epsilon_max"] <= 3.0
+    assert run.published["y"][0].sum() == pytest.approx(1.0)
+    assert {"primal", "gradient_norm", "worst_group_loss", "test_worst_group_loss", "test_f1"} <= set(
+        run.result["metrics"]
+    )
+
+
+def test_without_noise_it_helps_the_worst_class() -> None:
+    """Two thinned classes are served better than by the plain mean, which is y = π (here: equal shares, μ = 10⁶)."""
+    thinned = {"keep": {"1": 20, "8": 20}}
+    shares = [0.017 if k in (1, 8) else 0.12075 for k in range(10)]
+    worst = []
+    for strength, more in ((1e6, {}), (0.05, {"group_shares": shares})):
+        made = table(data="digits", strength=strength, cap=20.0, construction=thinned, **more)
+        made["algorithm"] |= {"rounds": 200, "rate": 1.0, "x": {"scale": 2.0}, "y": {"scale": min(0.05, 1 / strength)}}
+        run = decentral_dp.run(made | {"privacy": {"guarantee": "none"}, "run": {"evaluate_every": 200}})
+        worst.append(run.result["metrics"])
+    for name in ("worst_group_loss", "test_worst_group_loss"):
+        assert worst[1][name] < 0.8 * worst[0][name]

@@ -1,0 +1,142 @@
+"""What one record can do to each robust problem: replaced by anything, it moves no mean further than is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from decentral_dp.central.problems.composite import Composite, Labelled
+from decentral_dp.central.problems.dro import DroObjective
+from decentral_dp.central.problems.group_dro import GroupDroObjective
+from decentral_dp.central.problems.kl_dro import kl_robust
+from decentral_dp.central.problems.losses import Capped, capped_loss
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import Linear
+from decentral_dp.problems.saddle import Minimax
+from tests.support.robust_oracle import CASES, Array, context_of, furthest
+
+CAP, CLASSES = 2.0, 3
+SHARES = np.array([0.5, 0.2, 0.3])
+# Strengths of the divergences: below order 1 the conjugate ends at 1/(1 − k).
+DRO = {"chi2": 0.8, "kl": 0.8, "cvar-0.4": 1.0, "cressie_read-0.5": 1.5}
+
+
+class Subject(NamedTuple):
+    """A robust problem; the law of its dual variable; the clip; term → share of the charge that is met, by rate."""
+
+    problem: Minimax
+    classes: int
+    dual: Callable[[np.random.Generator], Array]
+    clip: float
+    met: Mapping[str, tuple[float, float]]
+
+
+def dro(name: str) -> Subject:
+    case = next(c for c in CASES if str(c) == name)
+    capped = capped_loss("squared", CAP, 0)
+    problem = Composite(Linear(2, 1), DroObjective(capped, case.made(), DRO[name]))
+    # Tight: the clipped gradients of two records may be opposite, and two losses may be 0 and the cap.
+    met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.95)}
+    return Subject(problem, 0, lambda draw: draw.uniform(0, CAP, size=1), 0.5, met)
+
+
+def kl_dro() -> Subject:
+    capped = capped_loss("squared", CAP, 0)
+    met = dict.fromkeys(("inner", "inner_x", "inner_y"), (0.9, 0.9))
+    problem = kl_robust(Linear(2, 1), capped, 0.25, 0.4)
+    return Subject(problem, 0, lambda draw: draw.uniform(0.25, 3.0, size=1), 0.1, met)
+
+
+def group_dro(capped: Capped | None = None) -> Subject:
+    """For means over all records the diameter is charged, which two classes at the cap meet.
+
+    A sample is charged the ball's diameter, as its size is not known.
+    """
+    capped = capped or capped_loss(None, CAP, CLASSES)
+    problem = Composite(Linear(2, CLASSES), GroupDroObjective(capped, 0.7, SHARES))
+    met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.7), "dual": (0.95, 0.7)}
+    return Subject(problem, CLASSES, lambda draw: draw.dirichlet(np.ones(CLASSES)), 0.5, met)
+
+
+SUBJECTS = {**{name: dro(name) for name in DRO}, "kl_dro": kl_dro(), "group_dro": group_dro()}
+
+# Far out, no numbers, infinities.
+WILD = [
+    [1e9, -1e9],
+    [0.0, 0.0],
+    [np.inf, 1.0],
+    [np.nan, 0.0],
+    [-3.0, 4.0],
+    [-30.0, 40.0],
+    [30.0, -40.0],
+    [1e300, 1e300],
+]
+
+
+def records(classes: int, n: int, seed: int) -> Labelled:
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(classes, size=n).astype(np.float64) if classes else draw.normal(size=n)
+    return Labelled(draw.normal(size=(n, 2)), labels)
+
+
+def moved(subject: Subject, term: str, rate: float) -> float:
+    """The largest share of what is charged that a replaced record has moved the mean by."""
+    problem, n, draw, worst = subject.problem, 6, np.random.default_rng(4), 0.0
+    context = context_of(problem, n, clip=subject.clip)
+    for trial in range(25):
+        data = records(subject.classes, n, trial)
+        x, y = draw.normal(size=problem.p), subject.dual(draw)
+        labels = [float(b) for b in range(subject.classes)] or [0.0, 3.0]
+        more = records(subject.classes, 20, trial + 99)
+        data_sets = []
+        for row, label in [*((w, b) for w in WILD for b in labels), *zip(*more, strict=True)]:
+            data_set = Labelled(data.inputs.copy(), data.labels.copy())
+            data_set.inputs[0], data_set.labels[0] = row, label
+            data_sets.append(data_set)
+        asked = context.query(term, x, y, rate)
+        with np.errstate(all="ignore"):
+            worst = max(worst, furthest(context, asked, data_sets) / context.sensitivity_of(asked))
+    return worst
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+@pytest.mark.parametrize(("name", "term"), [(name, term) for name, s in SUBJECTS.items() for term in s.met])
+def test_neighbours_never_move_a_mean_further(name: str, term: str, rate: float) -> None:
+    worst = moved(SUBJECTS[name], term, rate)
+    assert worst <= 1.0
+    assert worst > SUBJECTS[name].met[term][rate < 1.0]
+
+
+class Above(Capped):
+    """The mistake that the bounds must not survive: losses are cut from above alone."""
+
+    def apply_cap(self, values: Array) -> Array:
+        return np.minimum(values, self.cap)
+
+
+@pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
+@pytest.mark.parametrize("name", ["dro", "kl_dro"])
+def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capped], holds: bool) -> None:
+    """A negative loss leaves it; in KL-DRO h falls below e^{−B/λ}, where a noised mean is floored."""
+    negative = capped_loss(None, CAP, 0).loss._replace(slopes=lambda o, b: (o[:, 0] - b, np.ones_like(o)))
+    capped = kind(negative, CAP)
+    problem: Minimax
+    if name == "dro":
+        problem, term, y = Composite(Linear(1, 1), DroObjective(capped, CASES[0].made(), 3.0)), "grad_y", 0.5
+    else:
+        problem, term, y = kl_robust(Linear(1, 1), capped, 0.25, 0.4), "inner", 1.0
+    asked = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)
+    known = problem.public_ball(term, asked.x, asked.y)
+    assert known is not None
+    (row,) = problem.sums(Labelled(np.array([[-2.0]]), np.zeros(1)), [asked])
+    assert bool(abs(row - known.centre)[0] <= known.radius + 1e-12) is holds
+
+
+@pytest.mark.parametrize(("kind", "holds"), [(Capped, True), (Above, False)])
+def test_a_cap_from_above_alone_moves_group_means_further(kind: type[Capped], holds: bool) -> None:
+    """Negative losses lie outside the segments, and a mean over all records then moves further than is charged."""
+    negative = capped_loss(None, CAP, 3).loss._replace(slopes=lambda o, b: (o[:, 0], np.ones_like(o)))
+    assert (moved(group_dro(kind(negative, CAP)), "dual", 1.0) <= 1.0) is holds

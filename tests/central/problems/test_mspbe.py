@@ -1,0 +1,376 @@
+"""The projected Bellman error, primal and dual: derivatives, clipping, sensitivity, the closed form, and learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.central.problems import mspbe
+from decentral_dp.central.problems.mspbe import Mspbe, Trajectories
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import ModelTable
+from decentral_dp.problems import MINIMAX, Facts
+
+STEPS, WIDTH, DISCOUNT = 4, 2, 0.9
+LENGTHS, TERMINAL = np.array([4.0, 1.0, 3.0, 2.0, 4.0]), np.array([1.0, 1.0, 0.0, 1.0, 0.0])
+
+
+def records(seed: int = 0) -> Trajectories:
+    draw = np.random.default_rng(seed)
+    return Trajectories(
+        draw.normal(size=(5, STEPS + 1, WIDTH)), draw.normal(size=(5, STEPS)), LENGTHS.copy(), TERMINAL.copy()
+    )
+
+
+def problem(*hidden: int, **keys: Any) -> Mspbe:
+    return Mspbe(STEPS, WIDTH, DISCOUNT, hidden=hidden, **keys)
+
+
+def point(m: Mspbe, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return 0.7 * draw.normal(size=m.p), 0.7 * draw.normal(size=m.p)
+
+
+# The oracle: V layer by layer in numpy, derivatives by differences, one trajectory and one step at a time ------------
+
+
+def value(m: Mspbe, theta: np.ndarray, state: np.ndarray) -> float:
+    at, rows = 0, state
+    widths = [WIDTH, *m.hidden, 1]
+    for k in range(len(widths) - 1):
+        i, o = widths[k], widths[k + 1]
+        rows = theta[at : at + i * o].reshape(o, i) @ rows + theta[at + i * o : at + i * o + o]
+        at += i * o + o
+        if k < len(widths) - 2:
+            rows = np.tanh(rows)
+    return float(rows[0])
+
+
+def differences(f: Any, x: np.ndarray, h: float = 1e-5) -> np.ndarray:
+    return np.array([(f(x + h * e) - f(x - h * e)) / (2.0 * h) for e in np.eye(x.size)])
+
+
+def features(m: Mspbe, theta: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Ψ(s)."""
+    return differences(lambda w: value(m, w, state), theta)
+
+
+def error(m: Mspbe, theta: np.ndarray, r: Trajectories, i: int, t: int) -> float:
+    """δ_t of trajectory i."""
+    last = t + 1 == int(r.lengths[i]) and r.terminal[i] == 1.0
+    after = 0.0 if last else value(m, theta, r.observations[i, t + 1])
+    return float(r.rewards[i, t] + DISCOUNT * after - value(m, theta, r.observations[i, t]))
+
+
+def loss(m: Mspbe, theta: np.ndarray, omega: np.ndarray, r: Trajectories, i: int) -> float:
+    """f of trajectory i."""
+    total = 0.0
+    for t in range(int(r.lengths[i])):
+        # ⟨Ψ, ω⟩ is a derivative along a line.
+        state, h = r.observations[i, t], 1e-6
+        along = (value(m, theta + h * omega, state) - value(m, theta - h * omega, state)) / (2.0 * h)
+        total += error(m, theta, r, i, t) * along - 0.5 * along**2
+    return total / float(r.lengths[i])
+
+
+def gradients(m: Mspbe, theta: np.ndarray, omega: np.ndarray, r: Trajectories, i: int) -> dict[str, np.ndarray]:
+    return {
+        "grad_x": differences(lambda w: loss(m, w, omega, r, i), theta, 1e-4),
+        "grad_y": differences(lambda w: loss(m, theta, w, r, i), omega, 1e-4),
+    }
+
+
+def one(r: Trajectories, i: int) -> Trajectories:
+    return Trajectories(*(a[i : i + 1] for a in r))
+
+
+@pytest.mark.parametrize("hidden", [(), (3,), (3, 2)])
+def test_both_gradients_are_differences_of_the_loss(hidden: tuple[int, ...]) -> None:
+    m, r = problem(*hidden), records()
+    theta, omega = point(m)
+    for i in range(5):
+        wanted = gradients(m, theta, omega, r, i)
+        for term in ("grad_x", "grad_y"):
+            (found,) = m.sums(one(r, i), [ClippedQuery(term, theta, omega, np.inf)])
+            np.testing.assert_allclose(found, wanted[term], rtol=2e-5, atol=2e-6)
+
+
+def test_the_formulas_of_the_description_hold_with_a_linear_value() -> None:
+    """∇_θ f without a Hessian, ∇_ω f, in closed form: Ψ = (s, 1)."""
+    m, r = problem(), records()
+    theta, omega = point(m)
+    for i in range(5):
+        by_x, by_y = np.zeros(m.p), np.zeros(m.p)
+        for t in range(int(LENGTHS[i])):
+            psi = np.append(r.observations[i, t], 1.0)
+            last = t + 1 == LENGTHS[i] and TERMINAL[i] == 1.0
+            after = np.zeros(m.p) if last else np.append(r.observations[i, t + 1], 1.0)
+            delta = r.rewards[i, t] + DISCOUNT * theta @ after - theta @ psi
+            by_x += (psi @ omega) * (DISCOUNT * after - psi) / LENGTHS[i]
+            by_y += (delta - psi @ omega) * psi / LENGTHS[i]
+        found = m.sums(one(r, i), [ClippedQuery(t, theta, omega, np.inf) for t in ("grad_x", "grad_y")])
+        np.testing.assert_allclose(found[0], by_x, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found[1], by_y, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("bound", [0.05, 0.5, 5.0])
+def test_every_trajectory_is_clipped_as_a_whole(bound: float) -> None:
+    m, r = problem(3), records()
+    theta, omega = point(m)
+    earlier = point(m, 2)
+    wanted = {name: np.zeros(m.p) for name in ("grad_x", "grad_y", "change")}
+    for i in range(5):
+        here, there = gradients(m, theta, omega, r, i), gradients(m, *earlier, r, i)
+        for name, v in (*here.items(), ("change", here["grad_x"] - there["grad_x"])):
+            wanted[name] += v * min(1.0, bound / float(np.linalg.norm(v)))
+    asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
+    asked.append(ClippedQuery("grad_x", theta, omega, bound, earlier_point=earlier))
+    for name, found in zip(wanted, m.sums(r, asked), strict=True):
+        np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_centre_is_taken_off_before_the_clip() -> None:
+    m, r = problem(2), records()
+    theta, omega = point(m)
+    centre = np.full(m.p, 0.3)
+    rows = [m.sums(one(r, i), [ClippedQuery("grad_y", theta, omega, np.inf)])[0] - centre for i in range(5)]
+    (found,) = m.sums(r, [ClippedQuery("grad_y", theta, omega, 0.4, centre=centre)])
+    np.testing.assert_allclose(found, sum(v * min(1.0, 0.4 / np.linalg.norm(v)) for v in rows), rtol=1e-12)
+
+
+def test_what_follows_the_end_of_a_trajectory_is_not_read() -> None:
+    m, r = problem(3), records()
+    theta, omega = point(m)
+    asked = [ClippedQuery(t, theta, omega, 1.0) for t in ("grad_x", "grad_y")]
+    other = Trajectories(*(a.copy() for a in r))
+    for i, length in enumerate(LENGTHS.astype(int)):
+        other.observations[i, length + 1 :] = 7.0
+        other.rewards[i, length:] = -9.0
+        if TERMINAL[i]:
+            # The value of a terminal state is 0, wherever it is.
+            other.observations[i, length] = 5.0
+    for before, after in zip(m.sums(r, asked), m.sums(other, asked), strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert m.scores(theta, omega, r, r) == m.scores(theta, omega, other, other)
+
+
+def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, r = problem(3), records()
+    theta, omega = point(m)
+    asked = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
+    whole, scores = m.sums(r, asked), m.scores(theta, omega, r, None)
+    monkeypatch.setattr(mspbe, "_CELLS", 1)
+    for one_go, in_parts in zip(whole, m.sums(r, asked), strict=True):
+        np.testing.assert_allclose(one_go, in_parts, rtol=1e-12)
+    assert m.scores(theta, omega, r, None) == pytest.approx(scores, rel=1e-9)
+    none = Trajectories(*(a[:0] for a in r))
+    assert not any(total.any() for total in m.sums(none, asked))
+
+
+def test_a_trajectory_that_overflows_counts_as_zero() -> None:
+    m, r = problem(3), records()
+    theta, omega = point(m)
+    asked = [ClippedQuery(t, theta, omega, 0.2) for t in ("grad_x", "grad_y")]
+    r.rewards[2] = 1e308
+    r.observations[2] = 1e308
+    rest = Trajectories(*(np.delete(a, 2, axis=0) for a in r))
+    with np.errstate(all="ignore"):
+        pairs = list(zip(m.sums(r, asked), m.sums(rest, asked), strict=True))
+    for found, wanted in pairs:
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.sampled_from([1e-3, 1.0, 1e4, 1e150]),
+    length=st.integers(1, STEPS),
+    end=st.integers(0, 1),
+)
+def test_a_replaced_trajectory_moves_a_sum_by_no_more_than_two_clips(
+    seed: int, size: float, length: int, end: int
+) -> None:
+    m, r, bound = problem(3), records(), 0.3
+    theta, omega = point(m, 3)
+    draw = np.random.default_rng(seed)
+    other = Trajectories(*(a.copy() for a in r))
+    other.observations[1] = size * draw.normal(size=(STEPS + 1, WIDTH))
+    other.rewards[1] = size * draw.normal(size=STEPS)
+    other.lengths[1], other.terminal[1] = length, end
+    asked = [ClippedQuery(t, theta, omega, bound) for t in ("grad_x", "grad_y")]
+    asked += [ClippedQuery(t, theta, omega, bound, earlier_point=point(m, 4)) for t in ("grad_x", "grad_y")]
+    with np.errstate(all="ignore"):
+        pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
+    for before, after in pairs:
+        assert np.linalg.norm(before - after) <= 2.0 * bound * (1.0 + 1e-12)
+
+
+def test_two_clips_are_reached() -> None:
+    """A good and a bad turn of fortune: the bound above is no looser than it must be."""
+    m, r = problem(3), records()
+    theta, omega = point(m, 3)
+    other = Trajectories(*(a.copy() for a in r))
+    for which, sign in ((r, 1e9), (other, -1e9)):
+        which.rewards[1] = sign
+        which.observations[1] = 0.5
+    for term in ("grad_x", "grad_y"):
+        before, after = (m.sums(which, [ClippedQuery(term, theta, omega, 0.3)])[0] for which in (r, other))
+        assert np.linalg.norm(before - after) >= 2.0 * 0.3 * (1.0 - 1e-6)
+
+
+# Values --------------------------------------------------------------------------------------------------------------
+
+
+def moments(m: Mspbe, theta: np.ndarray, r: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+    """b and G."""
+    b, g = np.zeros(m.p), np.zeros((m.p, m.p))
+    for i, length in enumerate(r.lengths.astype(int)):
+        for t in range(length):
+            psi = features(m, theta, r.observations[i, t])
+            b += error(m, theta, r, i, t) * psi / (length * len(r.lengths))
+            g += np.outer(psi, psi) / (length * len(r.lengths))
+    return b, g
+
+
+@pytest.mark.parametrize("hidden", [(), (3,)])
+def test_primal_is_the_largest_of_the_objective_over_the_dual(hidden: tuple[int, ...]) -> None:
+    m, r = problem(*hidden, ridge=0.05), records()
+    theta, omega = point(m)
+    b, g = moments(m, theta, r)
+    wanted = 0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b)
+    scores = m.scores(theta, omega, r, records(5))
+    assert scores["primal"] == pytest.approx(wanted, rel=1e-6)
+    solved = m.solve(theta, r)
+    assert solved is not None
+    best = solved[0]
+    np.testing.assert_allclose(best, np.linalg.solve(g + 0.05 * np.eye(m.p), b), rtol=1e-4, atol=1e-6)
+    # Nothing rises from there: ∇_ω F = 0, the data's part and the public part together.
+    (slope,) = m.sums(r, [ClippedQuery("grad_y", theta, best, np.inf)])
+    np.testing.assert_allclose(slope / 5 + m.public("grad_y", theta, best, 0), 0.0, atol=1e-7)
+    b, g = moments(m, theta, records(5))
+    assert scores["test_mspbe"] == pytest.approx(0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b), rel=1e-6)
+
+
+def test_gradient_norm_is_that_of_primal() -> None:
+    m, r = problem(3, ridge=0.2), records()
+    theta, omega = point(m)
+    slope = differences(lambda w: float(m.scores(w, omega, r, None)["primal"]), theta)
+    assert m.scores(theta, omega, r, None)["gradient_norm"] == pytest.approx(np.linalg.norm(slope), rel=1e-6)
+
+
+def test_the_printed_loss_is_nothing_at_zero_whatever_was_learned() -> None:
+    m, r = problem(3), records()
+    for seed in range(3):
+        theta, _ = point(m, seed)
+        assert all(loss(m, theta, np.zeros(m.p), r, i) == 0.0 for i in range(5))
+        assert m.scores(theta, np.zeros(m.p), r, None)["primal"] > 0.01
+
+
+def test_the_true_value_function_has_no_error_left() -> None:
+    """V(s) = s_1 where rewards are s_t − γ s_{t+1}, the last one of a terminal trajectory s_t alone."""
+    m, r = problem(), records()
+    for i, length in enumerate(LENGTHS.astype(int)):
+        for t in range(length):
+            last = t + 1 == length and TERMINAL[i] == 1.0
+            r.rewards[i, t] = r.observations[i, t, 0] - (0.0 if last else DISCOUNT * r.observations[i, t + 1, 0])
+    theta = np.array([1.0, 0.0, 0.0])
+    scores = m.scores(theta, np.zeros(3), r, r)
+    assert scores["primal"] == pytest.approx(0.0, abs=1e-25)
+    assert scores["test_mspbe"] == pytest.approx(0.0, abs=1e-25)
+    assert scores["test_return_error"] == pytest.approx(0.0, abs=1e-12)
+    assert m.scores(theta + 0.1, np.zeros(3), r, r)["test_return_error"] > 0.05
+
+
+def test_return_error_compares_with_the_rewards_to_come() -> None:
+    m, r = problem(3), records()
+    theta, omega = point(m)
+    squares = []
+    for i, length in enumerate(LENGTHS.astype(int)):
+        of_this = []
+        for t in range(length):
+            to_come = sum(DISCOUNT ** (k - t) * r.rewards[i, k] for k in range(t, length))
+            if not TERMINAL[i]:
+                to_come += DISCOUNT ** (length - t) * value(m, theta, r.observations[i, length])
+            of_this.append((value(m, theta, r.observations[i, t]) - to_come) ** 2)
+        squares.append(np.mean(of_this))
+    assert m.scores(theta, omega, r, r)["test_return_error"] == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-12)
+
+
+def test_scores_of_weights_that_overflow_are_left_out() -> None:
+    m = problem(3)
+    assert m.scores(np.full(m.p, 1e300), np.zeros(m.p), records(), records()) == {}
+
+
+def test_start_and_public_terms() -> None:
+    m = problem(4, ridge=0.5, seed=3)
+    assert m.p == m.q == (WIDTH + 1) * 4 + 5
+    np.testing.assert_array_equal(m.start["x"], problem(4, seed=3).start["x"])
+    assert not np.array_equal(m.start["x"], problem(4, seed=4).start["x"])
+    assert not m.start["y"].any()
+    assert not problem().start["x"].any()
+    y = np.arange(m.p, dtype=float)
+    np.testing.assert_array_equal(m.public("grad_y", y, y, 3), -0.5 * y)
+    assert not m.public("grad_x", y, y, 3).any()
+    assert m.public_ball("grad_y", y, y) is None
+
+
+def test_rows_of_the_data_are_read_as_they_are_laid_out() -> None:
+    r, m = records(), problem()
+    rows = np.concatenate([r.observations.reshape(5, -1), r.rewards, r.terminal[:, None]], axis=1)
+    for found, wanted in zip(m.prepare(rows, r.lengths, "l2"), r, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_model_without_second_derivatives_is_refused() -> None:
+    facts, resnet = Facts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
+    with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
+        MINIMAX["mspbe"].build({"discount": 0.9, "model": resnet}, facts)
+    with pytest.raises(InputError, match=r"problem\.data: mspbe reads trajectories"):
+        MINIMAX["mspbe"].build({"discount": 0.9}, Facts(10, 0))
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+def run(guarantee: str, epsilon: float = 4.0, **steps: float) -> decentral_dp.Run:
+    return decentral_dp.run(
+        decentral_dp.load(
+            {
+                "seed": 2,
+                "problem": {
+                    "kind": "mspbe",
+                    "data": "cartpole",
+                    "discount": 0.9,
+                    "model": {"kind": "mlp", "hidden": [16]},
+                    "synthetic": {"records": 100, "test_records": 50, "steps": 25},
+                },
+                "topology": {"kind": "star", "agents": 5},
+                "algorithm": {"kind": "dp_sgda", "rounds": 60, "rate": 0.2, "x": {"scale": 1.0}, "y": {"scale": 0.1}},
+                "privacy": {"guarantee": guarantee, "epsilon": epsilon, "delta": 1e-4, "clip": {"x": 3.0, "y": 3.0}},
+                "run": {"evaluate_every": 60},
+            }
+        )
+    )
+
+
+def ends(found: decentral_dp.Run, name: str) -> tuple[float, float]:
+    rows = found.metrics[found.metrics["name"] == name].sort_values("round")["value"]
+    return float(rows.iloc[0]), float(rows.iloc[-1])
+
+
+def test_values_are_learned_under_a_certified_budget() -> None:
+    found = run("certified")
+    assert found.result["status"] == "ok"
+    assert found.records.costs_within(found.simulation().ledger)
+    assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
+    for name in ("primal", "test_mspbe", "test_return_error"):
+        first, last = ends(found, name)
+        assert last < 0.6 * first, name
+    # It can tell: at a budget that leaves nothing, nothing is learned.
+    assert ends(run("certified", 0.01), "test_mspbe")[1] > ends(found, "test_mspbe")[1] * 2.0

@@ -1,0 +1,69 @@
+"""Methods of an outside objective that are not of single records: a mistake is one sentence, before anything is run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp.central.problems.losses import recordwise_objective
+from decentral_dp.errors import InputError
+
+
+class Objective:
+    """f = ½(o − b)² + y·o, r = ½‖y‖²."""
+
+    def sizes(self, n_classes: int) -> tuple[int, int]:
+        return 1, 2
+
+    def loss(self, outputs: Any, y: Any, labels: Any) -> Any:
+        return 0.5 * (outputs[:, 0] - labels) ** 2 + y.sum() * outputs[:, 0]
+
+    def slopes(self, outputs: Any, y: Any, labels: Any) -> Any:
+        return outputs - labels[:, None] + y.sum(), np.repeat(outputs, 2, axis=1)
+
+    def project_y(self, y: Any) -> Any:
+        return np.clip(y, -1.0, 1.0)
+
+    def start_y(self) -> Any:
+        return np.zeros(2)
+
+    def regulariser(self, y: Any) -> Any:
+        return 0.5 * y @ y
+
+    def regulariser_grad(self, y: Any) -> Any:
+        return y
+
+    def radius_y(self) -> float:
+        return 3.0
+
+    def best_y(self, outputs: Any, labels: Any) -> Any:
+        return np.full(2, outputs.mean())
+
+    def predict(self, outputs: Any) -> Any:
+        return (outputs[:, 0] > 0).astype(float)
+
+
+def test_a_sound_objective_is_taken() -> None:
+    assert recordwise_objective(Objective(), 2, "mine").q == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [(lambda self: self.value, "start_y does not run: AttributeError"), (lambda self: np.zeros(5), "gives shape (5,)")],
+)
+def test_a_wrong_start_is_refused_before_a_run(start: Any, words: str) -> None:
+    broken = type("Broken", (Objective,), {"start_y": start})()
+    with pytest.raises(InputError, match=f"^mine: .*{re.escape(words)}"):
+        recordwise_objective(broken, 2, "mine")
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, np.inf, np.nan])
+def test_a_radius_that_bounds_nothing_is_refused(radius: float) -> None:
+    """Rows are cut at it, so that it is in every sensitivity."""
+    broken = type("Broken", (Objective,), {"radius_y": lambda self: radius})()
+    objective = recordwise_objective(broken, 2, "mine")
+    with pytest.raises(InputError, match="radius_y gives"):
+        objective.public_ball("grad_y", np.zeros(0), np.zeros(2))

@@ -1,0 +1,275 @@
+"""The Wasserstein GAN: what reads records and what does not, derivatives, clipping on both sides, scores, learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.central.problems import wgan
+from decentral_dp.central.problems.wgan import Real, Wgan
+from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import ModelTable
+from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.simulation.jobs.build import build
+
+D, LATENT = 3, 2
+
+
+FACTS = Facts(D, 2, seed=5, l2=2.0)
+
+
+def made(facts: Facts = FACTS, **options: Any) -> Any:
+    return MINIMAX["wgan"].build({"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, facts)
+
+
+def problem(*hidden: int, clip: float = np.inf, **options: Any) -> Wgan:
+    model = {"model": ModelTable(kind="mlp", hidden=list(hidden))} if hidden else {}
+    built = made(FACTS._replace(clip={"y": clip}), **model, **options)
+    assert isinstance(built, Wgan)
+    return built
+
+
+def records(n: int = 6, seed: int = 0) -> Real:
+    return Real(np.random.default_rng(seed).uniform(-1.0, 1.0, (n, D)))
+
+
+def point(m: Wgan) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(1)
+    return draw.normal(size=m.p), 0.8 * draw.normal(size=m.q)
+
+
+# The oracle, in numpy: dense layers, ReLU between them; derivatives by differences ----------------------------------
+
+
+def dense(weights: np.ndarray, widths: list[int], rows: np.ndarray) -> np.ndarray:
+    at = 0
+    for k in range(len(widths) - 1):
+        i, o = widths[k], widths[k + 1]
+        rows = rows @ weights[at : at + i * o].reshape(o, i).T + weights[at + i * o : at + i * o + o]
+        at += i * o + o
+        if k < len(widths) - 2:
+            rows = np.maximum(rows, 0.0)
+    return rows
+
+
+def generated(x: np.ndarray, latents: np.ndarray) -> np.ndarray:
+    return np.tanh(dense(x, [LATENT, 4, D], latents))
+
+
+def told(y: np.ndarray, hidden: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
+    return dense(y, [D, *hidden, 1], rows)[:, 0]
+
+
+def differences(f: Any, x: np.ndarray, h: float = 1e-6) -> np.ndarray:
+    return np.array([(f(x + h * e) - f(x - h * e)) / (2.0 * h) for e in np.eye(x.size)])
+
+
+def clipped(v: np.ndarray, bound: float) -> np.ndarray:
+    return np.asarray(v * min(1.0, bound / float(np.linalg.norm(v))))
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
+def test_the_generator_learns_from_the_critic_alone(hidden: tuple[int, ...]) -> None:
+    m = problem(*hidden)
+    x, y = point(m)
+    z = m.latents("fakes", wgan.FAKES, 3)
+    np.testing.assert_allclose(m.generate(x, z), generated(x, z), rtol=1e-12, atol=1e-14)
+    wanted = -differences(lambda w: float(told(y, hidden, generated(w, z)).mean()), x)
+    np.testing.assert_allclose(m.public("grad_x", x, y, 3), wanted, rtol=1e-5, atol=1e-7)
+    assert m.terms == {"grad_x": False, "grad_y": True}
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
+def test_the_public_part_for_the_critic_is_that_of_fakes_and_penalty(hidden: tuple[int, ...]) -> None:
+    m = problem(*hidden)
+    x, y = point(m)
+    z = m.latents("fakes", wgan.FAKES, 0)
+    wanted = differences(lambda w: -float(told(w, hidden, generated(x, z)).mean()) - 0.3 * float(w @ w), y)
+    np.testing.assert_allclose(m.public("grad_y", x, y, 0), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_fakes_are_clipped_as_records_are() -> None:
+    """So that the two sides cancel where they are alike, whatever the clip."""
+    bound, m = 0.7, problem(5, clip=0.7)
+    x, y = point(m)
+    fakes = generated(x, m.latents("fakes", wgan.FAKES, 0))
+    rows = [clipped(differences(lambda w, f=f: float(told(w, (5,), f[None])[0]), y), bound) for f in fakes]
+    np.testing.assert_allclose(m.public("grad_y", x, y, 0), -np.mean(rows, axis=0) - 0.6 * y, rtol=1e-5, atol=1e-6)
+    # Records that are the fakes leave the penalty alone.
+    (total,) = m.sums(Real(m.generate(x, m.latents("fakes", wgan.FAKES, 0))), [ClippedQuery("grad_y", x, y, bound)])
+    np.testing.assert_allclose(total / wgan.FAKES + m.public("grad_y", x, y, 0), -0.6 * y, atol=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
+@pytest.mark.parametrize("bound", [0.3, 1e6])
+def test_records_are_clipped_one_by_one(hidden: tuple[int, ...], bound: float) -> None:
+    m, r = problem(*hidden), records()
+    x, y = point(m)
+    rows = [differences(lambda w, a=a: float(told(w, hidden, a[None])[0]), y) for a in r.inputs]
+    (found,) = m.sums(r, [ClippedQuery("grad_y", x, y, bound)])
+    np.testing.assert_allclose(found, sum(clipped(v, bound) for v in rows), rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.sampled_from([0.0, 1.0, 1e5, 1e200]))
+def test_a_replaced_record_moves_a_sum_by_no_more_than_two_clips(seed: int, size: float) -> None:
+    m, r = problem(5), records()
+    x, y = point(m)
+    other = Real(r.inputs.copy())
+    other.inputs[2] = size * np.random.default_rng(seed).normal(size=D)
+    asked = [ClippedQuery("grad_y", x, y, 0.4), ClippedQuery("grad_y", x, y, 0.4, earlier_point=(x, 0.9 * y))]
+    with np.errstate(all="ignore"):
+        pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
+    for before, after in pairs:
+        assert np.linalg.norm(before - after) <= 0.8 * (1.0 + 1e-12)
+
+
+def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, r = problem(5), records()
+    x, y = point(m)
+    (whole,) = m.sums(r, [ClippedQuery("grad_y", x, y, 0.4)])
+    monkeypatch.setattr(wgan, "_CELLS", 1)
+    np.testing.assert_allclose(m.sums(r, [ClippedQuery("grad_y", x, y, 0.4)])[0], whole, rtol=1e-12)
+    assert not m.sums(records(0), [ClippedQuery("grad_y", x, y, 0.4)])[0].any()
+
+
+def test_no_layer_mixes_records() -> None:
+    m = problem(5)
+    x, y = point(m)
+    z = m.latents("fakes", 8, 0)
+    whole = m.generate(x, z)
+    for k in range(8):
+        np.testing.assert_allclose(m.generate(x, z[k : k + 1])[0], whole[k], rtol=1e-12)
+    first = m.critic.forward(y, whole)[0]
+    other = np.concatenate([whole[:1], 0.5 * whole[1:]])
+    np.testing.assert_allclose(m.critic.forward(y, other)[0][0], first[0], rtol=1e-12)
+
+
+def test_fakes_hang_on_the_public_seed_and_the_round_alone() -> None:
+    """Programs on neighbouring records generate from the same numbers, and new ones in every round."""
+    one, other = problem(5), problem(5)
+    for t in range(3):
+        np.testing.assert_array_equal(one.latents("fakes", wgan.FAKES, t), other.latents("fakes", wgan.FAKES, t))
+    assert not np.array_equal(one.latents("fakes", 4, 0), one.latents("fakes", 4, 1))
+    assert not np.array_equal(one.latents("fakes", 4, 0), one.latents("judged", 4, 0))
+    x, y = point(one)
+    np.testing.assert_array_equal(one.public("grad_x", x, y, 2), other.public("grad_x", x, y, 2))
+    assert not np.array_equal(one.public("grad_x", x, y, 2), one.public("grad_x", x, y, 1))
+
+
+def test_start_and_the_critics_ball() -> None:
+    m = problem(5, radius=2.0)
+    assert m.p == m.start["x"].size == (LATENT + 1) * 4 + 5 * D
+    assert m.q == m.start["y"].size == (D + 1) * 5 + 6
+    np.testing.assert_array_equal(m.start["x"], problem(5).start["x"])
+    assert np.linalg.norm(m.project_y(np.full(m.q, 3.0))) == pytest.approx(2.0)
+    near = np.full(m.q, 0.1)
+    np.testing.assert_array_equal(m.project_y(near), near)
+
+
+# Scores --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_printed_estimate_is_nothing_with_a_critic_of_zeros() -> None:
+    m = problem(5)
+    x, _ = point(m)
+    for generator in (x, 0.0 * x, 5.0 * x):
+        assert m.scores(generator, np.zeros(m.q), records(), None) == {"estimate": 0.0}
+
+
+def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, y = problem(5), np.zeros(problem(5).q)
+    real, alike = records(200, 1), records(200, 2).inputs
+
+    def judged(fake: np.ndarray) -> dict[str, float]:
+        monkeypatch.setattr(Wgan, "generate", lambda self, x, latents: fake[: len(latents)])
+        return dict(m.scores(np.zeros(m.p), y, records(3), real))
+
+    same, other, flat = judged(alike), judged(0.5 * alike + 0.4), judged(0.0 * alike)
+    assert same["test_critic_auc"] == pytest.approx(0.5, abs=0.1)
+    assert same["test_distance"] < 0.08
+    assert same["test_mean_gap"] < 0.15
+    assert same["test_spread"] == pytest.approx(1.0, abs=0.05)
+    assert other["test_critic_auc"] > 0.8
+    assert other["test_spread"] == pytest.approx(0.5, abs=0.03)
+    assert other["test_mean_gap"] == pytest.approx(0.4 * np.sqrt(D), abs=0.1)
+    # Every projection of uniform numbers is moved by the gap along it, at least.
+    assert other["test_distance"] > 0.25
+    assert flat["test_spread"] == 0.0
+    assert flat["test_critic_auc"] > 0.7
+
+
+def test_too_few_held_out_records_have_no_critic() -> None:
+    m = problem(5)
+    x, y = point(m)
+    found = m.scores(x, y, records(), records(3))
+    assert "test_critic_auc" not in found
+    assert {"test_distance", "test_mean_gap", "test_spread", "estimate"} <= set(found)
+
+
+def test_scores_that_overflow_are_left_out() -> None:
+    m = problem(5)
+    x, y = point(m)
+    assert m.scores(1e308 * np.sign(x), 1e308 * np.sign(y), records(), records()) == {}
+
+
+# Refusals and runs ---------------------------------------------------------------------------------------------------
+
+
+def test_records_that_nothing_bounds_and_critics_without_derivatives_are_refused() -> None:
+    with pytest.raises(InputError, match=r"problem\.scale: wgan generates records in \[-1, 1\]"):
+        made(FACTS._replace(l2=None))
+    with pytest.raises(InputError, match=r"problem\.model: wgan .*'resnet'"):
+        made(model=ModelTable(kind="resnet"))
+
+
+def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:
+    return {
+        "seed": 1,
+        "problem": {
+            "kind": "wgan",
+            "data": "digits",
+            "scale": "public_ranges",
+            "generator": [32],
+            "model": {"kind": "mlp", "hidden": [32]},
+        },
+        "topology": {"kind": "star", "agents": 5},
+        "algorithm": {
+            "kind": "dp_sgda",
+            "rounds": 100,
+            "rate": 0.2,
+            "x": {"scale": 0.2},
+            "y": {"scale": 0.2},
+            **algorithm,
+        },
+        "privacy": {"guarantee": guarantee, "epsilon": 4.0, "delta": 1e-4, "clip": {"y": 1.0}},
+        "run": {"evaluate_every": 100},
+    }
+
+
+def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
+    found = decentral_dp.run(decentral_dp.load(content("certified")))
+    assert found.result["status"] == "ok"
+    assert found.records.costs_within(found.simulation().ledger)
+    assert [c.channel for c in found.simulation().ledger.channels] == ["gy"]
+    assert found.simulation().problem.clip == 1.0
+    assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
+    rows = found.metrics.set_index(["round", "name"])["value"]
+    assert rows[100, "test_distance"] < 0.4 * rows[0, "test_distance"]
+    assert rows[100, "test_mean_gap"] < 0.4 * rows[0, "test_mean_gap"]
+    assert 0.6 < rows[100, "test_spread"] < 1.4
+
+
+def test_without_a_clip_of_the_critic_nothing_is_certified() -> None:
+    made = content("certified")
+    del made["privacy"]["clip"]
+    with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
+        build(decentral_dp.load(made))
+    # The generator's gradient reads no record, and needs none.
+    assert build(decentral_dp.load(content("certified"))).clip.x == np.inf

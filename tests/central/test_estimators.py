@@ -1,0 +1,241 @@
+"""Classifiers in scikit-learn's form: its own checks, what they publish, and what it cost."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+import decentral_dp
+from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.estimators import PrivacyWarning, ScaleWarning
+from decentral_dp.estimators.shared import seed_of
+
+BOTH = [PrivateLogisticRegressionCV, PrivateAUCClassifier]
+
+
+def records(n: int = 2000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    features = draw.normal(size=(n, 4)) / 4
+    return features, np.where(features @ np.ones(4) + 0.1 * draw.normal(size=n) > 0.1, "yes", "no")
+
+
+# Names of the checks that scikit-learn itself leaves out, and why.
+SKIPPED = {
+    "check_array_api_input": "only numpy's arrays are read",
+    "check_pipeline_consistency": "noise is drawn afresh without a seed",
+}
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("kind", BOTH)
+def test_it_is_an_estimator_of_scikit_learn(kind: Any, seed: int | None) -> None:
+    with warnings.catch_warnings():
+        # Its checks declare no classes.
+        warnings.simplefilter("ignore")
+        found = check_estimator(kind(random_state=seed), on_fail=None, on_skip=None)
+    assert len(found) > 40
+    assert [r["check_name"] for r in found if r["status"] not in ("passed", "skipped")] == []
+    left_out = {r["check_name"] for r in found if r["status"] == "skipped"}
+    assert left_out <= set(SKIPPED) - ({"check_pipeline_consistency"} if seed is not None else set())
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_good_model_at_the_promised_budget(kind: Any) -> None:
+    features, labels = records()
+    model = kind(epsilon=3.0, delta=1e-6, classes=("no", "yes"), random_state=2).fit(features, labels)
+    assert roc_auc_score(labels == "yes", model.decision_function(features)) > 0.9
+    assert model.score(features, labels) > 0.8
+    assert 2.9 < model.epsilon_ <= 3.0
+    assert (model.delta_, model.classes_.tolist(), model.coef_.shape) == (1e-6, ["no", "yes"], (1, 4))
+    assert len(model.ledger_.to_frame()) > 0
+    assert "replacing one of" in model.statement_
+    assert "simulation" in model.statement_
+    assert "read off y" not in model.statement_
+    probabilities = model.predict_proba(features)
+    assert np.allclose(probabilities.sum(axis=1), 1.0)
+    assert np.array_equal(probabilities[:, 1] > 0.5, model.predict(features) == "yes")
+    assert np.allclose(model.decision_function(features), np.log(probabilities[:, 1] / probabilities[:, 0]))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_less_budget_is_more_noise_and_the_order_of_classes_is_theirs(kind: Any) -> None:
+    features, labels = records(400)
+
+    def scores(epsilon: float) -> float:
+        fitted = [kind(epsilon=epsilon, classes=("no", "yes"), random_state=k).fit(features, labels) for k in range(6)]
+        return float(np.mean([roc_auc_score(labels == "yes", m.decision_function(features)) for m in fitted]))
+
+    assert scores(0.02) + 0.1 < scores(20.0)
+    features, labels = records(4000)
+    usual = kind(epsilon=50.0, classes=("no", "yes"), random_state=1).fit(features, labels)
+    turned = kind(epsilon=50.0, classes=("yes", "no"), random_state=1).fit(features, labels)
+    assert np.mean(usual.predict(features) == turned.predict(features)) > 0.85
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_secret_noise_differs_and_a_seed_repeats(kind: Any) -> None:
+    features, labels = records(200)
+    model = kind(classes=("no", "yes"))
+    first, second = (clone(model).fit(features, labels).coef_ for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert "simulation" not in model.fit(features, labels).statement_
+    model.set_params(random_state=5)
+    first, second = (clone(model).fit(features, labels).coef_ for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_classes_that_were_not_declared_are_said(kind: Any) -> None:
+    features, labels = records(200)
+    with pytest.warns(PrivacyWarning, match="no ε covers that"):
+        model = kind(random_state=0).fit(features, labels)
+    assert model.statement_.startswith("Apart from the names of the classes, which were read off y: ")
+    with pytest.raises(InputError, match="not one of `classes`"):
+        kind(classes=("no", "maybe")).fit(features, labels)
+    with pytest.raises(InputError, match="two different labels"):
+        kind(classes=("no", "no")).fit(features, labels)
+    # Declared classes need no record of each.
+    alone = kind(classes=("no", "yes"), random_state=0).fit(features, np.full(200, "no"))
+    assert alone.classes_.tolist() == ["no", "yes"]
+
+
+def test_the_regression_is_that_of_tune() -> None:
+    features, labels = records(300)
+    features[:3] *= 100.0
+    model = PrivateLogisticRegressionCV(
+        epsilon=2.0,
+        classes=("no", "yes"),
+        random_state=4,
+        validation=0.25,
+        fit_intercept=False,
+        weight_range=(0.1, 2.0),
+    ).fit(features, labels)
+    order, signs = public_generator(4, "validation").permutation(300), np.where(labels == "yes", 1.0, -1.0)
+    shortened = model._score_rows(features)
+    train, validation = ((shortened[part], signs[part]) for part in (order[75:], order[:75]))
+    found = decentral_dp.tune(
+        train=train, validation=validation, epsilon=2.0, delta=1e-6, weight_range=(0.1, 2.0), seed=4
+    )
+    assert np.array_equal(model.coef_[0], found.model)
+    assert (model.weight_, model.intercept_[0]) == (found.weight, 0.0)
+    assert model.statement_.startswith(found.statement)
+    # Records beyond the radius are scored where they were shortened to.
+    assert np.linalg.norm(shortened, axis=1).max() <= 1.0
+    assert np.allclose(model.decision_function(features), shortened @ found.model)
+
+
+def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None:
+    features, labels = records(300)
+    usual = {"classes": ("no", "yes"), "random_state": 1, "rounds": 5}
+    model = PrivateAUCClassifier(positive_share="released", **usual).fit(features, labels)
+    assert model.epsilon_ <= 1.0
+    with pytest.raises(InputError, match=r"^positive_share: got 'empirical'"):
+        PrivateAUCClassifier(positive_share="empirical", **usual).fit(features, labels)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_classes_that_are_no_two_labels_are_refused(kind: Any) -> None:
+    features, labels = records(40)
+    for classes in (3, ("yes",), ("no", "no"), ("no", "yes", "maybe")):
+        with pytest.raises(InputError, match=r"classes: got .*, but two different labels are wanted"):
+            kind(classes=classes).fit(features, labels)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (PrivateLogisticRegressionCV(validation=1.0), "validation: got 1.0"),
+        (PrivateLogisticRegressionCV(radius=0.0), "radius: got 0.0"),
+        (PrivateLogisticRegressionCV(validation=None), "validation: got None"),
+        (PrivateAUCClassifier(rounds=0), "^rounds: got 0"),
+        (PrivateAUCClassifier(step="far"), '^step: got "far"'),
+        (PrivateLogisticRegressionCV(epsilon=-1.0), "epsilon is -1.0"),
+        (PrivateAUCClassifier(epsilon=-1.0), "^epsilon: got -1.0"),
+        (PrivateAUCClassifier(random_state=-3), "random_state: got -3"),
+        (PrivateAUCClassifier(random_state="x"), "random_state: got 'x'"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_when_fitted(model: Any, sentence: str) -> None:
+    features, labels = records(40)
+    with pytest.raises(InputError, match=sentence):
+        model.set_params(classes=("no", "yes")).fit(features, labels)
+
+
+def test_the_package_does_not_wait_for_them() -> None:
+    done = "import decentral_dp, sys; print(any(name.startswith('sklearn') for name in sys.modules))"
+    printed = subprocess.run([sys.executable, "-c", done], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "False"
+
+
+def test_it_works_with_the_tools_around_it() -> None:
+    features, labels = records(200)
+    steps = make_pipeline(FunctionTransformer(np.tanh), PrivateAUCClassifier(classes=("no", "yes"), rounds=3))
+    found = GridSearchCV(steps, {"privateaucclassifier__epsilon": [1.0, 5.0]}, cv=2).fit(features, labels)
+    assert set(found.best_params_) == {"privateaucclassifier__epsilon"}
+    again = pickle.loads(pickle.dumps(found.best_estimator_))  # noqa: S301
+    assert np.array_equal(again.predict(features), found.predict(features))
+    assert seed_of(np.random.RandomState(3)) == seed_of(np.random.RandomState(3))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_unscaled_columns_are_told_and_scaled_ones_are_not(kind: Any) -> None:
+    features, labels = records(n=300)
+    raw = features * np.array([1.0, 1.0, 1000.0, 1.0])
+    model = kind(classes=("no", "yes"), random_state=1)
+    with pytest.warns(ScaleWarning, match=r"column 2 outweighs the others.*2\*\(X - low\)/\(high - low\) - 1"):
+        model.fit(raw, labels)
+    with pytest.warns(ScaleWarning, match="'income' outweighs"):
+        model.fit(pd.DataFrame(raw, columns=["age", "hours", "income", "years"]), labels)
+    with pytest.warns(ScaleWarning):
+        model.fit(features * 100.0, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(features, labels)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_what_fit_says_of_records_is_excepted_by_its_statement(kind: Any) -> None:
+    features, labels = records(n=60)
+    model = kind(classes=("no", "yes"), random_state=1)
+    statement = model.fit(features, labels).statement_
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(np.where(np.arange(60)[:, None] == 7, np.inf, features), labels)
+    with pytest.raises(InputError, match="not one of `classes`"):
+        model.fit(features, np.where(np.arange(60) == 7, "maybe", labels))
+    with pytest.warns(ScaleWarning):
+        model.fit(features * 1000.0, labels)
+    for words in ("Not covered", "not finite", "not one of the classes", "not scaled"):
+        assert words in statement
+    assert not hasattr(model, "run_")
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_weights_of_records_are_refused_by_the_name_of_the_estimator(kind: Any) -> None:
+    features, labels = records(n=50)
+    with pytest.raises(TypeError) as refused:
+        kind().fit(features, labels, sample_weight=np.ones(50))
+    assert str(refused.value).startswith(f"{kind.__name__}.fit takes no sample_weight: ")
+
+
+def test_all_estimators_have_one_delta() -> None:
+    assert {kind().delta for kind in BOTH} == {1e-6}
+
+
+def test_a_refusal_names_the_parameter_and_no_function_that_nobody_called() -> None:
+    with pytest.raises(InputError, match=r"^epsilon is -1, but a number above 0 is wanted"):
+        PrivateLogisticRegressionCV(epsilon=-1, classes=(0, 1)).fit(np.eye(4), [0, 1, 0, 1])

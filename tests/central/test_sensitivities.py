@@ -1,0 +1,288 @@
+"""Sensitivities and rates from granular constants: printed numbers, limits, one-dimensional counterexamples, proofs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import norm as normal
+
+from decentral_dp.central.printed.bilevel import printed_k, printed_lipschitz, printed_score
+from decentral_dp.central.sensitivities import (
+    Clips,
+    default_penalty,
+    estimate_slack,
+    hypergradient_lipschitz,
+    hypergradient_sensitivity,
+    implicit_sensitivity,
+    minimiser_sensitivity,
+    noise_quantile,
+    penalty_bias,
+    penalty_smoothness,
+    score_oscillation,
+    smoothness,
+)
+from decentral_dp.constants.problem_constants import ProblemConstants, solution_spread
+from decentral_dp.errors import InputError
+from papers.penalty_rate import descent_steps, estimator_bias
+from tests.support.paper_bounds import penalty_distance, printed_hypergradient
+
+MANY = 10**9
+
+
+def granular(**given: Any) -> ProblemConstants:
+    """Constants, 0 where none is given; radius 1e9, so that no bound is cut off by the ball."""
+    values = dict.fromkeys(ProblemConstants._fields[:-1], 0.0) | {"radius": 1e9, "mu": 1.0} | given
+    return ProblemConstants(**values)
+
+
+def logistic(w: float, radius: float) -> ProblemConstants:
+    """Ridge-regularised logistic regression in log w, records of norm 1, with gradients bounded by 1 everywhere."""
+    return granular(
+        radius=1e9, mu=w, l_fy=1.0, l_gy=1.0 + w * radius, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=w * radius,
+        b_gyy=0.25 + w, d_hyy=0.25, c_gxy=w, c_gyy=1.0 / (6.0 * math.sqrt(3.0)), m_gyy=w, m=radius,
+    )  # fmt: skip
+
+
+def squares(w: float, rest: float, m: float, ridge: bool) -> ProblemConstants:
+    """Least squares with residuals up to `rest`, records of norm 1; strength w, or a pull of weight w."""
+    mixed = w * m if ridge else w
+    return granular(
+        mu=w, l_fy=rest, l_gy=rest + w * m, d_fy=2 * rest, d_gy=2 * rest, b_fyy=1.0, b_gxy=mixed, b_gyy=1.0 + w,
+        d_hyy=1.0, c_gxy=w if ridge else 0.0, m=m,
+    )  # fmt: skip
+
+
+def groups(mu: float) -> ProblemConstants:
+    """Sigmoid weights of groups, logistic loss, records of norm 1."""
+    return granular(
+        mu=mu, l_fy=1.0, d_fy=2.0, d_gy=2.0, b_fyy=0.25, b_gxy=0.25, b_gyy=0.25 + mu, d_hxy=0.5, d_hyy=0.25,
+        c_gxy=1 / 16, c_gyy=1.0 / (6.0 * math.sqrt(3.0)), m=0.25 / mu,
+    )  # fmt: skip
+
+
+R_CARD = math.sqrt(2.0 * math.log(2.0) / 0.1)
+NUMBERS = [
+    (logistic(0.1, R_CARD), 119.6, 7.45),
+    (squares(0.05, 1 + math.sqrt(5), math.sqrt(5), True), 853.0, 14.47),
+    (squares(0.2, 1 + math.sqrt(1.25), math.sqrt(1.25), True), 80.4, 4.74),
+    (squares(1.0, 1.5, 0.5, True), 6.75, 1.5),
+    (squares(0.1, 2 + math.sqrt(10), 1.0, False), 154.9, 10.32),
+    (groups(0.05), 519.9, 10.0),
+    (groups(0.2), 16.3, 2.5),
+    (groups(1.0), 0.86, 0.5),
+]
+
+
+@pytest.mark.parametrize(("c", "train", "validation"), NUMBERS)
+def test_the_hypergradients_sensitivity_is_as_derived_by_hand(
+    c: ProblemConstants, train: float, validation: float
+) -> None:
+    got = hypergradient_sensitivity(c, MANY, MANY)
+    assert got["train"] * MANY == pytest.approx(train, rel=6e-3)
+    assert got["validation"] * MANY == pytest.approx(validation, rel=6e-3)
+
+
+def test_the_printed_constant_is_larger() -> None:
+    """K of ridge regression, ω = .05, .2 and 1: the paper then multiplies by 4 where 1 is enough."""
+    cases = [squares(w, 1 + r, r, True) for w, r in ((0.05, math.sqrt(5)), (0.2, math.sqrt(1.25)), (1.0, 0.5))]
+    for c, k in zip(cases, (1066.0, 114.0, 14.0), strict=True):
+        assert printed_k(c) == pytest.approx(k, rel=5e-3)
+        assert max(hypergradient_sensitivity(c, 100, 100).values()) < printed_hypergradient(c, 100) / 4
+
+
+def test_relative_curvature_wins_where_regularisation_is_weak() -> None:
+    """Below w = .096 R²; a bound of the same change, so the lesser holds."""
+    for w, wins in ((0.03, True), (0.3, False)):
+        c = logistic(w, math.sqrt(2 * math.log(2) / w))
+        plain, other = (hypergradient_sensitivity(c, MANY, MANY, k)["train"] * MANY for k in (math.inf, 1.0))
+        assert (other < 0.5 * plain) == wins
+        assert other <= plain
+    c = logistic(0.03, R_CARD)
+    assert hypergradient_sensitivity(c, 1, 1, 1.0) == hypergradient_sensitivity(c, 1, 1)
+
+
+def test_no_more_than_everything_can_change() -> None:
+    c = logistic(0.1, R_CARD)._replace(radius=R_CARD)
+    for n in (1, 2):
+        got = hypergradient_sensitivity(c, n, n)
+        assert max(got.values()) <= 2 * R_CARD * (1 + 1e-9)
+        assert minimiser_sensitivity(c, n, n, 0.25)["train"] <= 2 * R_CARD + 0.5 + 1e-9
+
+
+def test_minimisers() -> None:
+    c = granular(mu=0.5, d_gy=3.0, d_fy=2.0, b_fyy=1.0)
+    assert minimiser_sensitivity(c, 10, 20, 0.01) == pytest.approx({"train": 0.62, "validation": 0.0})
+    penalised = minimiser_sensitivity(c, 10, 20, 0.01, 0.1)
+    assert penalised == pytest.approx({"train": 0.62, "validation": 2.02})
+    declared = c._replace(label="declared")
+    assert minimiser_sensitivity(declared, 10, 20, 0.0, 4.0)["train"] == pytest.approx(0.3 / 0.25)
+    with pytest.raises(InputError, match="more than b_fyy/mu = 2"):
+        minimiser_sensitivity(declared, 10, 20, 0.0, 2.0)
+
+
+# Lemma B.6 ----------------------------------------------------------------------------------------------------------
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    return float(brentq(lambda m: gaussian_delta(epsilon, m) - delta, 1e-3, 50.0))
+
+
+def gaussian_delta(epsilon: float, m: float) -> float:
+    tail = normal.logcdf(-epsilon / m - m / 2)
+    return float(normal.cdf(-epsilon / m + m / 2) - math.exp(epsilon + tail))
+
+
+@pytest.mark.parametrize(("kappa", "true"), [(2.9, 0.94), (5.0, 2.11), (10.0, 5.20), (50.0, 40.8)])
+def test_the_printed_slope_bound_is_false(kappa: float, true: float) -> None:
+    """f = y, g = ½a y² − b x y, a ∈ [1, κ], n = 1000: the mechanism is a 1-D Gaussian, so its ε is exact.
+
+    exp(−k(Φ + ½ρx²)) with Φ_Z = b x/ā is N(−b/(āρ), 1/(kρ)); k = ρ m²/S² for S-Lipschitz differences.
+    """
+    n, b, rho = 1000, 0.7, 5.0
+    m = gdp_mu(1.0, 1e-6)
+    means = [1.0, (n - 1 + kappa) / n]
+    largest = b  # |y| ≤ b/μ for |x| ≤ 1
+    c = granular(
+        mu=1.0, l_fy=1.0, l_gy=2 * kappa * b, b_gxy=b, b_gyy=kappa, d_gy=(kappa - 1) * largest, d_hyy=kappa - 1, m=b
+    )
+
+    def spent(s: float) -> float:
+        k = rho * m**2 / s**2
+        shift = b / rho * abs(1 / means[0] - 1 / means[1]) * math.sqrt(k * rho)
+        return float(brentq(lambda e: gaussian_delta(e, shift) - 1e-6, 1e-9, 500.0))
+
+    assert spent(printed_lipschitz(c, n)) == pytest.approx(true, abs=0.051 if kappa > 20 else 0.0051)
+    assert (spent(printed_lipschitz(c, n)) > 1.0) == (kappa > 3)
+    assert 0.9 < spent(hypergradient_sensitivity(c, n, n)["train"]) <= 1.0 + 1e-9
+
+
+def test_the_printed_score_does_not_fall_with_n() -> None:
+    c = logistic(0.1, R_CARD)
+    args = (10.0, 2 * R_CARD, 0.0)
+    few, many = (max(score_oscillation(c, n, n, *args).values()) for n in (100, 10**6))
+    assert many == pytest.approx(few / 1e4)
+    assert printed_score(c, 10**6, 10.0) > 0.99 * 4 * c.l_gy / 0.1
+
+
+def test_scores_and_spreads() -> None:
+    c = granular(mu=0.5, radius=3.0, l_fx=0.2, l_fy=2.0, l_gy=1.0, d_gy=4.0, m=0.75)
+    assert solution_spread(c, 10.0, centred=True) == pytest.approx(2.0)
+    assert solution_spread(c._replace(l_gy=9.0), 10.0, centred=True) == pytest.approx(6.0)
+    assert solution_spread(c, 1.0, centred=True) == pytest.approx(0.75)
+    assert solution_spread(c, 10.0, centred=False) == pytest.approx(7.5)
+    got = score_oscillation(c, 10, 5, 10.0, 2.0, 0.01)
+    assert got == pytest.approx({"train": 2 * 2.0 * 0.8 + 0.04, "validation": 2 / 5 * (2.0 + 4.0) + 0.04})
+    assert score_oscillation(c, 10, 5, 10.0, 2.0, 0.0, loss_range=1.0)["validation"] == pytest.approx(0.4)
+
+
+def test_inexact_solves_cost_what_they_may_move() -> None:
+    c = granular(mu=0.5, l_fy=2.0, b_fxy=0.1, b_fyy=0.3, c_gxy=0.4, c_gyy=0.6, m=1.5, b_gxy=0.7)
+    lipschitz = 0.1 + 1.5 * 0.3 + 4.0 * (0.4 + 1.5 * 0.6)
+    assert hypergradient_lipschitz(c) == pytest.approx(lipschitz)
+    assert estimate_slack(c, 0.01, 0.02) == pytest.approx(2 * (lipschitz * 0.01 + 0.7 * 0.02))
+
+
+# Implicit gradients -------------------------------------------------------------------------------------------------
+
+
+def test_implicit_sensitivity_by_hand() -> None:
+    clips, n, v = Clips(0.3, 2.0, 0.4, 0.5), 10, 20
+    got = implicit_sensitivity(clips, 0.1, 0.9, n, v)
+    drift = 0.9 * 2.0 * 0.05 / (0.1 * 0.15)
+    assert got == pytest.approx({"train": 2 * 0.4 / n * 20 + drift, "validation": (0.6 + 2 * 9 * 2.0) / v})
+    loose = implicit_sensitivity(clips, 0.1, 0.9, n, v, positive=False)
+    assert loose["train"] == pytest.approx(2 * 0.4 / n * 20 + 0.9 * 2.0 * 0.1 / 0.01)
+    less = implicit_sensitivity(clips, 0.1, 0.9, n, v, through=1.0)
+    assert less == pytest.approx({"train": 0.8 / n * 20 + 2.0 * 0.05 / 0.1, "validation": (0.6 + 2 * 2.0) / v})
+    slack = implicit_sensitivity(clips, 0.1, 0.9, n, v, solve_error=0.01)
+    assert slack["train"] - got["train"] == pytest.approx(2 * 0.9 * 0.01)
+
+
+def psd(rng: np.random.Generator, d: int, size: float) -> np.ndarray:
+    a = rng.normal(size=(d, rng.integers(1, d + 1)))
+    return size * a @ a.T / np.linalg.norm(a @ a.T, 2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_no_neighbour_moves_an_implicit_gradient_farther(seed: int, positive: bool) -> None:
+    rng = np.random.default_rng(seed)
+    d, p, n = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.choice([1, 2, 10, 300]))
+    clips, floor = Clips(*(10.0 ** rng.uniform(-2, 1, size=4))), float(10.0 ** rng.uniform(-2, 1))
+
+    def record() -> tuple[np.ndarray, ...]:
+        a, b, j = rng.normal(size=p), rng.normal(size=d), rng.normal(size=(p, d))
+        h = psd(rng, d, clips.h * rng.choice([0.0, 1.0]))
+        if not positive:
+            s = rng.normal(size=(d, d))
+            h = clips.h * (s + s.T) / np.linalg.norm(s + s.T)
+        return clips.a * a / np.linalg.norm(a), clips.b * b / np.linalg.norm(b), clips.j * j / np.linalg.norm(j, 2), h
+
+    rest, pair = record(), (record(), record())
+    common, j0 = psd(rng, d, rng.choice([0.0, 1.0])) + floor * np.eye(d), rng.normal(size=(p, d))
+    for role in ("train", "validation"):
+        values, norms = [], []
+        for mine in pair:
+            mean = [((n - 1) * o + m) / n for o, m in zip(rest, mine, strict=True)]
+            if role == "train":
+                mean[:2] = rest[:2]
+            else:
+                mean[2:] = rest[2:]
+            h = mean[3] + common
+            if not positive:
+                e, u = np.linalg.eigh(h)
+                h = u @ np.diag(np.maximum(e, floor)) @ u.T
+            values.append(mean[0] - (mean[2] + j0) @ np.linalg.solve(h, mean[1]))
+            norms.append(np.linalg.norm(mean[2] + j0, 2))
+        bound = implicit_sensitivity(clips, floor, float(max(norms)), n, n, positive=positive)[role]
+        assert np.linalg.norm(values[0] - values[1]) <= bound * (1 + 1e-9)
+
+
+# Rates --------------------------------------------------------------------------------------------------------------
+
+
+def test_rates_by_hand() -> None:
+    c = granular(
+        mu=0.5, l_fy=2.0, b_fxx=0.2, b_fxy=0.1, b_fyy=0.3, b_gxy=0.7, c_gxy=0.4, c_gyy=0.6, m_gxy=0.8, m_gyy=0.9, m=1.4
+    )
+    k = 0.7 / 0.5
+    printed = 0.2 + 2 * 0.1 * k + k**2 * 0.3 + 4 * k * (0.9 + 0.6 * k) + 4 * 0.4 * k + 4 * 0.8
+    assert smoothness(c) == pytest.approx(printed)
+    assert penalty_bias(c) == pytest.approx(4 * (0.1 + k * 0.3 + 2 * (0.4 + k * 0.6)))
+    assert penalty_distance(c, 10.0) == pytest.approx(0.4)
+    # In the limit the penalty's smoothness is that of Φ; C_gxy and M_gyy bound the same third derivative.
+    assert penalty_smoothness(c, 1e9) == pytest.approx(smoothness(c._replace(m_gyy=0.4)), rel=1e-6)
+    assert estimator_bias(c, 10.0, 0.01, 0.02) == pytest.approx(0.1 * 0.02 + 7.0 * 0.03)
+    best = default_penalty(c, 0.01, 0.02)
+    loss = [penalty_bias(c) / lam + lam * 0.7 * 0.03 for lam in (0.9 * best, best, 1.1 * best)]
+    assert loss[1] == min(loss)
+    assert default_penalty(c, 0.0, 0.0) == math.inf
+    assert default_penalty(c._replace(label="declared"), 100.0, 0.0) == pytest.approx(1.2)
+    assert descent_steps(3.0, 0.5, 0.1) == 3200
+
+
+def test_descent_reaches_its_target() -> None:
+    """As many steps of the prescribed size as prescribed, with gradients wrong by up to α/4, on a bad quadratic."""
+    rng = np.random.default_rng(3)
+    b, target = 2.0, 0.1
+    x, best = np.array([1.0, 1.0]), math.inf
+    curvature = np.array([b, 0.05])
+    for _ in range(descent_steps(b, float(0.5 * curvature @ x**2), target)):
+        wrong = rng.normal(size=2)
+        step = (curvature * x + wrong / np.linalg.norm(wrong) * target / 4) / (2 * b)
+        best = min(best, float(np.linalg.norm(curvature * x)))
+        x = x - step
+    assert best <= target
+
+
+def test_noise_is_rarely_longer() -> None:
+    rng = np.random.default_rng(5)
+    for d in (1, 50):
+        longest = np.linalg.norm(rng.normal(size=(4000, 20, d)), axis=2).max(axis=1)
+        assert (longest > noise_quantile(1.0, d, 20, 0.05)).mean() <= 0.05

@@ -1,0 +1,260 @@
+"""Trajectories: what environments give, what files may hold, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.data import Dataset, load, make_shards
+from decentral_dp.simulation.jobs.build import build
+
+SMALL = {"records": 3, "test_records": 2, "steps": 12}
+
+
+def parts(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Observations (n, L+1, d), rewards (n, L) and terminal (n,), read off the rows as they are documented."""
+    assert data.trajectory is not None
+    longest, d = data.trajectory
+    rows = data.features
+    cut = (longest + 1) * d
+    return rows[:, :cut].reshape(-1, longest + 1, d), rows[:, cut : cut + longest], rows[:, cut + longest]
+
+
+def test_an_environment_gives_whole_trajectories_inside_declared_limits() -> None:
+    data = load("cartpole", n_agents=2, seed=1, **SMALL)
+    observations, rewards, terminal = parts(data)
+    lengths = data.labels.astype(int)
+    assert data.trajectory == (12, 4)
+    assert data.classes == ()
+    assert data.n == 2 * 3 + 2
+    assert data.features.shape[1] == len(data.feature_names) == 13 * 4 + 12 + 1
+    assert np.all((lengths >= 1) & (lengths <= 12))
+    assert np.abs(observations).max() <= 1.0
+    for k, length in enumerate(lengths):
+        assert not observations[k, length + 1 :].any()
+        assert not rewards[k, length:].any()
+        # Cut off, or ended by itself.
+        assert length == 12 or terminal[k] == 1.0
+    assert data.agent is not None
+    assert data.split is not None
+    assert data.agent.tolist() == [0, 0, 0, 1, 1, 1, 0, 1]
+    assert data.split.tolist() == ["train"] * 6 + ["test"] * 2
+
+
+def test_observations_are_those_of_the_environment_by_its_declared_limits() -> None:
+    """Replayed: the poles' physics, by the recorded starts and gymnasium itself, without the package's scaling."""
+    import gymnasium
+
+    from decentral_dp.data.dataset import public_generator
+
+    data = load("cartpole", n_agents=1, seed=7, records=4, test_records=0, steps=30)
+    observations, rewards, terminal = parts(data)
+    high = np.array([2.4, 3.5, np.pi / 15, 3.5])
+    env = gymnasium.make("CartPole-v1")
+    for k in range(4):
+        coins = public_generator(7, "cartpole episode", 0, k)
+        seen, _ = env.reset(seed=int(coins.integers(2**31)))
+        for t in range(int(data.labels[k])):
+            np.testing.assert_allclose(observations[k, t] * high, np.clip(seen, -high, high), atol=1e-12)
+            falls = seen[2] + 0.25 * seen[3] > 0.0
+            action = int(falls) if coins.random() < 1 / 3 else int(coins.integers(2))
+            seen, reward, ended, _, _ = env.step(action)
+            assert rewards[k, t] == reward == 1.0
+        assert bool(terminal[k]) == ended
+    env.close()
+
+
+def test_a_trajectory_hangs_on_its_own_key_alone() -> None:
+    few, many = (load("cartpole", n_agents=2, seed=1, records=n, test_records=1, steps=9) for n in (2, 4))
+    assert few.agent is not None
+    np.testing.assert_array_equal(few.features[:2], many.features[:2])
+    np.testing.assert_array_equal(few.features[2:4], many.features[4:6])
+    np.testing.assert_array_equal(few.features[-1], many.features[-1])
+    other = load("cartpole", n_agents=2, seed=2, records=2, test_records=1, steps=9)
+    assert not np.array_equal(few.features, other.features)
+    assert len(np.unique(many.features, axis=0)) == many.n
+
+
+def test_a_missing_package_is_one_sentence_with_the_way_to_mend_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = importlib.import_module
+
+    def without(wanted: str, *rest: Any) -> ModuleType:
+        if wanted == "gymnasium":
+            raise ImportError(wanted)
+        return before(wanted, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(InputError, match=r"^problem\.data: 'cartpole' .* pip install gymnasium, or"):
+        load("cartpole", n_agents=1, seed=0, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"d": 3}, r"problem\.synthetic\.dimension: 'cartpole' takes none"),
+        ({"separation": 1.0}, r"problem\.synthetic\.separation: 'cartpole' takes none"),
+        ({"limit": 3}, r"problem\.limit: 'cartpole' takes none"),
+        ({"classes": ["a", "b"]}, r"problem\.classes: 'cartpole' has the classes \[\]"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load("cartpole", n_agents=1, seed=0, **sizes)
+
+
+def test_only_environments_are_cut_off_after_steps() -> None:
+    for name in ("synthetic_normal", "digits"):
+        with pytest.raises(InputError, match=r"problem\.synthetic\.steps: .* takes none"):
+            load(name, n_agents=1, seed=0, steps=3)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def arrays(n: int = 4, longest: int = 5, d: int = 2) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    return {
+        "observations": draw.normal(size=(n, longest + 1, d)),
+        "rewards": draw.normal(size=(n, longest)),
+        "lengths": np.array([5, 1, 3, 4]),
+    }
+
+
+def saved(folder: Path, **changes: Any) -> Path:
+    """A file of trajectories; a change of None leaves an array out."""
+    path = folder / "played.npz"
+    np.savez(path, **{k: v for k, v in (arrays() | changes).items() if v is not None})
+    return path
+
+
+def test_a_file_is_read_as_it_stands_and_no_further_than_its_ends(tmp_path: Path) -> None:
+    made = arrays()
+    made["observations"][1, 2:] = np.nan
+    made["rewards"][1, 1:] = np.inf
+    owners = {"agent": np.array([0, 1, 0, 1]), "split": np.array(["train", "train", "test", "train"])}
+    data = load(
+        str(saved(tmp_path, **made, **owners, terminal=np.array([True, False, True, True]))), n_agents=2, seed=0
+    )
+    observations, rewards, terminal = parts(data)
+    for k, length in enumerate(made["lengths"]):
+        np.testing.assert_array_equal(observations[k, : length + 1], made["observations"][k, : length + 1])
+        np.testing.assert_array_equal(rewards[k, :length], made["rewards"][k, :length])
+        assert not observations[k, length + 1 :].any()
+        assert not rewards[k, length:].any()
+    assert terminal.tolist() == [1.0, 0.0, 1.0, 1.0]
+    assert data.labels.tolist() == [5.0, 1.0, 3.0, 4.0]
+    assert data.trajectory == (5, 2)
+    assert data.agent is not None
+    assert data.agent.tolist() == [0, 1, 0, 1]
+    assert data.split is not None
+    assert data.split.tolist() == owners["split"].tolist()
+
+
+def test_without_an_array_of_ends_no_trajectory_is_terminal(tmp_path: Path) -> None:
+    assert not parts(load(str(saved(tmp_path)), n_agents=1, seed=0))[2].any()
+
+
+def _bad(name: str, at: tuple[int, ...], value: float) -> dict[str, np.ndarray]:
+    made = arrays()[name].astype(float)
+    made[at] = value
+    return {name: made}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (_bad("observations", (2, 3, 1), np.nan), r"array 'observations', trajectory 3, step 3 has no finite"),
+        (_bad("observations", (0, 5, 0), np.inf), r"array 'observations', trajectory 1, step 5 has no finite"),
+        (_bad("rewards", (3, 2), -np.inf), r"array 'rewards', trajectory 4, step 2 has no finite"),
+        (_bad("lengths", (1,), 0), r"'lengths', trajectory 2 has no whole number from 1 to 5"),
+        (_bad("lengths", (1,), 6), r"'lengths', trajectory 2 has no whole number"),
+        (_bad("lengths", (1,), 2.5), r"'lengths', trajectory 2 has no whole number"),
+        (_bad("lengths", (1,), np.nan), r"'lengths', trajectory 2 has no whole number"),
+        ({"terminal": np.array([0, 1, 2, 0])}, r"'terminal', trajectory 3 has no whole number from 0 to 1"),
+        ({"terminal": np.zeros(3)}, r"'terminal' has the shape \(3,\), but \(4,\) is wanted"),
+        ({"rewards": np.zeros((4, 6))}, r"'rewards' has the shape \(4, 6\), but \(4, 5\) is wanted"),
+        ({"rewards": np.zeros(4)}, r"'rewards' has the shape \(4,\) and the type float64"),
+        ({"lengths": np.zeros(5)}, r"'lengths' has the shape \(5,\)"),
+        ({"observations": np.zeros((4, 6))}, r"'observations' has the shape \(4, 6\)"),
+        ({"observations": np.zeros((4, 1, 2))}, r"'observations' has the shape \(4, 1, 2\)"),
+        ({"observations": np.array([[["a"]]])}, r"'observations' has the shape \(1, 1, 1\) and the type <U1"),
+        ({"rewards": None}, r"no array 'rewards'"),
+        ({"agent": np.zeros(3)}, r"array 'agent' has the shape \(3,\)"),
+    ],
+)
+def test_a_malformed_file_is_refused_by_array_trajectory_and_step(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    path = saved(tmp_path, **changes)
+    with pytest.raises(InputError, match=said) as refused:
+        load(str(path), n_agents=1, seed=0)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith(f"problem.data: {str(path)!r}")
+
+
+def test_a_named_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no array 'hospital'"):
+        load(str(saved(tmp_path)), n_agents=1, seed=0, agent="hospital")
+
+
+def test_records_that_are_no_trajectories_are_still_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", X=np.zeros((3, 2)), y=np.array([0, 1, 0]))
+    data = load(str(tmp_path / "plain.npz"), n_agents=1, seed=0, classes=[0, 1])
+    assert data.trajectory is None
+    assert data.features.shape == (3, 2)
+
+
+# Where they may be used ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys", [{"scale_spec": "public_ranges"}, {"scale_spec": {"*": [0.0, 1.0]}}, {"normalisation": "l2"}]
+)
+def test_what_would_mix_rewards_with_observations_is_refused(keys: dict[str, Any]) -> None:
+    data = load("cartpole", n_agents=1, seed=0, **SMALL)
+    key = "scale" if "scale_spec" in keys else "normalise"
+    with pytest.raises(InputError, match=rf"problem\.{key}: the records of 'cartpole' are trajectories"):
+        make_shards(data, 1, seed=0, levels=1, **keys)
+
+
+def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
+    steps = {"x": {"scale": 0.1}, "y": {"scale": 0.1}}
+    return {
+        "seed": 1,
+        "problem": problem,
+        "topology": {"kind": "star", "agents": 2},
+        "algorithm": {"kind": algorithm, "rounds": 2, **steps}
+        if algorithm == "dp_sgda"
+        else {"kind": algorithm, "rounds": 2},
+        "privacy": {"epsilon": 1.0, "clip": {"x": 1.0, "y": 1.0}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm", "said"),
+    [
+        ({"kind": "mspbe", "data": "digits", "discount": 0.9}, "dp_sgda", "are no trajectories, and mspbe cannot"),
+        (
+            {"kind": "dro", "data": "cartpole", "synthetic": SMALL, "divergence": "chi2", "strength": 1.0, "cap": 1.0},
+            "dp_sgda",
+            "are whole trajectories, and dro cannot use them. Only mspbe reads them",
+        ),
+        (
+            {"kind": "logistic_regularisation", "data": "cartpole", "synthetic": SMALL},
+            "pp_ift",
+            "are whole trajectories, and logistic_regularisation cannot",
+        ),
+    ],
+)
+def test_problems_and_records_that_do_not_fit_are_refused(problem: dict[str, Any], algorithm: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        build(decentral_dp.load(_content(problem, algorithm)))

@@ -1,0 +1,239 @@
+"""Exact solutions by Newton's method, with Hessians and their products, against closed forms and finite differences."""
+
+import numpy as np
+import pytest
+import scipy
+from scipy.optimize import root
+
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems import lower_level
+from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
+from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.lower_level import CHUNK, UNCLIPPED, join_alike, mean_losses, mean_term, solve_lower
+from tests.support.closed_forms import closed_form
+from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
+
+COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
+D = 4
+
+
+def raw_agents(labels, seed, d=D, counts=COUNTS):
+    """Unequal shards, each around its own centre: weighting agents wrongly must show."""
+    rng = np.random.default_rng(seed)
+    centres = 2 * rng.normal(size=(len(counts), d))
+    return [
+        tuple((centre + rng.normal(size=(n, d)), rng.choice(labels, size=n)) for n in pair)
+        for pair, centre in zip(counts, centres, strict=True)
+    ]
+
+
+def prepared(problem, agents):
+    return [tuple(problem.prepare(*part, "l1") for part in pair) for pair in agents]
+
+
+@pytest.mark.parametrize("ridge", [0.01, 1.0, 50.0])
+def test_quadratic_closed_forms(ridge):
+    problem = Quadratic(D, ridge)
+    agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 1))
+    x = np.random.default_rng(2).normal(size=D)
+    y = solve_lower(problem, x, agents)
+    np.testing.assert_allclose(y, closed_form(problem).lower_solution(x, agents), rtol=1e-8)
+    z = solve_inverse_hvp(problem, x, y, agents)
+    np.testing.assert_allclose(z, closed_form(problem).z_star(x, agents), rtol=1e-7)
+    np.testing.assert_allclose(
+        hypergradient(problem, x, y, z, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+    )
+    np.testing.assert_allclose(
+        true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+    )
+
+
+def test_quadratic_solution_minimises_the_lower_level_by_least_squares():
+    """The same y*, from one stacked least-squares problem with weights 1/(m n_i)."""
+    problem = Quadratic(D, 0.3)
+    raw = raw_agents([-1.0, 0.5, 3.0], 3)
+    x = np.random.default_rng(4).normal(size=D)
+    weights = [np.sqrt(1 / (len(raw) * len(b))) for (_, b), _ in raw]
+    rows = [w * a for w, ((a, _), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * np.eye(D)]
+    targets = [w * b for w, ((_, b), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * x]
+    wanted = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets))[0]
+    np.testing.assert_allclose(closed_form(problem).lower_solution(x, prepared(problem, raw)), wanted, rtol=1e-9)
+
+
+def test_quadratic_hypergradient_is_the_slope_of_its_value():
+    problem = Quadratic(D, 0.8)
+    agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 5))
+    rng = np.random.default_rng(6)
+    x, direction = rng.normal(size=(2, D))
+    slope = (
+        closed_form(problem).upper_value(x + 1e-4 * direction, agents)
+        - closed_form(problem).upper_value(x - 1e-4 * direction, agents)
+    ) / 2e-4
+    assert closed_form(problem).hypergradient(x, agents) @ direction == pytest.approx(slope, rel=1e-7)
+
+
+def test_quadratic_optimum_is_below_everything_around_it():
+    problem = Quadratic(D, 0.8)
+    agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 7))
+    best = closed_form(problem).optimum(agents)
+    np.testing.assert_allclose(closed_form(problem).hypergradient(best.x, agents), 0.0, atol=1e-10)
+    np.testing.assert_allclose(closed_form(problem).lower_solution(best.x, agents), best.y, rtol=1e-8)
+    assert best.value == pytest.approx(closed_form(problem).upper_value(best.x, agents))
+    rng = np.random.default_rng(8)
+    for step in (1e-3, 0.1, 3.0):
+        assert closed_form(problem).upper_value(best.x + step * rng.normal(size=D), agents) > best.value
+
+
+def test_quadratic_optimum_where_validation_records_are_too_few():
+    problem = Quadratic(6, 0.8)
+    agents = prepared(problem, raw_agents([-1.0, 0.5], 9, d=6, counts=((8, 2), (8, 2))))
+    best = closed_form(problem).optimum(agents)
+    assert best.value == pytest.approx(0.0, abs=1e-20)
+    np.testing.assert_allclose(closed_form(problem).hypergradient(best.x, agents), 0.0, atol=1e-10)
+
+
+def naive_logistic_f(raw, x):
+    """F(x) from the raw records: scipy's own root finder and plain numpy, nothing of the package."""
+
+    def mean_loss(y, part):
+        return np.mean([np.mean(np.log1p(np.exp(-pair[part][1] * (pair[part][0] @ y)))) for pair in raw])
+
+    def mean_grad(y):
+        slopes = [a.T @ (-b / (1 + np.exp(b * (a @ y)))) / len(b) for (a, b), _ in raw]
+        return np.mean(slopes, axis=0) + np.exp(x) * y
+
+    fit = root(mean_grad, np.zeros(len(x)), tol=1e-14)
+    assert np.linalg.norm(mean_grad(fit.x)) < 1e-12
+    return mean_loss(fit.x, 1)
+
+
+@pytest.mark.parametrize("level", [-1.0, 0.5])
+def test_logistic_hypergradient_is_the_slope_of_f(level):
+    raw = raw_agents([-1.0, 1.0], 10)
+    problem = LogisticHyperparameter(D)
+    rng = np.random.default_rng(11)
+    x = level + 0.5 * rng.normal(size=D)
+    got = true_hypergradient(problem, x, prepared(problem, raw))
+    h = 1e-4
+    for s in range(D):
+        step = h * (np.arange(D) == s)
+        slope = (naive_logistic_f(raw, x + step) - naive_logistic_f(raw, x - step)) / (2 * h)
+        assert got[s] == pytest.approx(slope, rel=1e-5, abs=1e-9)
+
+
+def test_softmax_hypergradient_is_the_slope_of_f():
+    problem = SoftmaxHyperparameter(D, (0.0, 1.0, 2.0))
+    agents = prepared(problem, raw_agents([0.0, 1.0, 2.0], 12))
+    rng = np.random.default_rng(13)
+    x, direction = rng.normal(size=(2, D))
+
+    def f(at):
+        y = solve_lower(problem, at, agents)[None]
+        parts = [problem.losses(at[None], y, v, np.full(len(v[0]), 1 / len(v[0])))[1][0] for _, v in agents]
+        return np.mean(parts)
+
+    h = 1e-4
+    slope = (f(x + h * direction) - f(x - h * direction)) / (2 * h)
+    assert true_hypergradient(problem, x, agents) @ direction == pytest.approx(slope, rel=1e-5)
+
+
+@pytest.mark.parametrize("spread", [2.0, 8.0, 14.0])
+def test_strengths_over_many_decades(spread):
+    """exp(x) from e⁻¹⁴ to e¹⁴: the systems are solved all the same."""
+    d = 20
+    problem = LogisticHyperparameter(d)
+    agents = prepared(problem, raw_agents([-1.0, 1.0], 14, d=d, counts=((40, 30),) * 3))
+    x = np.random.default_rng(15).uniform(-spread, spread, size=d)
+    y = solve_lower(problem, x, agents)
+    grads = [problem.terms(x, y, np.zeros(d), *pair, Clip()).lower_grad_y for pair in agents]
+    assert np.linalg.norm(np.mean(grads, axis=0) + np.exp(x) * y) < 1e-8
+    assert np.isfinite(true_hypergradient(problem, x, agents)).all()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LogisticHyperparameter(D),
+        Quadratic(D, 0.3),
+        SoftmaxHyperparameter(D, (0.0, 1.0, 2.0)),
+        biased_regularisation(D, (-1.0, 1.0)),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_a_hessian_in_closed_form_and_its_products_give_the_same(problem, monkeypatch):
+    labels = [0.0, 1.0, 2.0] if isinstance(problem, SoftmaxHyperparameter) else [-1.0, 1.0]
+    agents = prepared(problem, raw_agents(labels, 21))
+    x = np.random.default_rng(22).normal(size=problem.p)
+    formed = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
+    monkeypatch.setattr(lower_level.LowerLevel, "hessian", pytest.fail)
+    monkeypatch.setattr(lower_level, "MOST_FORMED", 0)
+    by_products = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
+    for one, other in zip(formed, by_products, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_a_hessian_that_is_singular_is_left_to_its_products():
+    """exp(−800) = 0: nothing holds y where no record reaches."""
+    problem = LogisticHyperparameter(D)
+    flat = np.zeros((6, D))
+    flat[:, 0] = [1.0, -1.0, 0.5, 2.0, -0.5, 1.5]
+    agents = [tuple(problem.prepare(flat, np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0]), "l1") for _ in range(2))]
+    x = np.array([0.0, -800.0, -800.0, -800.0])
+    with pytest.raises(np.linalg.LinAlgError):
+        scipy.linalg.cho_factor(
+            lower_level.LowerLevel.from_point(problem, x, lower_level.join_alike(agents)).hessian(np.zeros(D))
+        )
+    y = solve_lower(problem, x, agents)
+    assert y[0] != 0.0
+    np.testing.assert_array_equal(y[1:], 0.0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 800.0])
+def test_a_diverged_upper_variable_gives_nan_and_no_error(value):
+    problem = LogisticHyperparameter(D)
+    agents = prepared(problem, raw_agents([-1.0, 1.0], 16))
+    x = np.zeros(D)
+    x[1] = value
+    assert np.isnan(true_hypergradient(problem, x, agents)).any()
+
+
+def test_joining_keeps_every_record_and_the_agents_weights():
+    problem = Quadratic(D)
+    agents = prepared(problem, raw_agents([-1.0, 0.5], 17))
+    shares = join_alike(agents)
+    assert sorted(round(s.weight * len(agents)) for s in shares) == [1, 1, 3]
+    assert sum(s.weight for s in shares) == pytest.approx(1.0)
+    assert sum(len(s.train.target) for s in shares) == sum(n for n, _ in COUNTS)
+    assert sum(len(s.validation.target) for s in shares) == sum(n for _, n in COUNTS)
+
+
+@pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK, 2 * CHUNK + 7])
+def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(n)
+    problem = LogisticHyperparameter(4)
+    records = problem.prepare(rng.normal(size=(n, 4)), rng.choice([-1.0, 1.0], size=n), "l2")
+    x, y, z = rng.normal(size=(3, 4))
+    terms = ("lower_grad_y", "lower_hvp", "upper_grad_y")
+    stacks = [mean_term(problem, x, y, z, records, term) for term in terms]
+    monkeypatch.setattr(lower_level, "in_closed_form", lambda _: None)
+    singles = [mean_term(problem, x, y, z, records, term) for term in terms]
+    assert np.array_equal(stacks, singles)
+    whole = problem.terms(x, y, z, records, records, UNCLIPPED, terms)
+    for term, found in zip(terms, stacks, strict=True):
+        assert np.allclose(found, getattr(whole, term), rtol=0, atol=1e-14)
+
+
+def test_losses_of_a_logistic_regression_are_those_of_extended_precision() -> None:
+    """Also where every record is far on one side, and beyond float64's exponents."""
+    problem = LogisticHyperparameter(1)
+    margins = np.array([0.0, 1e-300, -1e-17, 1.0, -1.0, 36.0, -36.0, 700.0, -700.0, 1e5, -1e5, 1e300, -1e300])
+    records = problem.prepare(np.ones((1, 1)), np.ones(1), "l2")
+    found = mean_losses(problem, np.zeros((len(margins), 1)), margins[:, None], records)
+    exact = np.logaddexp(np.longdouble(0), -margins.astype(np.longdouble))
+    assert np.allclose(found, exact.astype(float), rtol=4e-16, atol=0)
+    alone = [mean_losses(problem, np.zeros((1, 1)), t[None, None], records)[0] for t in margins]
+    assert np.array_equal(found, alone)
+    strange = mean_losses(problem, np.zeros((3, 1)), np.array([[np.inf], [-np.inf], [np.nan]]), records)
+    assert np.array_equal(strange, [0.0, np.inf, np.nan], equal_nan=True)

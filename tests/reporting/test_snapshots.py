@@ -1,0 +1,21 @@
+"""Pages and terminals have the recorded texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reporting.snapshots import TEXTS, texts
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return texts(tmp_path_factory.mktemp("snapshots"))
+
+
+def test_every_text_is_recorded(shown: dict[str, str]) -> None:
+    assert sorted(shown) == sorted(path.name for path in TEXTS.iterdir()), "run python -m tests.reporting.snapshots"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in TEXTS.iterdir()))
+def test_text(name: str, shown: dict[str, str]) -> None:
+    assert shown[name] == (TEXTS / name).read_text(encoding="utf-8")
