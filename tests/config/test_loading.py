@@ -32,7 +32,7 @@ REFUSED = {
     "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only ma_dsbo",
     "algorithm.kind=dp_dsgd": "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out.",
     "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "scenario: 2 keys are missing",
-    "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd knows no "private" protocol',
+    "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd has no "private" protocol',
     "algorithm.x.decy=1.0": 'algorithm.x.decy: unknown key; did you mean "decay"',
     "Ü=3": "Ü: unknown key. Valid: ",
     "problem=3": "problem: got 3, wanted a table",
