@@ -35,7 +35,7 @@ from decentral_dp.simulation.jobs.correlated_noise import (
     IN_TIME,
     time_factor_of,
 )
-from decentral_dp.simulation.jobs.gossip_setup import Resolved, averaged_noises, check, resolve_gossip
+from decentral_dp.simulation.jobs.gossip_setup import Resolved, averaged_noises, check_gossip, resolve_gossip
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob
 from decentral_dp.simulation.jobs.settings import settings_text
 from decentral_dp.simulation.jobs.stability import curvature_of, stability_text
@@ -362,7 +362,7 @@ def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> 
 def gossip_job(c: Components) -> GossipJob:
     """Return a job of agents that trust nobody, planned and priced, without a noise key. Raises InputError."""
     r = resolve_gossip(c)
-    check(r)
+    check_gossip(r)
     s, privacy, m = r.s, r.privacy, r.topology.n_agents
     is_published, rounds = privacy.guarantee == "as_printed", s.algorithm.rounds
     constants = r.problem.constants(by_channel(privacy.box), r.shards.l1) if is_published else None

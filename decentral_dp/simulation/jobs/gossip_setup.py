@@ -47,7 +47,7 @@ _ARRAYS_OF_A_ROUND = 10
 
 
 @dataclass(frozen=True)
-class Declared:
+class Setup:
     """A gossip scenario before a record is read.
 
     Args:
@@ -122,7 +122,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Resolved(Declared):
+class Resolved(Setup):
     """A gossip scenario with every name resolved to an object, and every default settled.
 
     Args:
@@ -186,7 +186,7 @@ def resolve_gossip(c: Components) -> Resolved:
     names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
     if len(names) == topology.n_agents and not agent_names(topology.labels):
         topology = replace(topology, labels=names)
-    declared = Declared(
+    setup = Setup(
         components=c,
         declared_topology=full,
         topology=topology,
@@ -195,16 +195,16 @@ def resolve_gossip(c: Components) -> Resolved:
         unit=unit_of(s.privacy.unit, s.privacy.neighbours),
         mechanism=NO_NOISE if s.privacy.guarantee == "none" else c.mechanism,
     )
-    refuse(declared, _BEFORE_RECORDS)
+    refuse(setup, _BEFORE_RECORDS)
     shards, elsewhere = deal(c, full.n_agents)
-    if declared.pools:
+    if setup.pools:
         note = f"One server, whom all {full.n_agents} agents trust with their records, has all of them."
         merged = shards.pool()
         shards = replace(merged, notes=(*merged.notes, note))
     problem = local_problem_of(c, shards)
     # Planned settings read synthetic records at the first weights, which have to fit as well.
     _check_memory(s, topology.n_agents, problem)
-    pairs = pair_noise_of(s, declared.network)
+    pairs = pair_noise_of(s, setup.network)
     averaged = averaged_noises(topology) * (1.0 if pairs is None else pairs.gain_of_average())
     c, not_centred = with_settings(c, problem, shards, topology, averaged)
     s = c.scenario
@@ -216,17 +216,17 @@ def resolve_gossip(c: Components) -> Resolved:
         algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
-    if declared.unit != RECORD:
-        algorithm = algorithm.for_unit(declared.unit)
+    if setup.unit != RECORD:
+        algorithm = algorithm.for_unit(setup.unit)
     if s.privacy.guarantee == "certified":
         clip = clip_of(s, norm)
         for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
             # Refuses bounds so small that float64 does not keep them.
             clip.at(t)
     else:
-        clip = Clip(norm if declared.is_private else "l2")
+        clip = Clip(norm if setup.is_private else "l2")
     return Resolved(
-        **{**vars(declared), "components": c},
+        **{**vars(setup), "components": c},
         shards=shards,
         elsewhere=elsewhere,
         problem=problem,
@@ -238,7 +238,7 @@ def resolve_gossip(c: Components) -> Resolved:
     )
 
 
-def check(r: Resolved) -> None:
+def check_gossip(r: Resolved) -> None:
     """Refuse a scenario that has no proof, or keys that it would not read. Raises InputError."""
     check_levels(r.components, [term for channel in r.channels.values() for term in channel.terms])
     refuse(r, _REFUSALS)
@@ -285,7 +285,7 @@ def _first(keys: Mapping[str, Any]) -> str:
     return next((key for key, value in keys.items() if value), "")
 
 
-def _not_in_papers(d: Declared) -> str:
+def _not_in_papers(d: Setup) -> str:
     """The first key that no paper's protocol has."""
     if d.privacy.guarantee != "as_printed":
         return ""
@@ -302,7 +302,7 @@ def _not_in_papers(d: Declared) -> str:
     )
 
 
-def _unequal_noise(d: Declared) -> str:
+def _unequal_noise(d: Setup) -> str:
     """The first channel whose noise differs between agents."""
     tables = {name: table for name in ("x", "y", "z") if (table := d.privacy.noise(name)) is not None}
     return _first(
@@ -313,14 +313,14 @@ def _unequal_noise(d: Declared) -> str:
     )
 
 
-def _unlinked(d: Declared) -> str:
+def _unlinked(d: Setup) -> str:
     """The first agent without a neighbour to share noise with."""
     unlinked = np.setdiff1d(np.arange(d.network.n_agents), d.network.links())
     lonely = unlinked.size and (d.pairs_correlation != "zero_sum" or d.network.n_agents == 1)
     return f"agent {unlinked[0]}" if lonely else ""
 
 
-def _too_large_for_scales(d: Declared) -> bool:
+def _too_large_for_scales(d: Setup) -> bool:
     changes, colluders = d.network.over_time, d.privacy.colluders
     return (
         (changes is not None and changes.kind != "fixed")
@@ -330,7 +330,7 @@ def _too_large_for_scales(d: Declared) -> bool:
 
 
 # Rows that need no record. A row may rely on those before it.
-_BEFORE_RECORDS: tuple[Refusal[Declared], ...] = (
+_BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     Refusal(
         lambda d: _first(
             {

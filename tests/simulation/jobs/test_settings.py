@@ -333,7 +333,7 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("tables", "sentence"),
     [
-        ({"problem": {"scale": None}}, "algorithm.y: missing. It is planned where features have declared ranges"),
+        ({"problem": {"scale": None}}, "algorithm.y: missing. It is planned if features have declared ranges"),
         ({"privacy": {"mechanism": "laplace"}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
         ({"privacy": {"epsilon": None}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
         ({"privacy": {"delta": 0.0}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
@@ -341,11 +341,11 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
-            "algorithm.y: missing. It is planned where features have declared ranges",
+            "algorithm.y: missing. It is planned if features have declared ranges",
         ),
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
-            "local steps of an agent are clipped as one. Give algorithm.y and privacy.clip",
+            "local steps of an agent are clipped as one. Fix: give algorithm.y and privacy.clip",
         ),
         (
             {"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa", "rounds": "auto"}},
