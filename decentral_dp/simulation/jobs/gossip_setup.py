@@ -371,12 +371,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'take "replace"',
     ),
     Refusal(
-        lambda d: d.is_private and d.unit != RECORD and d.components.problem.is_outside,
-        "{of.unit_key}",
-        "a custom problem is accounted for one replaced record only",
-        "leave it out",
-    ),
-    Refusal(
         lambda d: d.is_private and d.unit != RECORD and getattr(d.components.mechanism, "privacy_unit", ""),
         "{of.unit_key}",
         "the mechanism states its price for {it}",
@@ -611,6 +605,12 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         "how far {of.unit.noun} moves the releases of {of.kind} is not derived, only for algorithms of this package "
         "without noiseless state ({it}) and for custom ones",
         "leave it out, or take one of these",
+    ),
+    Refusal(
+        lambda r: r.is_private and r.unit != RECORD and r.components.problem.is_outside,
+        "{of.unit_key}",
+        "a custom problem is accounted for one replaced record only",
+        "leave it out",
     ),
     Refusal(
         lambda r: r.is_private and r.unit.records != 1 and len(_splits_read(r)) > 1,

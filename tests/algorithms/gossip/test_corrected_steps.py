@@ -332,5 +332,5 @@ def test_one_agent_runs_gradient_descent(name: str) -> None:
 
 
 def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
-    with pytest.raises(InputError, match="got 1, and what gradient_tracking sends by then reads no record"):
+    with pytest.raises(InputError, match="no release of gradient_tracking reads a record so early"):
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})
