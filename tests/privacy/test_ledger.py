@@ -78,23 +78,6 @@ def test_cutting_keeps_the_first_releases_and_never_costs_more(ledger: Ledger, r
     assert (price(cut, 0.0).epsilon <= price(ledger, 0.0).epsilon).all()
 
 
-@given(ledgers(), st.floats(1.01, 10.0))
-def test_more_noise_costs_less_and_is_another_ledger(ledger: Ledger, factor: float) -> None:
-    louder = ledger.rescale(factor)
-    assert not ledger.same_releases(louder)
-    each = ledger.rescale(np.full(ledger.n_agents, factor))
-    assert louder.same_releases(each)
-    finite = np.isfinite(price(ledger, 0.0).epsilon)
-    assert (price(louder, 0.0).epsilon[finite] < price(ledger, 0.0).epsilon[finite]).all()
-
-
-@given(ledgers(), st.data())
-def test_some_agents_are_the_same_agents(ledger: Ledger, data: st.DataObject) -> None:
-    some = np.array(data.draw(st.lists(st.integers(0, ledger.n_agents - 1), min_size=1, max_size=4)))
-    whole, part = price(ledger, 0.0).epsilon, price(ledger.select(some), 0.0).epsilon
-    np.testing.assert_array_equal(part, whole[some])
-
-
 @given(ledgers(), st.floats(1e-6, 1.0))
 def test_spending_more_than_was_planned_is_seen(plan: Ledger, more: float) -> None:
     """By a larger sensitivity, less noise, or a sample that hides more than the one that was drawn."""
@@ -153,32 +136,6 @@ def test_releases_that_are_looked_at_together_are_listed_as_one_by_one(agents: i
     for kind, rows in wanted.items():
         np.testing.assert_array_equal(np.broadcast_to(y.sensitivity[kind], rows.shape), rows)
         assert (y.rate[kind] == 1.0).all()
-
-
-@pytest.mark.parametrize("cut", [[4], [1, 3], [2, 2], [1, 1, 1, 1]])
-def test_recorders_of_blocks_assemble_to_the_same_ledger(cut: list[int]) -> None:
-    scale, sensitivity = np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.1, 0.1, 0.2, 0.2])
-
-    def recorded(sizes: list[int]) -> Ledger:
-        blocks, start = [], 0
-        for size in sizes:
-            agents = np.arange(start, start + size)
-            recorder = Recorder(size)
-            for index in range(1, 4):
-                value = Bounded(
-                    np.zeros((size, 2)),
-                    np.zeros((size, 2)),
-                    {"train": Sensitivity(sensitivity[agents] / index, np.ones(size), None)},
-                    "l1",
-                )
-                recorder.charge(index, "y", "laplace", scale[agents], value)
-                recorder.free(index, "x", 2, "touches no data")
-            blocks.append((agents, recorder))
-            start += size
-        return assemble(blocks, 4)
-
-    assert recorded(cut).same_releases(recorded([4]))
-    assert {c.channel: c.mechanism.name for c in recorded(cut).channels} == {"y": "laplace", "x": "free"}
 
 
 # What a recorder refuses to list ------------------------------------------------------------------------------------

@@ -60,16 +60,6 @@ def test_a_ring_comes_near_the_least_error_of_all() -> None:
     assert least < found < 1.04 * least
 
 
-def test_all_pairs_reach_the_least_error_of_all() -> None:
-    """Metropolis weights of a complete graph average at once: as good as one who averages for all, with noise 1/m."""
-    mixed, links = linked(nx.complete_graph(8))
-    assert best_ratio(mixed, links, 10, 0) == pytest.approx(MOST, rel=0.01)
-    weights = error_weights(mixed, 10)
-    least = np.sqrt(np.maximum(np.linalg.eigvalsh(weights), 0.0)).sum() ** 2 / 8
-    assert error(mixed, links, 10, MOST) == pytest.approx(least, rel=1e-4)
-    assert error(mixed, links, 10, MOST) == pytest.approx(error(mixed, links, 10, 0.0) / 8, rel=1e-4)
-
-
 def test_neighbours_that_all_collude_are_no_reason_to_share() -> None:
     mixed, links = linked(nx.cycle_graph(8))
     assert best_ratio(mixed, links, 10, 2) == pytest.approx(LEAST, rel=0.01)

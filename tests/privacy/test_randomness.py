@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives import ciphers
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy import stats
 
 from decentral_dp.privacy import randomness
 from decentral_dp.privacy.randomness import Draws, Keystreams, Law, SecretRoot, Streams, tag
@@ -119,23 +118,6 @@ def test_numbers_of_every_width_come_in_order(way: str, n: int) -> None:
     assert generator.random() == fractions[few]
 
 
-def test_a_batch_and_a_choice_do_not_depend_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn() -> list[Any]:
-        generator = Streams(ROOT, "batch", AGENTS).generator(2, 7, tag("train"))
-        return [
-            generator.choice(1000, 30, replace=False, shuffle=False),
-            generator.integers(7, size=50),
-            generator.permutation(20),
-            generator.random(5, dtype=np.float32),
-            generator.bytes(13),
-        ]
-
-    first = drawn()
-    monkeypatch.setattr(randomness, "_variates", None)
-    for one, other in zip(first, drawn(), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 # Known answers of AES-256 from NIST's validation suite: a key, with an index whose first block is the text.
 @pytest.mark.parametrize(
     ("key", "index", "block"),
@@ -148,17 +130,6 @@ def test_published_answers(way: str, key: str, index: int, block: str, monkeypat
     monkeypatch.setattr(randomness, "_channel_key", lambda *_: bytes.fromhex(key))
     found = Keystreams([b""]).generator(0, index, 0).integers(2**64, size=2, dtype=np.uint64)
     assert found.astype("<u8").tobytes().hex() == block
-
-
-@pytest.mark.parametrize("law", LAWS)
-def test_variates_have_their_laws_and_others_would_show(law: Law) -> None:
-    found = np.empty((10, 4000))
-    Draws(Streams(ROOT, "noise", range(10)), 1, tag("y")).fill((law, found))
-    ideal = {"uniform": stats.uniform(), "exponential": stats.expon(), "normal": stats.norm()}[law]
-    assert stats.kstest(found.ravel(), ideal.cdf).pvalue > 1e-3
-    assert stats.kstest(1.05 * found.ravel(), ideal.cdf).pvalue < 1e-3
-    assert np.abs(np.corrcoef(found) - np.eye(10)).max() < 5 / np.sqrt(4000)
-    assert abs(np.corrcoef(found[0, 1:], found[0, :-1])[0, 1]) < 5 / np.sqrt(4000)
 
 
 # --- every block once -------------------------------------------------------------------------------------------------

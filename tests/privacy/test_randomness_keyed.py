@@ -80,14 +80,6 @@ def test_no_variate_is_given_twice_where_numpy_cannot_go_on(monkeypatch: pytest.
         draws.fill(("normal", out))
 
 
-def test_generators_stand_at_the_beginning_of_each_agents_draw() -> None:
-    streams, drawn = Streams(ROOT, "noise", AGENTS), []
-    for generator in Draws(streams, 3, tag("y"), slice(1, None)).generators():
-        drawn.append(generator.random())
-        streams.generator(0, 8, tag("z"))
-    assert drawn == [_numpys(streams, row, 3, "y").random() for row in (1, 2)]
-
-
 def test_what_numpy_would_draw_otherwise_is_left_to_numpy() -> None:
     class _Shifted:
         EXPONENTIAL, UNIFORM, NORMAL = 0, 1, 2

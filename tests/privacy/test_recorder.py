@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -44,26 +43,3 @@ def test_a_series_is_the_list_of_its_entries(runs: list[tuple[Any, int]], n: int
         grown.append(7.0)
         assert len(grown) == len(before) + 2
         assert grown.dense()[-2:].ravel().tolist() == [7.0] * (2 * int(np.prod(grown.dense().shape[1:])))
-
-
-def test_a_row_that_began_before_anything_was_moved() -> None:
-    series = Series()
-    series.repeat(0.0, 3)
-    series.append(0.0)
-    series.append(2.0)
-    assert series.dense().tolist() == [0.0, 0.0, 0.0, 0.0, 2.0]
-    none = Series()
-    none.repeat(1.0, 0)
-    assert (len(none), none.dense().tolist()) == (0, [])
-
-
-def test_repetitions_take_no_memory_and_changes_eight_bytes() -> None:
-    same, other = Series(), Series()
-    for k in range(10_000):
-        same.append(0.5)
-        other.append(1.0 / (k + 1.0))
-    assert sys.getsizeof(same._values) + sys.getsizeof(same._ends) < 400
-    assert other._ends is None
-    assert sys.getsizeof(other._values) < 1.2 * 8 * 10_000
-    assert same.dense().strides == (0,)
-    assert not same.dense().flags.writeable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -16,8 +15,6 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.errors import Stopped
-from decentral_dp.simulation.folder import journal
 from tests.support.naive import finished
 
 ROUNDS, DELTA, AGENTS = 12, 1e-5, 4
@@ -133,12 +130,6 @@ def test_clips_of_all_families_are_those_of_their_round(name: str) -> None:
     assert (second < 0.8 * first).any()
 
 
-def test_local_steps_of_agents_are_clipped_by_round() -> None:
-    agents = content(algorithm={"rounds": 4, "local_steps": 3}, privacy={"unit": "agent"})
-    moved = decentral_dp.run(agents).ledger.query("channel == 'y' and agent == 0")["sensitivity"].to_numpy()
-    np.testing.assert_allclose(moved, 2.0 * numbers()[1][:4], rtol=1e-9)
-
-
 def test_local_steps_that_are_too_long_have_the_length_of_the_round_that_is_charged() -> None:
     job: Any = decentral_dp.build(content(algorithm={"local_steps": 3}, privacy={"unit": "agent"})).simulation()
     (node,) = job.nodes()
@@ -158,33 +149,11 @@ def test_a_target_is_met_by_all_rounds_together() -> None:
     np.testing.assert_allclose(scales / scales[0], numbers()[2] / numbers()[2][0], rtol=1e-12)
 
 
-def test_objects_have_points_too_and_a_run_that_was_cut_off_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_have_points_too() -> None:
     points = tuple((t, factor) for t, factor in STEP["points"])  # type: ignore[attr-defined]
     whole = decentral_dp.run(content())
     handed = decentral_dp.run(content(), algorithm=DpDsgd(StepSize(0.5, 0.2, points)))
     np.testing.assert_allclose(handed.ledger["sensitivity"], whole.ledger["sensitivity"], rtol=1e-12)
-
-    def cut(at: Any) -> None:
-        if at.done >= 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
-    monkeypatch.setattr(journal, "_SHARE", 1e9)
-    with pytest.raises(Stopped):
-        decentral_dp.run(content(), out=tmp_path / "run", callbacks=[cut])
-    gone_on = decentral_dp.resume(tmp_path / "run")
-    np.testing.assert_array_equal(gone_on.released["y"], whole.released["y"])
-
-
-def test_a_plan_and_a_page_say_the_schedule(tmp_path: Path) -> None:
-    text = str(decentral_dp.plan(content()))
-    assert "step 0.5/(t+1)^0.2 × (0.1 at round 0, 1 at round 4)" in " ".join(text.split())
-    assert "unknown" in text
-    decentral_dp.run(content(), out=tmp_path / "run")
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "1/(t+1)^0.3 × (0.2 at round 0, 1 at round 3, 0.3 at round 9)" in page
 
 
 def test_pairs_of_agents_are_priced_by_the_clip_of_each_round() -> None:

@@ -7,88 +7,17 @@ bit would be a sign.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from decentral_dp.models import linear_terms
-from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import BILEVEL, Facts
-from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
-from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.losses import from_losses
-from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.meta_learning import MetaLearning
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.recordwise import recordwise
-from decentral_dp.problems.bilevel.regularised_losses import (
-    biased_regularisation,
-    logistic_regularisation,
-    ridge_hyperparameter,
-    ridge_regularisation,
-)
-from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS, Placed
+from tests.support.bilevel_cases import KINDS, problem_of
 
-CLASSES, SIGNS = (0.0, 1.0, 2.0), (-1.0, 1.0)
 CLIP = Clip("l2", x=0.7, y=0.9, z=0.4)
-
-
-class Logs:
-    """Formulas of one's own in numpy, with a product of matrices and functions that libraries vectorise."""
-
-    def sizes(self, n_features: int, n_classes: int) -> tuple[int, int]:
-        return n_features, n_features
-
-    def lower_loss(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
-        return np.log1p(np.exp(features @ y - labels)) + np.tanh(features @ x)
-
-    def lower_grad_y(self, x: Any, y: Any, features: Any, labels: Any) -> Any:
-        return np.tanh(features @ y - labels)[:, None] * np.sin(features)
-
-    def lower_hvp(self, x: Any, y: Any, z: Any, features: Any, labels: Any) -> Any:
-        return np.exp(-np.square(features @ y - labels) * (features @ z))[:, None] * features
-
-    upper_loss, upper_grad_y = lower_loss, lower_grad_y
-
-
-@cache
-def problem_of(kind: str, d: int) -> Any:
-    """The problem, and its classes; None where labels are numbers."""
-
-    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
-        return torch.tanh(features @ x) * torch.logaddexp(features @ y - label, y[0]) + (features @ y - label).abs()
-
-    made: dict[str, Any] = {
-        "quadratic": lambda: (Quadratic(d), None),
-        "ridge_hyperparameter": lambda: (ridge_hyperparameter(d), None),
-        "ridge_regularisation": lambda: (ridge_regularisation(d, intercept=True), None),
-        "logistic_hyperparameter": lambda: (LogisticHyperparameter(d), SIGNS),
-        "logistic_regularisation": lambda: (logistic_regularisation(d, SIGNS), SIGNS),
-        "biased_regularisation": lambda: (biased_regularisation(d, CLASSES), CLASSES),
-        "softmax_hyperparameter": lambda: (SoftmaxHyperparameter(d, CLASSES), CLASSES),
-        "hyper_cleaning": lambda: (HyperCleaning(d, CLASSES, agents=1, groups=3), CLASSES),
-        "mean_estimation": lambda: (MeanEstimation(d), None),
-        "mean_lower_bound": lambda: (MeanLowerBound(d), None),
-        "meta_learning": lambda: (MetaLearning.from_dataset(d, 3, ways=2, width=4), CLASSES),
-        "meta_learning of images": lambda: (MetaLearning.from_dataset(16, 3, (4, 4, 1), ways=2, width=2), CLASSES),
-        "from_losses": lambda: (from_losses(loss, loss, p=d, q=d, n_features=d), None),
-        "classification": lambda: (BILEVEL["classification"].build({}, Facts(d, 3)), CLASSES),
-        "regression": lambda: (BILEVEL["regression"].build({}, Facts(d, 0)), None),
-        "classification by a network": lambda: (
-            BILEVEL["classification"].build({"model": ModelTable(kind="mlp", hidden=[5, 4])}, Facts(d, 3)),
-            CLASSES,
-        ),
-        "recordwise": lambda: (recordwise(Logs(), d, 0, "logs"), None),
-    }
-    return made[kind]()
-
-
-KINDS = sorted({*BILEVEL, "meta_learning of images", "classification by a network", "recordwise"})
 
 
 def silent(problem: Any, records: Any, place: int, ask: Any) -> list[Any]:

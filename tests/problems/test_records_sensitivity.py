@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
@@ -47,39 +45,6 @@ def test_adversarial_neighbours_come_near_the_bound_and_not_over_it(name, term, 
     difference = mean(name, term, norm, features, labels, y, z) - mean(name, term, norm, other, labels, y, z)
     ratio = LENGTH[norm](difference) / (2 * BOUND[term] / n)
     assert 0.95 <= ratio <= 1 + 1e-9
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(ALL), st.floats(-3, 6), st.floats(-2, 300))
-def test_random_neighbours_never_exceed_the_bound(seed, case, feature_scale, message_scale):
-    name, term, norm = case
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 12))
-    problem = PROBLEMS[name]
-    y, z = rng.normal(size=(2, problem.q)) * 10.0**message_scale
-    features, labels = rng.normal(size=(n, D)) * 10.0**feature_scale, rng.choice(LABELS[name], size=n)
-    other, other_labels = features.copy(), labels.copy()
-    k = rng.integers(n)
-    other[k], other_labels[k] = rng.normal(size=D) * 10.0 ** rng.uniform(-3, 6), rng.choice(LABELS[name])
-    difference = mean(name, term, norm, features, labels, y, z) - mean(name, term, norm, other, other_labels, y, z)
-    assert LENGTH[norm](difference) <= (1 + 1e-9) * 2 * BOUND[term] / n
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(ALL), st.floats(-250, 250), st.floats(-300, 300), st.floats(-5, 300))
-def test_one_record_never_contributes_more_than_its_clip(seed, case, feature_scale, message_scale, label_scale):
-    """Over the whole range of float64: squares underflow below 1e-162 and overflow above 1e154."""
-    name, term, norm = case
-    rng = np.random.default_rng(seed)
-    problem = PROBLEMS[name]
-    y, z = rng.uniform(0.1, 1.0, size=(2, problem.q)) * 10.0**message_scale
-    label = rng.choice(LABELS[name]) * (10.0**label_scale if name == "quadratic" else 1.0)
-    features = rng.uniform(0.1, 1.0, size=(1, D)) * 10.0**feature_scale
-    contribution = mean(name, term, norm, features, np.array([label]), y, z)
-    largest = np.abs(contribution).max()
-    assert np.isfinite(largest)
-    size = LENGTH[norm](contribution / largest) * largest if largest > 0 else 0.0
-    assert size <= BOUND[term] * (1 + 1e-12)
 
 
 def test_a_record_with_tiny_features_and_a_huge_label_is_clipped():

@@ -174,6 +174,11 @@ def meddled(step: Any, sent: Callable[[Any], Any], heard: Callable[[Any, Any], A
         return done.value
 
 
+def misheard(step: Any, heard: Callable[[Any, Any], Any]) -> Any:
+    """A step whose replies are changed on the way: heard(exchange, reply) → reply."""
+    return meddled(step, lambda values: values, heard)
+
+
 def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
     """Planned is recorded whichever of the five terms read records: what reads none is free, and not listed."""
     for n in range(1, 2 ** len(TERMS)):

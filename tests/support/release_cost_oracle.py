@@ -64,25 +64,6 @@ def gaussian_mu(sensitivity: Array | float, scale: Array | float, dimension: int
     return _settle(mu, delta, sd)
 
 
-def pure_loss(sensitivity: Array | float, scale: Array | float) -> Array:
-    """Pure ε of one release with probabilities ∝ exp(−score/scale), sensitivity the oscillation of the scores.
-
-    Its sampler is exact, and its grid is in the sensitivity. +inf and 0 as for `laplace_loss`.
-    """
-    delta, s = np.broadcast_arrays(np.asarray(sensitivity, dtype=np.float64), np.asarray(scale, dtype=np.float64))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        loss = delta / s
-    return _settle(loss, delta, s)
-
-
 def _settle(price: Array, sensitivity: Array, scale: Array) -> Array:
     unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
     return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, price))
-
-
-def laplace_slack(loss: Array, dimension: int) -> tuple[Array, Array]:
-    """(ε, δ) that float64 adds to Laplace releases of these pure ε; 0 for price 0."""
-    sensitivity = loss > 0.0
-    with np.errstate(over="ignore"):
-        delta = np.minimum(1.3e-16 * (2.0 * dimension + np.expm1(loss)), 1.0)
-    return np.where(sensitivity, 2e-15 * dimension, 0.0), np.where(sensitivity, delta, 0.0)

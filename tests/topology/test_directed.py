@@ -107,7 +107,6 @@ def test_graphs_of_arcs_in_turn_mix_at_the_rate_of_their_product() -> None:
 
 
 CITY = nx.DiGraph([("Bern", "Genf"), ("Genf", "Chur"), ("Chur", "Bern"), ("Bern", "Chur")])
-RUN = {"algorithm.kind": "push_sum", "algorithm.rounds": 6, "seed": 5}
 GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "a DiGraph": (CITY, {}),
     "with losses": (CITY, {"topology.drop": 0.3}),
@@ -157,21 +156,6 @@ def test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears() -> None:
     assert set(zip(links["sender_name"], links["receiver_name"], strict=True)) == set(CITY.edges)
     assert (links["messages"] == 6).all()
     assert (links["bits"] == 6 * 32 * 64).all()
-
-
-def test_a_page_promises_no_round_what_only_many_keep(tmp_path: Path) -> None:
-    decentral_dp.run(content(), topology=CITY, out=tmp_path / "arcs")
-    page = (tmp_path / "arcs" / "report.html").read_text()
-    assert "In the long run a round of push-sum shrinks disagreement by the factor" in page
-    decentral_dp.run(content(), topology=CITY, set={"topology.drop": 0.1}, out=tmp_path / "lossy")
-    page = (tmp_path / "lossy" / "report.html").read_text()
-    assert "shrinks disagreement" not in page
-    assert "10% of messages lost" in page
-
-
-def test_a_plan_says_that_links_are_arcs() -> None:
-    plan = decentral_dp.plan(content(), topology=CITY)
-    assert "4 arcs, out-degree 1 to 2, spectral gap" in " ".join(str(plan).split())
 
 
 @pytest.mark.parametrize(

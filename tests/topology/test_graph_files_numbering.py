@@ -187,15 +187,6 @@ def test_json_that_is_no_graph(text: str, sentence: str, tmp_path: Path) -> None
         from_file(tmp_path / "graph.json")
 
 
-def test_weights_and_parallel_links_of_json(tmp_path: Path) -> None:
-    graph = nx.MultiGraph()
-    graph.add_weighted_edges_from([("a", "b", 0.25), ("b", "c", 0.5), ("c", "b", 0.5)])
-    (tmp_path / "graph.json").write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
-    found = from_file(tmp_path / "graph.json", "file")
-    assert found.mixing.toarray()[0].tolist() == [-0.25, 0.25, 0.0]
-    assert "parallel links count once: 1 left out" in found.notes
-
-
 def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     ring = 0.3 * _matrix(nx.cycle_graph(5))
     wanted = ring - 0.6 * np.eye(5)
@@ -208,11 +199,3 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
             from_matrix(wrong, "file")
     plan = decentral_dp.plan("ring_breast_cancer", set={**ROUNDS, "topology.weights": "file"}, topology=ring)
     assert plan.topology["weights"] == "file"
-
-
-def test_a_graph_goes_by_its_own_name() -> None:
-    plan = decentral_dp.plan("ring_breast_cancer", set=ROUNDS, topology=nx.petersen_graph())
-    assert plan.topology["kind"] == "Petersen Graph"
-    assert any('"Petersen Graph" was chosen' in note for note in plan.privacy.notes)
-    plan = decentral_dp.plan("ring_breast_cancer", set=ROUNDS, topology=nx.Graph(nx.petersen_graph().edges))
-    assert plan.topology["kind"] == "Graph"

@@ -217,7 +217,7 @@ class Training(StackedProblem):
         return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(0.5 * self.l2 * np.square(y).sum(axis=1))
 
     def losses(self, x: Array, y: Array, records: Examples, weights: Array) -> tuple[Array, Array]:

@@ -321,16 +321,6 @@ def test_noise_of_a_tracker_does_not_add_up() -> None:
         np.testing.assert_allclose(said[index]["s"].mean(axis=0), (slopes + now).mean(axis=0), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "choco"])
-def test_one_agent_runs_gradient_descent(name: str) -> None:
-    job = smooth(name, {"kind": "complete", "agents": 1}, 6, 0.4)
-    ((h, c),) = moments(job)
-    y, late = np.full(2, -0.4), name == "gradient_tracking"
-    for said in conversation(job)[late:]:
-        np.testing.assert_allclose(said["y"][0], y, atol=1e-12)
-        y = y - 0.4 * (h @ y - c)
-
-
 def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
     with pytest.raises(InputError, match="no release of gradient_tracking reads a record so early"):
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})

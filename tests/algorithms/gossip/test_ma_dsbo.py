@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +27,6 @@ from tests.support import naive
 from tests.support.closed_forms import closed_form
 from tests.support.naive import (
     CLIPS,
-    STREAM_NAMES,
-    STREAMS,
     Crossed,
     Loop,
     built,
@@ -38,9 +35,7 @@ from tests.support.naive import (
     made,
     meddled,
     shares,
-    squares,
 )
-from tests.support.replay import conversation, loud
 from tests.support.uneven import Uneven as ThreeAndTwo
 
 ALGORITHM = {
@@ -285,51 +280,6 @@ def test_the_quadratic_optimum_is_reached(topology: dict[str, Any]) -> None:
     assert np.abs(last.released["y"] - optimum.y).max() < 0.05 * np.abs(optimum.y).max()
 
 
-def test_d_tracks_the_mean_residual() -> None:
-    """Noise-free, Σ_i d_i = Σ_i (H_i z_i − b_i) at every k, recomputed here from what was said."""
-    job = made("quadratic", base("none"))
-    said = conversation(job)
-    per_round = job.algorithm.releases_per_round
-    for t in range(job.rounds):
-        y = said[t * per_round + 2]["y"]
-        for k in range(3):
-            now = said[t * per_round + 3 + k]
-            agents = enumerate(squares(job))
-            residual = sum(s.hessian @ now["z"][i] - (s.upper @ y[i] - s.target) for i, s in agents)
-            np.testing.assert_allclose(now["d"].sum(axis=0), residual, atol=1e-12)
-
-
-def test_one_agent_descends_the_exact_hypergradient() -> None:
-    """Alone, with many inner steps, u is ∇F at x, and x follows its running average."""
-    steps = {"x": {"scale": 0.5}, "y": {"scale": 0.5}, "z": {"scale": 0.5}}
-    content = base("none", topology={"kind": "complete", "agents": 1})
-    content["algorithm"] |= {"inner": 120, "inverse": 120, "rounds": 4, **steps}
-    content["problem"]["normalise"] = "l2"
-    job = made("quadratic", content)
-    agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    x, r = np.full(2, 0.7), np.zeros(2)
-    for said in conversation(job)[:: job.algorithm.releases_per_round]:
-        np.testing.assert_allclose(said["x"][0], x, atol=1e-6)
-        x, r = x - 0.5 * r, 0.5 * r + 0.5 * closed_form(job.problem).hypergradient(x, agents)
-    assert np.abs(r).max() > 0.01
-
-
-def test_a_complete_graph_agrees_at_once() -> None:
-    """With Metropolis weights ρ = 0: one exchange makes everyone's z the same but for what its own d adds."""
-    still = {c: {"scale": 0.0} for c in "xyz"}
-    content = base("none", topology={"kind": "complete", "agents": 5}, algorithm=still)
-    said = conversation(made("crossed", content), loud)
-    # d is averaged, and differs only by increments, which vanish while z stays where it is.
-    assert np.ptp(said[3]["d"] - loud_of(said, 3, "d"), axis=0).max() > 1e-3
-    assert np.ptp(said[4]["d"] - loud_of(said, 4, "d"), axis=0).max() < 1e-12
-    assert np.ptp(said[6]["x"], axis=0).max() > 1e-3
-
-
-def loud_of(said: list[dict[str, np.ndarray]], index: int, channel: str) -> np.ndarray:
-    m, width = said[index][channel].shape
-    return np.stack([loud(index, channel, i, width) for i in range(m)])
-
-
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
@@ -348,50 +298,6 @@ def test_what_reads_no_record_is_planned_as_free(without: tuple[str, ...], inver
         assert [
             int(i) % job.algorithm.releases_per_round - 3 for i in d.rounds if d.mechanism.name != "free"
         ] == charged * 3
-
-
-def hand_made(counts: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """The sensitivities of one agent in three rounds with K = 2, N = 3, from the formulas, without slack.
-
-    counts: kind → N_t.
-    """
-    alpha = 0.4 / (np.arange(3) + 1) ** 0.5
-    beta = 0.3 / (np.arange(3) + 1) ** 0.2
-    n, v = counts["train"], counts["validation"]
-    out: dict[str, dict[str, np.ndarray]] = {"y": {"train": np.repeat(beta * 2 * CLIPS["y"] / n, 2)}}
-    unit = {"train": 2 * CLIPS["z"] / n, "validation": 2 * CLIPS["z"] / v}
-    # d⁰ = −b; then one product each.
-    out["d"] = {
-        "train": np.outer(unit["train"], [0, 1, 1]).ravel(),
-        "validation": np.outer(unit["validation"], [1, 0, 0]).ravel(),
-    }
-    out["x"] = {}
-    for kind, seen in counts.items():
-        sensitivity, sizes = 0.0, []
-        for t in range(3):
-            sizes.append(alpha[t] * sensitivity)
-            sensitivity = (1 - alpha[t]) * sensitivity + alpha[t] * 2 * CLIPS["x"] / seen[t]
-        out["x"][kind] = np.array(sizes)
-    return out
-
-
-@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
-def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
-    content = base()
-    content["problem"]["stream"] = stream
-    job = made("crossed", content)
-    seen = {"all": None, "accumulate": np.array([3, 5, 7]), "minibatch": np.array([2, 2, 2])}[job.stream.kind]
-    kinds = ("train", "validation")
-    for agent in range(job.n_agents):
-        sizes = {k: int(job.counts[k][agent]) for k in kinds}
-        counts = {k: np.minimum(n, np.full(3, n) if seen is None else seen) for k, n in sizes.items()}
-        for name, wanted in hand_made(counts).items():
-            channel = next(c for c in job.ledger.channels if c.channel == name)
-            for kind in kinds:
-                got = channel.sensitivity.get(kind, np.zeros_like(channel.scale))[:, channel.group[agent]]
-                np.testing.assert_allclose(got, wanted.get(kind, np.zeros_like(got)), rtol=1e-12, atol=0)
-            # Batches live on in d and r, so nothing is amplified.
-            assert all((rate == 1.0).all() for rate in channel.rate.values())
 
 
 @settings(max_examples=200)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
 
@@ -116,17 +115,3 @@ def test_what_cannot_be_is_refused() -> None:
             decentral_dp.plan("random_walk", set={f"topology.{key}": value})
     with pytest.raises(InputError, match="an observer inside the network"):
         decentral_dp.plan("random_walk", set={"privacy": {"guarantee": "as_printed", "mechanism": "laplace"}})
-
-
-def test_one_agent_keeps_the_token() -> None:
-    class Single:
-        n_agents, over_time = 1, None
-
-        def neighbours(self, agent: int) -> np.ndarray:
-            return np.zeros(0, dtype=np.int64)
-
-        def public_rng(self, t: int) -> np.random.Generator:
-            return np.random.default_rng(t)
-
-    walk: Iterator[Any] = RandomWalk(StepSize(0.1)).senders(Single())  # type: ignore[arg-type] # all that it reads
-    assert [next(walk) for _ in range(3)] == [[0]] * 3

@@ -8,28 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from decentral_dp.algorithms.gossip import spdb
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import Job
-from tests.conformance.gossip import GossipConformance, Shares, Told, largest, with_fields_of
-from tests.support.closed_forms import closed_form
+from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
-    CLIPS,
-    STREAM_NAMES,
-    STREAMS,
-    UNCLIPPED,
     Loop,
     base,
     checked_on_every_problem,
     finished,
     ledgers,
     made,
+    misheard,
     series,
     squares,
 )
-from tests.support.replay import conversation, quiet
 
 ALGORITHM = {
     "kind": "spdb",
@@ -97,36 +91,12 @@ class Personal(Spdb):
     """Keeps y to itself, as nobody mixes it, and still takes gradients there."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        inner, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                reply = yield inner.send(reply)
-                if "y" in reply.released:
-                    reply = reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
-        except StopIteration as done:
-            return done.value
+        def heard(_: Any, reply: Any) -> Any:
+            if "y" not in reply.released:
+                return reply
+            return reply._replace(released=type("Own", (), {"x": reply.released["x"], "y": s.y})())
 
-
-class Reused(Spdb):
-    """One fresh batch for everything in a round, charged as if it were forgotten after each release."""
-
-    def step(self, t: int, dataset: Any, s: Any) -> Any:
-        class Same:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(dataset, name)
-
-            def batch(self, t: int, draw: int = 0) -> Any:
-                return dataset.batch(t, 0)
-
-        return (yield from super().step(t, Same(), s))  # type: ignore[arg-type] # a shard in all that is used
-
-
-def test_a_batch_used_twice_is_refused() -> None:
-    content = base(ALGORITHM)
-    content["problem"]["stream"] = STREAMS[2]
-    job = made("crossed", content)
-    with pytest.raises(ValueError, match="a second time"):
-        ledgers(job, with_fields_of(Reused, job.algorithm))
+        return misheard(super().step(t, dataset, s), heard)
 
 
 # What all have in common --------------------------------------------------------------------------------------------
@@ -225,17 +195,6 @@ def settled(rounds: int = 600, **more: Any) -> tuple[Job, Any]:
     return job, finished(job).last_snapshot
 
 
-def personal_value(job: Job, x: np.ndarray) -> float:
-    """(1/m) Σ_i f_i(x, y_i*(x)), record by record."""
-    total = 0.0
-    for i, s in enumerate(squares(job)):
-        y = np.linalg.solve(s.hessian, s.linear + 0.5 * x)
-        validation = job.records["validation"][i]
-        errors = [0.5 * (a @ y - b) ** 2 for a, b in zip(validation.features, validation.target, strict=True)]
-        total += float(np.mean(errors)) / job.n_agents
-    return total
-
-
 @pytest.mark.parametrize("topology", [{"kind": "ring", "agents": 4}, {"kind": "complete", "agents": 4}])
 def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dict[str, Any]) -> None:
     """Constant steps, agents with one class each: exact consensus, and every y is the agent's own."""
@@ -247,76 +206,8 @@ def test_the_limit_is_the_root_of_the_mean_truncated_hypergradient(topology: dic
     assert np.ptp(own, axis=0).max() > 0.1
 
 
-def test_a_long_series_finds_the_personal_optimum() -> None:
-    """What is left of the truncation is (1 − ½/3)^b; the value there is smaller than anywhere around it."""
-    job, last = settled(300, algorithm={"inverse": 10})
-    np.testing.assert_allclose(last.released["x"], np.tile(limit(job, 10), (4, 1)), atol=1e-4)
-    best = limit(job, 1000)
-    errors = [np.linalg.norm(limit(job, b) - best) for b in (3, 10, 24)]
-    assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0.0
-    rng = np.random.default_rng(5)
-    values = [personal_value(job, best + 0.01 * rng.normal(size=2)) for _ in range(30)]
-    assert personal_value(job, best) < min(values)
-    # Not the optimum of a shared lower level.
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
-    assert np.linalg.norm(best - optimum.x) > 0.05 * np.linalg.norm(optimum.x)
-
-
-def test_one_agent_finds_the_optimum() -> None:
-    job, last = settled(topology={"kind": "complete", "agents": 1})
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
-    np.testing.assert_allclose(last.released["x"][0], optimum.x, atol=1e-6)
-    np.testing.assert_allclose(last.released["y"][0], optimum.y, atol=1e-6)
-
-
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
 def test_planned_is_recorded_whatever_reads_records() -> None:
     checked_on_every_problem(ALGORITHM)
-
-
-@pytest.mark.parametrize("stream", STREAMS, ids=STREAM_NAMES)
-def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
-    content = base(ALGORITHM)
-    content["problem"]["stream"] = stream
-    job = made("crossed", content)
-    seen = {"all": None, "accumulate": [3, 5, 7], "minibatch": [2, 2, 2]}[job.stream.kind]
-    steps = {"x": [0.4 / (t + 1) ** 0.2 for t in range(3)], "y": [0.5 / (t + 1) ** 0.1 for t in range(3)]}
-    lines = {c.channel: c for c in job.ledger.channels}
-    for agent in range(job.n_agents):
-        size = {k: int(job.counts[k][agent]) for k in ("train", "validation")}
-        n = {k: [s if seen is None else min(s, seen[t]) for t in range(3)] for k, s in size.items()}
-        wanted = {
-            "x": {k: [2 * CLIPS["x"] * a / m for a, m in zip(steps["x"], n[k], strict=True)] for k in size},
-            "y": {"train": [2 * CLIPS["y"] * a / m for a, m in zip(steps["y"], n["train"], strict=True)]},
-            "v": {
-                "train": [2 * CLIPS["z"] / 3.0 / m * (k > 0) for m in n["train"] for k in range(3)],
-                "validation": [2 * CLIPS["z"] / m * (k == 0) for m in n["validation"] for k in range(3)],
-            },
-        }
-        for channel, kinds in wanted.items():
-            line = lines[channel]
-            for kind, sizes in kinds.items():
-                got = line.sensitivity[kind][:, line.group[agent]]
-                np.testing.assert_allclose(got, sizes, rtol=1e-11)
-                # Every release has a fresh batch, and forgets it.
-                rates = np.where(got > 0.0, line.rate[kind][:, line.group[agent]], 1.0)
-                share = 2 / size[kind] if job.stream.kind == "minibatch" else 1.0
-                np.testing.assert_allclose(rates[got > 0.0], share)
-    assert lines["x"].rounds.tolist() == lines["y"].rounds.tolist() == [4, 8, 12]
-    assert lines["v"].rounds.tolist() == [1, 2, 3, 5, 6, 7, 9, 10, 11]
-
-
-def test_the_series_is_shared_with_nobody() -> None:
-    """Neighbours hear v, since everybody hears everything, but no value of theirs enters it."""
-    assert spdb.solve.__module__ == "decentral_dp.algorithms.gossip.neumann"
-    job = made("crossed", base(ALGORITHM | {"rounds": 1}, "none"))
-    said = conversation(job)
-    for i in range(job.n_agents):
-        loop = Loop(job, "crossed", quiet, UNCLIPPED)
-        x, y = np.full(2, 0.7), np.full(2, -0.4)
-        v = loop.mean("upper_grad_y", 0, i, x, y, y)
-        for k in range(3):
-            np.testing.assert_allclose(said[1 + k]["v"][i], v, atol=1e-12)
-            v = v - loop.mean("lower_hvp", 0, i, x, y, v) / 3.0

@@ -85,16 +85,6 @@ def test_a_dear_validation_record_decides() -> None:
     assert price(final, 0.0).records["train"].epsilon[0] < 0.5
 
 
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_fresh_batches(mechanism: str) -> None:
-    size = 0.3 * np.arange(1, 41) ** -0.3
-    lines = [line(c, {"train": size}, np.ones(40), mechanism, rate=0.05) for c in "yz"]
-    base = ledger(*lines)
-    check(base, 1.0, DELTA, {"y": 0.5, "z": 0.5})
-    if mechanism == "laplace":
-        check(base, 1.0, 0.0)
-
-
 def test_a_rounding_grid_that_does_not_shrink_with_more_noise() -> None:
     """d = 10⁷ coordinates: rounding costs √d/2·2⁻¹⁸ in μ, more than the first guess's own μ."""
     base = ledger(line("y", {"train": np.full(20, 0.004)}, np.ones(20), "gaussian", dimension=10_000_000))

@@ -224,12 +224,3 @@ def test_a_mean_of_features_and_the_steps_after_it_are_priced_together(across: s
         shown = max(information(*noise_maps(own, pair, edges, known), np.eye(rounds + 1), moved) for known in sets)
         wanted = float(gaussian_epsilon(math.sqrt(shown), 1e-5))
         assert wanted * (1.0 - 1e-6) <= job.budget.epsilon[v] <= wanted * (1.0 + 2e-3)
-
-
-def test_a_state_that_is_not_released_breaks_it() -> None:
-    """Momentum of un-noised contributions carries one record into later rounds: two messages for the price of one."""
-    sent, told = noise_maps(np.ones(1), np.zeros((1, 1)), [], ())
-    once, carried = np.array([[1.0], [0.0]]), np.array([[1.0], [0.9]])
-    price = float(effective_scale(np.ones(1), csr_matrix((1, 1)), 0)[0]) ** -2.0
-    assert information(sent, told, np.eye(2), once) == pytest.approx(price)
-    assert information(sent, told, np.eye(2), carried) == pytest.approx(1.81 * price)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
@@ -18,7 +15,7 @@ import decentral_dp
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import float_slack
-from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.accounting.float_slack import (
     SHARES,
     DrawnVariates,
@@ -292,31 +289,6 @@ def test_moments_by_quadrature() -> None:
         assert given - tail < 2.5 * copies * moment(power)
 
 
-@given(
-    st.lists(st.tuples(st.floats(1e-3, 3.0), st.integers(1, 10**7)), min_size=2, max_size=12),
-    st.integers(0, 2**32 - 1),
-)
-@settings(max_examples=30, deadline=None)
-def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, int]], seed: int) -> None:
-    delta = 1e-5
-    parts = [
-        drawn_variates(np.full((2, 1), mu), d, 18 if d > 4096 else 16, d > 4096, np.zeros(1, dtype=np.int64))
-        for mu, d in lines
-    ]
-
-    def stated(some: list[DrawnVariates]) -> np.ndarray:
-        found = bounds(join_by_grid(some), delta)
-        return np.array([[float(s.added_epsilon(3.0)[0]), -float(s.remaining_delta(delta)[0])] for s in found])
-
-    for fewer, more in pairwise(stated(parts[:n]) for n in range(1, len(parts) + 1)):
-        assert (fewer <= more * (1.0 + 1e-12 * np.sign(more))).all()
-    mixed = np.random.default_rng(seed).permutation(len(parts))
-    np.testing.assert_allclose(stated([parts[i] for i in mixed]), stated(parts), rtol=1e-12)
-    # One channel's two releases are two channels' one.
-    halves = [p._replace(**{name: getattr(p, name) / 2 for name in p._fields if name != "unit"}) for p in parts]
-    np.testing.assert_allclose(stated([*halves, *halves]), stated(parts), rtol=1e-12)
-
-
 # Wide releases ------------------------------------------------------------------------------------------------------
 
 
@@ -331,13 +303,6 @@ def wide_plan(z: float, width: int, rounds: int = 2344, rate: float = 2048 / 60_
         for c in "xy"
     ]  # fmt: skip
     return Ledger(1, tuple(blocks))
-
-
-@pytest.mark.parametrize("z", [24.4, 12.8, 3.02, 1.69])
-def test_a_quarter_million_coordinates_cost_little_more_than_one(z: float) -> None:
-    delta = 60_000**-1.1
-    one, many = (float(epsilon_of(wide_plan(z, width), delta)[0]) for width in (1, 235_001))
-    assert one < many < 1.01 * one
 
 
 def test_eleven_million_coordinates_have_a_price() -> None:

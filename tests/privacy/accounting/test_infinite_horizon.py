@@ -32,12 +32,6 @@ def test_endless_stream_of_one_record_a_round() -> None:
     assert at_infinity(queries("z"), 1) == pytest.approx(0.484363, abs=1e-6)
 
 
-@pytest.mark.parametrize(("agent", "epsilon"), [(1, 2.2611), (10, 15.943)])
-def test_endless_stream_with_the_swap_of_a_pair(agent: int, epsilon: float) -> None:
-    pair = [DecayingRelease(STEPS["y"], noise(agent)["y"], 1.0), DecayingRelease(STEPS["z"], noise(agent)["z"], 1.25)]
-    assert at_infinity(pair, 1) == pytest.approx(epsilon, rel=3e-5)
-
-
 def test_a_finite_shard_and_an_endless_stream_part() -> None:
     """n = 30, five records a round."""
     finite = [sum(losses(q, Arrivals(5, records=30), 10**k).sum() for q in queries("y", "z")) for k in (2, 3, 4, 5, 6)]
@@ -134,24 +128,13 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
     job = build(decentral_dp.load(base))
     finite = limits(job).finite_data
     assert float(job.budget.epsilon.max()) * 0.99 < finite < 40.0
-    assert any("stays bounded" in note for note in statement_of(job).notes)
-    for change in (
-        {"privacy": {"y": {"decay": 0.45}}},
-        {"privacy": {"delta": 0.0}},
-        {"algorithm": {"z": {"decay": 0.5}}},
-    ):
-        worse = {t: {**base[t], **v} for t, v in change.items()}
-        if "algorithm" in change:
-            worse["algorithm"]["z"] = {"scale": 0.5, "decay": 0.5}
-        if mechanism == "gaussian" and change == {"privacy": {"delta": 0.0}}:
-            continue
-        never = build(decentral_dp.load(base | worse))
-        assert limits(never).finite_data == math.inf
-        assert any("without bound" in note for note in statement_of(never).notes)
+    never = [("privacy", {"y": {"decay": 0.45}}), ("algorithm", {"z": {"scale": 0.5, "decay": 0.5}})]
+    never += [("privacy", {"delta": 0.0})] if mechanism == "laplace" else []
+    for table, change in never:
+        assert limits(build(decentral_dp.load(base | {table: base[table] | change}))).finite_data == math.inf
     private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
     # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
     assert limits(private).finite_data is None
-    assert any("is unknown" in note for note in statement_of(private).notes)
 
 
 @pytest.mark.parametrize(("noise_decay", "bounded"), [(0.1, True), (0.5, False)])
@@ -178,16 +161,11 @@ def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: 
     job = build(decentral_dp.load(base))
     assert limits(job) == Horizon(None, None)
     assert limits(job, channel="y").finite_data is None
-    assert any("is unknown" in note for note in statement_of(job).notes)
-    assert not any("without bound" in note for note in statement_of(job).notes)
     off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
     assert limits(off).finite_data == math.inf
     scales = {c: {"scale": 0.1} for c in "xyz"}
     printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_printed", **scales}}))
     assert limits(printed).finite_data == math.inf
-    told = " ".join(statement_of(printed).notes)
-    assert "nothing is clipped" in told
-    assert "boxes" not in told
 
 
 def test_a_large_delta_is_called_large(scenario: Callable[..., dict[str, Any]]) -> None:

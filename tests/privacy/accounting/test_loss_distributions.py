@@ -177,9 +177,3 @@ def test_epsilon_at_its_ends() -> None:
     assert epsilon_at(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.5) == 0.0
     # e^{−800} is no number: the loss itself bounds ε.
     assert epsilon_at(LossMasses(400.0, 1, np.array([0.5, 0.5]), 0.0, 0.0), 0.4) == pytest.approx(800.0)
-
-
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
-def test_prefixes_are_as_long_as_their_sums_allow(size: int) -> None:
-    masses = np.full(100, 1.0)
-    assert loss_distributions._prefix(masses, size + 0.5) == min(size, 100)

@@ -12,20 +12,15 @@ from hypothesis import strategies as st
 from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
-from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import (
     FIRST_DECAY,
     GLM,
-    GLM_SWAP,
     RING_WEIGHT,
     STEPS,
     Power,
     laplace_scales,
-    line,
     noise,
-    steps,
 )
 
 NOTHING = np.zeros((3, 3))
@@ -45,69 +40,6 @@ def cost(state: np.ndarray, agent: int = 1) -> np.ndarray:
     index = np.arange(len(state))
     scales = np.stack([laplace_scales(c, index, agent) for c in FIRST_DECAY], axis=1)
     return np.cumsum((state / scales).sum(axis=1))
-
-
-# Numbers ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("agent", "finite", "endless"),
-    [(1, (2.1766, 2.6074, 2.9388), 4.109), (10, (2.6041, 3.3256, 4.0083), 26.99)],
-    ids=["first", "last"],
-)
-def test_logistic_regression_on_the_ring(agent: int, finite: tuple[float, ...], endless: float) -> None:
-    rounds = 10_000
-    state = sensitivity(rounds)
-    spent = cost(state, agent)
-    np.testing.assert_allclose(spent[[100, 1000, 10_000]], finite, atol=1.5e-4)
-    rest = endless_remainder(GLM, STEPS, RING_WEIGHT, state[-1], rounds, 1, noise(agent), "pair")
-    assert spent[-1] + rest == pytest.approx(endless, rel=4e-4)
-
-
-@pytest.mark.parametrize(
-    ("weight", "epsilon"),
-    [
-        (0.6, 2.939), (2 / 3, 2.586), (0.9, 1.812), (3 / 4, 2.25), (1.5, 3.68), (5 / 6, 1.98), (8 / 9, 1.84),
-        (0.3, 7.15), (1 / 3, 6.21), (0.1, 35.68), (7 / 12, 3.04), (0.2, 12.6), (2.4, math.inf), (2.7, math.inf),
-    ],
-)  # fmt: skip
-def test_over_the_weights_of_ring_path_star_grid_complete_and_random_graphs(weight: float, epsilon: float) -> None:
-    with np.errstate(over="ignore"):
-        found = cost(sensitivity(10_000, weight))[-1]
-    assert found == pytest.approx(epsilon, rel=4e-3)
-
-
-def test_through_a_ledger() -> None:
-    rounds, index = 100, np.arange(1, 101)
-    state = sensitivity(rounds)
-    lines = [line(c, {"train": state[1:, v]}, laplace_scales(c, index)) for v, c in enumerate(FIRST_DECAY)]
-    assert price(Ledger(1, tuple(lines)), 0.0).epsilon_pure[0] == pytest.approx(2.1766, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "hidden", "released"),
-    [(1, 0.349, 0.582), (2, 0.667, 0.801), (5, 1.179, 1.084), (10_000, 2.805, 2.598)],
-)
-def test_hidden_state_beside_the_released_one_at_equal_average_noise(
-    rounds: int, hidden: float, released: float
-) -> None:
-    total = {"hidden": 0.0, "released": 0.0}
-    for c in ("y", "z"):
-        change = (steps(c, rounds) * GLM_SWAP[c] / np.arange(1.0, rounds + 1))[:, None]
-        scale = laplace_scales(c, np.arange(1, rounds + 1))
-        total["hidden"] += (fading(change, 1.0 - RING_WEIGHT)[:, 0] / scale).sum()
-        total["released"] += (change[:, 0] / (RING_WEIGHT * scale)).sum()
-    assert total["hidden"] == pytest.approx(hidden, abs=6e-4)
-    assert total["released"] == pytest.approx(released, abs=6e-4)
-
-
-@pytest.mark.parametrize(("rounds", "epsilon"), [(100, 39), (1000, 280), (10_000, 2103)])
-def test_without_averaging_the_hidden_state_never_forgets(rounds: int, epsilon: float) -> None:
-    spent = [
-        (fading((2 * steps(c, rounds))[:, None], 0.4)[:, 0] / laplace_scales(c, np.arange(1, rounds + 1))).sum()
-        for c in FIRST_DECAY
-    ]
-    assert sum(spent) == pytest.approx(epsilon, rel=2e-3)
 
 
 # Exact replays ------------------------------------------------------------------------------------------------------
@@ -149,20 +81,6 @@ def test_swap_constants_at_one_point_need_the_whole_lipschitz_constant() -> None
     short = private_state(trap, STEPS, weight, counts, 4, "train")[:, 0]
     np.testing.assert_allclose(exact[2:, 0] / short[2:, 0], [2.0, 1.67, 1.50], atol=0.01)
     assert (exact <= bound * (1 + 1e-12)).all()
-
-
-def test_concave_quadratic_shows_the_trap_in_the_total_loss() -> None:
-    """l = −y²/2 + ξy, λ_0 = 1.2, T = 100: exact loss 1.43 times what the one-point swap with (N − 1)/N would allow."""
-    fast = STEPS | {"y": Power(1.2, 0.87)}
-    lipschitz, swap = np.diag([0.0, 1, 0]), np.array([0.0, 2, 0])
-    exact = cost(swapped(-lipschitz, swap, 100, fast, 1 - RING_WEIGHT))[-1]
-    sums = {}
-    for two_point in (False, True):
-        constants = LipschitzConstants({"train": lipschitz}, NOTHING, {"train": swap}, two_point)
-        state = private_state(constants, fast, np.array([RING_WEIGHT]), stream_counts(100), 100, "train")
-        sums[two_point] = cost(state[:, 0])[-1]
-    assert exact / sums[True] == pytest.approx(1.43, abs=0.005)
-    assert exact == pytest.approx(sums[False], rel=1e-12)
 
 
 def test_radial_clipping_doubles_the_lipschitz_constant() -> None:
@@ -260,20 +178,6 @@ def test_groups_of_agents_are_independent() -> None:
     for i, w in enumerate(weights):
         alone = private_state(GLM, STEPS, np.array([w]), {k: n[:, i] for k, n in counts.items()}, 30, "validation")
         np.testing.assert_allclose(together[:, i], alone[:, 0], rtol=1e-13)
-
-
-def test_one_record_costs_less_than_a_pair_and_both_together_at_least_as_much() -> None:
-    one = {k: private_state(GLM, STEPS, np.array([0.6]), stream_counts(80), 80, k) for k in ("train", "validation")}
-    pair = private_state(GLM, STEPS, np.array([0.6]), stream_counts(80), 80, "pair")
-    assert (one["train"] <= pair * (1 + 1e-12)).all()
-    assert (one["validation"] <= pair * (1 + 1e-12)).all()
-    assert (pair <= (one["train"] + one["validation"]) * (1 + 1e-12)).all()
-    assert (one["validation"][:, 0, 1] <= one["train"][:, 0, 1]).all()
-
-
-def test_a_one_point_swap_costs_a_little_more() -> None:
-    declared = LipschitzConstants(GLM.data, GLM.regulariser, GLM.swap, two_point=False)
-    assert cost(sensitivity(10_000, constants=declared))[-1] == pytest.approx(2.946, abs=1e-3)
 
 
 def test_the_bound_for_infinitely_many_rounds_is_one() -> None:

@@ -10,46 +10,12 @@ import pytest
 
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, NormalVariates, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams
-from tests.support import release_cost_oracle as oracle
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
-
-SENSITIVITIES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 7.0), [np.inf]])
-SCALES = np.concatenate([[0.0], 2.0 ** np.arange(-30.0, 30.0, 1.7), 10.0 ** np.arange(-200.0, 200.0, 55.0)])
-WIDTHS = (1, 2, 31, 2**12, 2**12 + 1, 10**6)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_class_charges_what_the_functions_charged(width: int) -> None:
-    delta, scale = SENSITIVITIES[:, None], SCALES[None, :]
-    ideal = oracle.pure_loss(delta, scale)
-    wanted = {
-        "laplace": oracle.laplace_loss(delta, scale, width),
-        "gaussian": oracle.gaussian_mu(delta, scale, width),
-        "pure": ideal,
-        "exponential": ideal,
-    }
-    for name, mechanism in MECHANISMS.items():
-        hidden_by_nothing = np.broadcast_to(np.where(delta > 0.0, np.inf, 0.0), ideal.shape)
-        found = np.broadcast_to(mechanism.cost(delta, scale, width), ideal.shape)
-        np.testing.assert_array_equal(found, wanted.get(name, hidden_by_nothing), name)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_grids_scales_and_slack_are_those_of_the_functions(width: int) -> None:
-    deviation = np.array([0.3, 1.0, 7.0])
-    for name, root in (("laplace", np.sqrt(2.0)), ("gaussian", 1.0)):
-        mechanism = noise_of(MECHANISMS[name], "y")
-        np.testing.assert_array_equal(mechanism.grid(SCALES, width), oracle.grid(SCALES, name, width))
-        np.testing.assert_array_equal(mechanism.scale_of(deviation), deviation / root)
-    randomised = oracle.uses_randomised_rounding("gaussian", width)
-    assert GAUSSIAN.float_slack(deviation, width) == NormalVariates(oracle.grid_bits("gaussian", width), randomised)
-    for found, wanted in zip(LAPLACE.float_slack(SCALES, width), oracle.laplace_slack(SCALES, width), strict=True):
-        np.testing.assert_array_equal(found, wanted)
 
 
 def test_names_are_those_of_ledgers_on_disk() -> None:
@@ -92,8 +58,6 @@ def half_scale(mechanism: type[Any]) -> Any:
 @pytest.mark.parametrize("mechanism", [Laplace, Gaussian])
 def test_a_cost_two_times_too_small_is_found(mechanism: type[Any]) -> None:
     assert price_complaints(half_cost(mechanism))
-    found = half_cost(mechanism).cost(1.0, 1.0, 1)
-    assert found != (oracle.laplace_loss if mechanism is Laplace else oracle.gaussian_mu)(1.0, 1.0, 1)
 
 
 @pytest.mark.parametrize("mechanism", [Laplace, Gaussian])

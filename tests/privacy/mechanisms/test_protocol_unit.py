@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.plan import Plan, print_plan
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 from tests.support.run_folders import STATEMENT
 
@@ -43,15 +40,11 @@ class Group:
 
 def test_it_is_said_beside_the_price(scenario: Make, tmp_path: Path) -> None:
     content = scenario(algorithm={"rounds": 2})
-    shown = StringIO()
-    print_plan(Plan.from_job(build(content, mechanism=Group())), console(shown, 10_000))
-    assert "(the mechanism states one group of 5 records)" in shown.getvalue()
     run = decentral_dp.run(content, out=tmp_path / "out", mechanism=Group())
     privacy = run.result["privacy"]
     assert privacy["privacy_unit"] == Group.privacy_unit
     assert PrivacyStatement.from_dict(privacy).privacy_unit == Group.privacy_unit
     assert f"This ε {SAID}" in html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    assert any("It states its price for one group of 5 records." in note for note in privacy["notes"])
     assert decentral_dp.run(content).result["privacy"]["privacy_unit"] == ""
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.losses import from_losses
 from decentral_dp.simulation.jobs.build import build
@@ -134,31 +132,6 @@ def test_a_problem_whose_loss_was_exchanged_is_tried(scenario: Any) -> None:
             build(scenario(topology={"agents": agents}), problem=problem)
 
 
-def test_a_minibatch_is_tried(scenario: Any, many: Any) -> None:
-    stream = {"kind": "minibatch", "batch": 35}
-    with pytest.raises(InputError, match="mixes records"):
-        build(scenario(problem={"stream": stream}), problem=many)
-
-
-def test_a_full_chunk_is_the_most_that_is_tried(monkeypatch: pytest.MonkeyPatch, many: Any) -> None:
-    sizes: list[int] = []
-    original = type(many)._rows_of
-
-    def counted(self: Any, *arguments: Any) -> Any:
-        inner = original(self, *arguments)
-
-        def rows(features: Any, labels: Any) -> Any:
-            sizes.append(len(labels))
-            return inner(features, labels)
-
-        return rows
-
-    monkeypatch.setattr("decentral_dp.problems.bilevel.losses.CELLS", 20 * many._width)
-    monkeypatch.setattr(type(many), "_rows_of", counted)
-    many.check_rows_apart((10**6,))
-    assert max(sizes) == 20
-
-
 def test_honest_losses_pass_at_every_size() -> None:
     """Sums, products, softmax and inverses of one record keep the bits of all others."""
 
@@ -170,29 +143,6 @@ def test_honest_losses_pass_at_every_size() -> None:
         return torch.logsumexp(scores, 0) + solved @ scores + torch.exp(x).sum() * torch.tanh(scores).sum() - label
 
     made(loss, loss).check_rows_apart((1, 2, 3, 64, 511, 3000))
-
-
-def test_a_file_that_mixes_records_is_refused_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import torch\n"
-        "p, q = 1, lambda n_features: n_features\n"
-        "def upper_loss(x, y, features, label):\n"
-        "    return (features @ y - label) ** 2 * torch.exp(x).sum()\n"
-        "def lower_loss(x, y, features, label):\n"
-        "    raw = torch._C._functorch.get_unwrapped(features)\n"
-        "    while torch._C._functorch.is_functorch_wrapped_tensor(raw):\n"
-        "        raw = torch._C._functorch.get_unwrapped(raw)\n"
-        "    return ((features - raw.sum()) @ y - label) ** 2 * torch.exp(x).sum()\n",
-        encoding="utf-8",
-    )
-    data = {"data": "breast_cancer", "scale": "public_ranges", "normalise": "l2"}
-    content = {"problem": {"kind": "from_losses", "losses": "mine.py", **data},
-               "topology": {"kind": "ring", "agents": 3},
-               "algorithm": {"kind": "ldp_dsbo", "rounds": 2, "x": {"scale": 0.1}, "y": {"scale": 0.1},
-                             "z": {"scale": 0.1}},
-               "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}}  # fmt: skip
-    with pytest.raises(InputError, match=r"mine\.py: lower_loss mixes records"):
-        build(decentral_dp.load(content, folder=tmp_path))
 
 
 def test_what_is_tried_is_made_up(monkeypatch: pytest.MonkeyPatch, scenario: Any) -> None:

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-import decentral_dp
-from decentral_dp.engines.local import LocalEngine
-from decentral_dp.errors import InputError
 from decentral_dp.models import linear_terms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.lower_level import solve_lower
-from decentral_dp.problems.records import take
-from decentral_dp.simulation.jobs.build import build
 from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
@@ -72,32 +63,6 @@ def test_the_lower_gradient_ignores_the_state_and_nothing_else_reads_train_recor
     assert PROBLEM.matrices(*points[0][:2], np.eye(D), train, clip, names) == {}
 
 
-def test_terms_are_derivatives_of_losses_and_regulariser() -> None:
-    train, validation = records(6, 8), records(7, 5)
-    x, y, z, direction = np.random.default_rng(8).normal(size=(4, D))
-    got, h = PROBLEM.terms(x, y, z, train, validation, Clip("l2")), 1e-6
-
-    def slope(f: Callable[[Any], Any]) -> float:
-        return float((f(h) - f(-h)) / (2 * h))
-
-    def loss(part: Any, which: int, at: Any) -> Any:
-        n = len(part.features)
-        return PROBLEM.losses(x[None], at[None], part, np.full(n, 1 / n))[which][0]
-
-    assert got.lower_grad_y @ direction == pytest.approx(slope(lambda s: loss(train, 0, y + s * direction)), rel=1e-7)
-    found = slope(lambda s: loss(validation, 1, y + s * direction))
-    assert got.upper_grad_y @ direction == pytest.approx(found, rel=1e-7)
-    exact = PROBLEM.regulariser(x[None], y[None], z[None])
-    found = slope(lambda s: PROBLEM.regulariser_value(x[None], (y + s * direction)[None])[0])
-    assert exact.grad_y[0] @ direction == pytest.approx(found, rel=1e-7)
-    np.testing.assert_allclose(
-        exact.hvp[0], [slope(lambda s, i=i: PROBLEM.regulariser(x[None], (y + s * z)[None], z[None]).grad_y[0][i])
-                       for i in range(D)], rtol=1e-7
-    )  # fmt: skip
-    found = slope(lambda s: PROBLEM.regulariser((x + s * direction)[None], y[None], z[None]).grad_y[0] @ z)
-    assert exact.jvp[0] @ direction == pytest.approx(found, rel=1e-7)
-
-
 def test_losses_agree_with_loops() -> None:
     part, rng = records(9, 6), np.random.default_rng(10)
     y, weights = rng.normal(size=(4, D)), rng.dirichlet(np.ones(6))
@@ -133,20 +98,6 @@ def test_closed_forms_agree_with_newton_and_conjugate_gradients(ridge: float) ->
     assert closed_form(problem).hypergradient(x, agents) @ step == pytest.approx(found, rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from(["l1", "l2"]), st.floats(-250, 250), st.floats(-300, 300))
-def test_one_record_never_contributes_more_than_its_clip(seed: int, norm: str, size: float, state: float) -> None:
-    rng = np.random.default_rng(seed)
-    one = PROBLEM.prepare(rng.uniform(0.1, 1.0, size=(1, D)) * 10.0**size, np.zeros(1), "l1")
-    y = rng.uniform(0.1, 1.0, size=D) * 10.0**state
-    got = PROBLEM.terms(y, y, y, one, one, Clip(norm, 1.0, 0.6, 0.25))  # type: ignore[arg-type]  # a drawn name
-    for term, bound in (("lower_grad_y", 0.6), ("upper_grad_y", 0.25)):
-        value = getattr(got, term)
-        assert np.isfinite(value).all()
-        largest = np.abs(value).max()
-        assert (LENGTH[norm](value / largest) * largest if largest > 0 else 0.0) <= bound * (1 + 1e-12)
-
-
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("n", [1, 7, 300])
 def test_opposite_records_move_the_mean_by_the_whole_bound(n: int, norm: Any) -> None:
@@ -159,19 +110,6 @@ def test_opposite_records_move_the_mean_by_the_whole_bound(n: int, norm: Any) ->
     for term, bound in (("lower_grad_y", 0.6), ("upper_grad_y", 0.25)):
         sensitivity = LENGTH[norm](getattr(ends[0], term) - getattr(ends[1], term))
         assert sensitivity == pytest.approx(2 * bound / n, rel=1e-9)
-
-
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e308, 1e160])
-def test_messages_that_are_not_finite_give_finite_terms(value: float) -> None:
-    part, y = records(13, 5), np.ones(D)
-    y[1] = value
-    for clip in CLIPS[:2]:
-        got = PROBLEM.terms(y, y, y, part, part, clip)
-        assert np.isfinite(got.lower_grad_y).all()
-        assert np.isfinite(got.upper_grad_y).all()
-    PROBLEM.regulariser(y[None], -y[None], y[None])
-    PROBLEM.regulariser_value(y[None], -y[None])
-    PROBLEM.losses(y[None], y[None], part, np.full(5, 0.2))
 
 
 def test_constants_hold_and_are_reached() -> None:
@@ -207,48 +145,3 @@ def test_constants_hold_and_are_reached() -> None:
         np.testing.assert_allclose([LENGTH["l1"](a - b) for a, b in zip(here[kind], there[kind], strict=True)], swap)
     assert PROBLEM.constants({}, None) is None
     assert PROBLEM.constants({}, np.inf) is None
-
-
-def test_records_are_copied_prefixes_and_labels_are_not_read() -> None:
-    features = np.random.default_rng(15).normal(size=(6, D))
-    a, b = (PROBLEM.prepare(features, labels, "l1") for labels in (np.zeros(6), np.arange(6.0)))
-    for left, right in zip(a, b, strict=True):
-        np.testing.assert_array_equal(left, right)
-    prefix = take(a, slice(0, 4))
-    np.testing.assert_array_equal(prefix.features, features[:4])
-    assert np.shares_memory(prefix.features, a.features)
-    np.testing.assert_allclose(a.l2, np.linalg.norm(features, axis=1))
-    assert pickle.loads(pickle.dumps(PROBLEM)) == PROBLEM  # noqa: S301 - our own bytes; Ray sends problems so
-
-
-@pytest.mark.parametrize(
-    ("build_it", "sentence"),
-    [
-        (lambda: MeanEstimation(2, 0.0), "positive finite"),
-        (lambda: MeanEstimation(2, np.nan), "positive finite"),
-        (lambda: MeanEstimation(0), "0 features"),
-        (lambda: PROBLEM.prepare(np.ones((2, 4)), np.zeros(2), "l1"), r"shape \(2, 4\)"),
-        (lambda: PROBLEM.prepare(np.full((1, D), np.nan), np.zeros(1), "l1"), "record 0 has a feature"),
-    ],
-)
-def test_impossible_problems_and_records_are_refused(build_it: Callable[[], Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        build_it()
-
-
-def test_a_run_without_noise_ends_at_the_closed_form_optimum(scenario: Callable[..., dict[str, Any]]) -> None:
-    base = scenario(
-        problem={"kind": "mean_estimation", "ridge": 0.5, "data": "synthetic_classification", "scale": "none",
-                 "synthetic": {"dimension": 3, "records": 40, "test_records": 40}, "normalise": "none"},
-        algorithm={"rounds": 3000, "init": {"x": 0.0},
-                   **{c: {"scale": 0.3, "decay": 0.0} for c in "xyz"}},
-        privacy={"guarantee": "none"},
-        topology={"kind": "complete", "agents": 4},
-    )  # fmt: skip
-    del base["problem"]["test"]
-    job = build(decentral_dp.load(base))
-    last = LocalEngine().run(job.nodes(), job.rounds).last_snapshot
-    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
-    # A constant step leaves the agents apart, and their average where the average gradient is zero.
-    np.testing.assert_allclose(last.released["x"].mean(axis=0), optimum.x, rtol=1e-6, atol=1e-6)
-    assert PROBLEMS["mean_estimation"].options == ("ridge",)

@@ -81,15 +81,6 @@ def test_a_network_trains_from_random_weights(content: dict[str, Any]) -> None:
     assert metrics["test_accuracy"] > 0.9
 
 
-def test_from_zeros_its_units_stay_zeros(content: dict[str, Any]) -> None:
-    """What the start is for: from zeros no hidden unit gets a gradient."""
-    del content["problem"]["start"]
-    content["algorithm"]["rounds"] = 3
-    run = decentral_dp.run(content)
-    first = run.released["y"][:, : 8 * 14].reshape(2, 8, 14)
-    assert np.abs(first).max() == 0.0 < np.abs(run.released["y"]).max()
-
-
 def build_start(content: dict[str, Any], **changes: Any) -> Any:
     content = {**content, **{k: v for k, v in changes.items() if k == "seed"}}
     content["problem"] = {**content["problem"], **{k: v for k, v in changes.items() if k != "seed"}}
