@@ -285,7 +285,7 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
         ("classification", {"topology.delay": 1}, "replicas of an agent's messages diverge"),
         ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
         ("dp_bilevel_breast_cancer", {}, "answer a server"),
-        ("push_sum", {}, "adds up its messages"),
+        ("push_sum", {}, "no shares of a mass"),
         ("figure_1_as_printed", {}, r"topology\.compression: guarantee = \"as_printed\" runs"),
     ],
 )

@@ -105,11 +105,8 @@ class Setup:
         return None if self.correlation is None else self.correlation.across
 
     @property
-    def finds_ratio(self) -> bool:
-        """Whether the ratio of shared to own noise is left to be found."""
-        return self.pairs_correlation in ("pairwise", "zero_sum") and (
-            self.correlation is not None and self.correlation.ratio is None
-        )
+    def pair_ratio(self) -> float | None:
+        return None if self.correlation is None else self.correlation.ratio
 
     @property
     def time_correlation(self) -> Any:
@@ -385,16 +382,10 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     # Privacy: samples.
     Refusal(
-        lambda d: d.stream.kind == "poisson" and d.is_private and d.mechanism != GAUSSIAN,
+        lambda d: d.stream.kind == "poisson" and d.is_private and (d.mechanism != GAUSSIAN or d.unit.records is None),
         "problem.stream",
-        "Poisson samples are priced under Gaussian noise only",
-        'set privacy.mechanism = "gaussian", or take "minibatch"',
-    ),
-    Refusal(
-        lambda d: d.stream.kind == "poisson" and d.is_private and d.unit.records is None,
-        "problem.stream",
-        "Poisson samples are priced for records and groups of them, not for {of.unit.noun}",
-        'take "all", or leave privacy.unit out',
+        "Poisson samples are priced under Gaussian noise only, for records and groups of them, not for an agent",
+        'set privacy.mechanism = "gaussian" and leave privacy.unit out, or take "all"',
     ),
     Refusal(
         lambda d: d.stream.kind == "turns" and d.is_private and d.time_correlation is None,
@@ -441,20 +432,18 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "give one scale and one decay for all",
     ),
     Refusal(
-        lambda d: d.correlation is not None and d.correlation.across == "optimised" and d.correlation.ratio,
-        "privacy.correlation.ratio",
-        '"optimised" finds a scale for each link',
-        "leave ratio out",
+        lambda d: d.pairs_correlation == "optimised" and (d.pair_ratio or _too_large_for_scales(d)),
+        "privacy.correlation",
+        f'"optimised" finds a scale for each link, without a ratio, of links that stay, of at most '
+        f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
+        'leave ratio out, or take across = "pairwise"',
     ),
     Refusal(
-        lambda d: d.pairs_correlation == "optimised" and _too_large_for_scales(d),
-        "privacy.correlation.across",
-        f'"optimised" finds scales of links that stay, of at most {MOST_FOR_SCALES[0]} agents, or '
-        f"{MOST_FOR_SCALES[1]} against one colluder",
-        'take "pairwise"',
-    ),
-    Refusal(
-        lambda d: d.finds_ratio and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO),
+        lambda d: (
+            d.pairs_correlation in ("pairwise", "zero_sum")
+            and d.pair_ratio is None
+            and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
+        ),
         "privacy.correlation.ratio",
         f"missing. It is found for networks that stay, of {MOST_FOR_RATIO} agents at most",
         "give for example ratio = 2.0",
@@ -473,16 +462,16 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "take a delay below algorithm.rounds",
     ),
     Refusal(
-        lambda d: d.pools and d.s.problem.manifest is not None,
-        "problem.manifest",
-        "one server is to have all records (topology.pooled or {of.kind}), and they are with their agents",
-        'leave topology.pooled out, or take "alone" or "federated"',
-    ),
-    Refusal(
-        lambda d: d.pools and d.privacy.unit == "agent",
-        "privacy.unit",
-        "one server has the records of all (topology.pooled or {of.kind}); as a unit it would be all of them",
-        'take unit = "record" or {{ records = k }}',
+        lambda d: (
+            d.pools
+            and _first(
+                {"problem.manifest": d.s.problem.manifest is not None, "privacy.unit": d.privacy.unit == "agent"}
+            )
+        ),
+        "{it}",
+        "one server has the records of all agents (topology.pooled or {of.kind}), so that they cannot be with their "
+        "agents, and as a unit it would be all of them",
+        'leave it out, or take agents with records of their own, such as those of "alone" or "federated"',
     ),
     # Minimax problems of agents that trust nobody.
     Refusal(
@@ -519,10 +508,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
 def _silent_pairs(r: Resolved) -> bool:
     """Whether agents that share noise are silent in some rounds; an absence is public before the round."""
     return bool(r.pairs_correlation) and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
-
-
-def _misses_messages(r: Resolved) -> bool:
-    return r.topology.over_time is not None or senders_of(r.algorithm, r.network) is not None
 
 
 def _splits_read(r: Resolved) -> set[str]:
@@ -576,17 +561,13 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
         'take algorithm.kind = "push_sum", or a graph whose links go both ways',
     ),
     Refusal(
-        lambda r: r.s.topology.compression is not None and r.algorithm.conserves_mass,
+        lambda r: (
+            r.s.topology.compression is not None
+            and (r.algorithm.conserves_mass or r.topology.over_time or senders_of(r.algorithm, r.network) is not None)
+        ),
         "topology.compression",
-        "{of.kind} adds up its messages, and differences to replicas are no shares of a mass",
-        "leave it out",
-    ),
-    Refusal(
-        lambda r: r.s.topology.compression is not None and _misses_messages(r),
-        "topology.compression",
-        "replicas of an agent's messages diverge if some agents miss a message",
-        "leave out over_time, drop, offline and delay, and take an algorithm in which everybody sends; or leave out "
-        "compression",
+        "replicas of an agent's messages diverge if some agents miss a message, and are no shares of a mass",
+        "leave it out, or leave out over_time, drop, offline and delay and take an algorithm such as dp_dsgd",
     ),
     # Problems.
     Refusal(
@@ -652,28 +633,18 @@ _REFUSALS: tuple[Refusal[Resolved], ...] = (
     ),
     Refusal(
         lambda r: (
-            r.time_correlation is not None and (r.components.algorithm.custom or r.algorithm.releases_per_round != 1)
-        ),
-        "privacy.correlation.in_time",
-        "it is priced if a round makes one release, and {of.kind} makes more or does not state it",
-        "leave it out, or take dp_dsgd",
-    ),
-    Refusal(
-        lambda r: (
             r.time_correlation is not None
-            and r.stream.kind == "turns"
-            and not r.algorithm.one_mean
-            and _kinds_with("one_mean")
+            and (
+                r.components.algorithm.custom
+                or r.algorithm.releases_per_round != 1
+                or (r.stream.kind == "turns" and not r.algorithm.one_mean)
+                or senders_of(r.algorithm, r.network) is not None
+            )
         ),
         "privacy.correlation.in_time",
-        "releases of {of.kind} read more than one batch, so that a record is not read in turn",
-        "leave it out, or take one of {it}",
-    ),
-    Refusal(
-        lambda r: r.time_correlation is not None and senders_of(r.algorithm, r.network) is not None,
-        "privacy.correlation.in_time",
-        "a release that is not sent still enters the noise of later rounds, unseen",
-        "leave it out, or let everybody send in every round",
+        "it is priced if every agent makes one release of one batch in every round, and that is false or unknown of "
+        "{of.kind} on this network",
+        "leave it out, or take dp_dsgd without local steps and let everybody send",
     ),
     # Privacy: clips and noise.
     Refusal(
