@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,17 @@ def scenario() -> Callable[..., dict[str, Any]]:
         return _merge(BASE, changes)
 
     return make
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Any]:
+    """The command line in this process and an empty folder, 100 columns wide."""
+    from tests.support.commands import entry_point
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    with entry_point(monkeypatch, capsys) as call:
+        yield call
 
 
 @pytest.fixture

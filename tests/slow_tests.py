@@ -21,9 +21,8 @@ LONG = 0.1
 _GOLDEN = "tests/golden/test_scenarios.py::test_"
 _POWER = (
     "tests/auditing/test_audit.py::test_half_the_noise_shows",
-    "tests/audits/test_audit.py::test_half_the_noise_shows",
-    "tests/audits/test_audit_family.py::test_a_third_of_the_noise_shows",
-    "tests/audits/test_audit_family.py::test_a_series_that_skips_the_noise_shows",
+    "tests/auditing/test_audit_family.py::test_a_third_of_the_noise_shows",
+    "tests/auditing/test_audit_family.py::test_a_series_that_skips_the_noise_shows",
 )
 ALWAYS = (f"{_GOLDEN}plan", f"{_GOLDEN}seeded", f"{_GOLDEN}releases", "tests/planted/", *_POWER)
 

@@ -34,7 +34,7 @@ from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.measures import Measure
 from decentral_dp.reporting.terminal import console
-from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, names, title
+from decentral_dp.topology import GENERATORS, WEIGHTS, from_file, graph_title, names
 from decentral_dp.user_code import component, in_module
 
 # Names that a refusal suggests, at most.
@@ -101,7 +101,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     lines = {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
-        "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
+        "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: graph_title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in shipped_names("scenario")},
         "studies": {n: annex("load_study")(n).title if titles else "" for n in shipped_names("study")},
         "data": dict(DATASETS),

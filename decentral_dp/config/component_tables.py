@@ -122,17 +122,23 @@ class ConstructionTable(Table):
     One of share, keep and tail at most.
     """
 
-    positive: list[int | float | str] | None = None
+    positive: Annotated[list[int | float | str], Field(min_length=1)] | None = None
     """Labels that become class 1; the others become class 0."""
 
     share: Share | None = None
     """So many positive train records are kept that they are this share of all train records."""
 
-    keep: dict[str, Count] | None = None
+    keep: Annotated[dict[str, Count], Field(min_length=1)] | None = None
     """Class → how many of its train records are kept, the last ones; of other classes all."""
 
     tail: Share | None = None
     """Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1))."""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> ConstructionTable:
+        if (self.share, self.keep, self.tail).count(None) < 2 or not self.model_fields_set:
+            raise ValueError("expected one of share, keep and tail, or positive beside one of the others")
+        return self
 
 
 def _close_schema(schema: dict[str, Any]) -> None:
@@ -269,6 +275,8 @@ class CommonProblemTable(Table):
         """false and true are 0 and 1, as they are read in a file."""
         if not isinstance(classes, list):
             return classes
+        if classes and len({label_key(label) for label in classes}) < max(len(classes), 2):
+            raise ValueError(f"got {classes}, expected at least two different labels, or [] for numbers")
         return [int(label) if isinstance(label, bool) else label for label in classes]
 
     @model_validator(mode="wrap")

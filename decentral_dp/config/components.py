@@ -40,7 +40,7 @@ from decentral_dp.config.outside import (
     problem_type,
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
-from decentral_dp.config.synonyms import ALGORITHM_KINDS
+from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
@@ -434,6 +434,8 @@ def _generated(s: Scenario, seed: int) -> Topology:
     """The graph of a generator. seed: of a random one."""
     table = s.topology
     kind, agents = str(table.kind), int(table.agents or 0)
+    if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
+        raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
     return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 

@@ -28,7 +28,7 @@ from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
 from decentral_dp.data.columns import cells_of
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked, require_two_classes
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
 from decentral_dp.errors import InputError
@@ -387,12 +387,8 @@ def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Da
     declared = declared_columns(table)
     raw, roles = select_columns(name, known, declared)
     columns = cells_of(frame.set_axis(known, axis=1), (*raw, *roles.column_names))
-    dataset = dataset_of(
-        make_table(columns, raw, roles, declared, where, known), name, table.classes, certified, table.columns
-    )
-    if dataset.classes and not certified:
-        require_two_classes(dataset.labels, where)
-    return dataset
+    table_of_records = make_table(columns, raw, roles, declared, where, known)
+    return dataset_of(table_of_records, name, table.classes, certified, table.columns)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:

@@ -27,7 +27,7 @@ from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.schema import ClipTable, Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
-from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
+from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.models import devices
@@ -223,7 +223,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     refuse(c, _RECORDS)
     if table.manifest is None:
         return None
-    manifest = read_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
+    manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
     if len(manifest.agents) != n_agents:
         raise InputError(
             f"problem.manifest: it lists {len(manifest.agents)} agents, and the topology has {n_agents}. Fix: make "

@@ -53,3 +53,18 @@ ALGORITHM_KINDS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("d2", "ed"), "exact_diffusion"),
     }
 )
+# Graph of networkx or a textbook, without "_graph" → our kind.
+GRAPH_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "complete_bipartite": "bipartite",
+        **dict.fromkeys(("fully_connected", "clique"), "complete"),
+        **dict.fromkeys(("gnp_random", "fast_gnp_random", "binomial"), "erdos_renyi"),
+        "random_geometric": "geometric",
+        **dict.fromkeys(("lattice", "grid_2d"), "grid"),
+        **dict.fromkeys(("empty", "null"), "isolated"),
+        **dict.fromkeys(("line", "chain"), "path"),
+        "barabasi_albert": "preferential_attachment",
+        **dict.fromkeys(("cycle", "circle"), "ring"),
+        **dict.fromkeys(("watts_strogatz", "connected_watts_strogatz"), "small_world"),
+    }
+)

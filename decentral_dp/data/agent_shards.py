@@ -1,15 +1,15 @@
-"""Records that are with their agents: what everyone knows of them, and how the process of an agent reads its own.
+"""Records that stay with their agents: the public manifest, and how the process of an agent reads its own file.
 
-A driver has an `AgentShards` and its manifest, and calls `public`. The process that holds an agent calls `read_agent`,
-which opens one file, and refuses one that is not what the manifest says before anything is released.
+A driver has an `AgentShards` with its manifest, and calls `public`. The process of an agent calls `read_agent`, opens
+one file, and refuses a file that the manifest does not describe, before anything is released.
 
-The public manifest says all that a driver is told:
+The manifest is all that a driver knows:
 
     source = "breast_cancer"        # what they are called in results
     features = ["radius", "area"]   # names, or how many
     classes = [0, 1]                # all labels that there may be; [] for numbers to predict
-    range = [0.0, 16.0]             # optional: of every feature of every possible record; what lies outside is cut
-    image = [8, 8, 1]               # optional: height, width and channels of records that are pictures
+    range = [0.0, 16.0]             # optional: of every feature of every possible record; values outside are clipped
+    image = [8, 8, 1]               # optional: height, width and channels of records that are images
     notes = ["Dealt by label."]     # optional: sentences that belong beside every result on these records
 
     [[agents]]                      # one table for each agent, in order
@@ -18,205 +18,136 @@ The public manifest says all that a driver is told:
     test = 10                       # optional
     sha256 = "…"                    # of the agent's file
 
-TOML, or JSON with the same keys. Counts, names, classes and ranges must be public facts: they are taken as given. The
-digest of a file that anybody could guess whole tells whether a guess is right, so that a file should hold a random
-secret beside its records; the files that `write_shards` makes do.
+Counts, names, classes and ranges must be public facts: they are taken as given. The digest of a file whose content can
+be guessed confirms the guess, so a file should hold a random secret beside its records. `write_shards` adds one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import tomli_w
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from decentral_dp.data.columns import ColumnRules, with_rules
-from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key, nearest
+from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key
 from decentral_dp.data.loaders import load
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
 from decentral_dp.data.shards import Shards, bound_norms
 from decentral_dp.data.tables import CsvFormat
-from decentral_dp.errors import InputError, quoted, quoted_path
+from decentral_dp.errors import InputError, printable, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular
+from decentral_dp.files.tables import Table, first_complaint
 
-# Features, and records of all agents: more than that no machine here would hold.
+# Features, and records of all agents: no machine here would hold more.
 _MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8
-_KEYS = ("source", "features", "classes", "range", "image", "notes", "agents")
-_AGENT_KEYS = ("train", "validation", "test", "sha256")
 
 
-class ShardEntry(NamedTuple):
-    """What everyone may know of one agent's records.
+def _named(features: Any) -> Any:
+    """The names of features that are counted."""
+    is_count = type(features) is int and 0 < features <= _MOST_FEATURES
+    return tuple(f"x{k}" for k in range(features)) if is_count else features
 
-    Args:
-        train, validation, test: how many there are of each kind.
-        sha256: of their file, 64 hexadecimal digits in lower case.
+
+_Line = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(lambda text: printable(text, lines=False))]
+_Records = Annotated[int, Field(ge=0, le=_MOST_RECORDS)]
+_Size = Annotated[int, Field(ge=1)]
+# Differences of larger numbers would overflow.
+_End = Annotated[float, Field(gt=-1e300, lt=1e300)]
+
+
+class ShardEntry(Table):
+    """Public facts of one agent's records: how many there are of each split, and the SHA-256 of their file."""
+
+    train: _Records
+    validation: _Records
+    test: _Records = 0
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
+
+
+class Manifest(Table):
+    """Public facts of the records of all agents, with the keys of the file.
+
+    `features` names the features, or the columns that a scenario's public rules make features of.
     """
 
-    train: int
-    validation: int
-    test: int
-    sha256: str
+    source: _Line = "records with their agents"
+    features: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        BeforeValidator(_named),
+        Field(strict=False, min_length=1, max_length=_MOST_FEATURES),
+    ]
+    classes: Annotated[tuple[Label, ...], Field(strict=False)]
+    range: Annotated[tuple[_End, _End], Field(strict=False)] | None = None
+    image: Annotated[tuple[_Size, _Size, _Size], Field(strict=False)] | None = None
+    notes: Annotated[tuple[_Line, ...], Field(strict=False, max_length=20)] = ()
+    agents: Annotated[tuple[ShardEntry, ...], Field(strict=False, min_length=1)]
 
+    @model_validator(mode="after")
+    def _check_together(self) -> Manifest:
+        keys = {label_key(label) for label in self.classes}
+        wrong = {
+            "features has a name twice": len(set(self.features)) < len(self.features),
+            "classes needs at least two different labels, or [] for numbers": len(keys) < max(len(self.classes), 2)
+            and bool(self.classes),
+            "range needs low < high": self.range is not None and not self.range[0] < self.range[1],
+            "image has another number of values than features": self.image is not None
+            and self.image[0] * self.image[1] * self.image[2] != len(self.features),
+            f"agents have more than {_MOST_RECORDS} records": sum(a.train + a.validation + a.test for a in self.agents)
+            > _MOST_RECORDS,
+        }
+        for problem, holds in wrong.items():
+            if holds:
+                raise ValueError(problem)
+        return self
 
-@dataclass(frozen=True)
-class Manifest:
-    """What everyone may know of the records of all agents.
-
-    Args:
-        source: what the records are called.
-        names: of the features, or of the columns that a scenario's public rules make features of.
-        classes: all labels that there may be; none where labels are numbers to predict.
-        agents: one entry for each.
-        bounds: (low, high) of every feature, or None.
-        image: (height, width, channels), or None.
-        notes: sentences that belong beside every result.
-    """
-
-    source: str
-    names: tuple[str, ...]
-    classes: tuple[Label, ...]
-    agents: tuple[ShardEntry, ...]
-    bounds: tuple[float, float] | None = None
-    image: tuple[int, int, int] | None = None
-    notes: tuple[str, ...] = ()
-
-    def features(self, rules: ColumnRules | None) -> tuple[str, ...]:
-        """The names of the features that public rules make of the columns; the columns where there are no rules."""
+    def feature_names(self, rules: ColumnRules | None) -> tuple[str, ...]:
+        """Return the names of the features that public rules make of the columns; the columns if there are no rules."""
         if rules is None:
-            return self.names
-        rules.require_columns(self.names, (), "the manifest")
-        return rules.names(self.names)
+            return self.features
+        rules.require_columns(self.features, (), "the manifest")
+        return rules.names(self.features)
 
     @property
     def digest(self) -> bytes:
-        """Of all that it says, however its file is written: it decides which noise is drawn."""
+        """Digest of the content, however its file is written: it decides which noise is drawn."""
         return blake2b(json.dumps(self._content(), sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
-        """The text of a manifest file."""
+        """Return the text of a manifest file."""
         return tomli_w.dumps(self._content())
 
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = {"source": self.source, "features": list(self.names), "classes": list(self.classes)}
-        if self.bounds is not None:
-            content["range"] = list(self.bounds)
-        if self.image is not None:
-            content["image"] = list(self.image)
-        if self.notes:
-            content["notes"] = list(self.notes)
-        return content | {"agents": [entry._asdict() for entry in self.agents]}
+        content = self.model_dump(mode="json", exclude_none=True)
+        return content if self.notes else {key: value for key, value in content.items() if key != "notes"}
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_shard_manifest(path: Path) -> Manifest:
     """Read a manifest; no record.
 
     Args:
-        path: of a .toml or .json file.
+        path: of a TOML file.
 
     Raises:
-        InputError: it cannot be read, or says something else than a manifest does.
+        InputError: it cannot be read, or is no manifest.
     """
     where = f"problem.manifest: {quoted_path(path)}"
     try:
-        text = regular(path, "problem.manifest").read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        return Manifest.model_validate(tomllib.loads(regular(path, "problem.manifest").read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a manifest.") from error
+    except ValidationError as error:
+        raise InputError(f"{where}: {first_complaint(error)}. Fix: write it as docs/add_data.md says.") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no TOML, and no JSON by its name; write it as docs/add_data.md says.") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{where} is no table of keys; write it as docs/add_data.md says.")
-    _refuse_unknown_keys(content, _KEYS, where)
-    agents = content.get("agents")
-    if not isinstance(agents, list) or not agents:
-        raise InputError(f"{where} lists no agents; add a table [[agents]] for each, with train, validation, sha256.")
-    entries = tuple(_shard_entry(entry, f"{where}, agent {i}") for i, entry in enumerate(agents))
-    if sum(one.train + one.validation + one.test for one in entries) > _MOST_RECORDS:
-        raise InputError(f"{where} counts more than {_MOST_RECORDS} records; give fewer.")
-    source, notes = content.get("source", "records with their agents"), content.get("notes", [])
-    if not _is_line(source, 200):
-        raise InputError(f"{where}: source is what results call the records, in at most 200 letters.")
-    if not (isinstance(notes, list) and len(notes) <= 20 and all(_is_line(note, 1000) for note in notes)):
-        raise InputError(f"{where}: notes is a list of at most 20 sentences; mend it.")
-    names, image = _names(content.get("features"), where), _image(content.get("image"), where)
-    if image is not None and image[0] * image[1] * image[2] != len(names):
-        raise InputError(f"{where}: pictures of {list(image)} do not have {len(names)} numbers; mend one.")
-    classes = _classes(content.get("classes"), where)
-    return Manifest(source, names, classes, entries, _bounds(content, where), image, tuple(notes))
-
-
-def _is_line(text: Any, most: int) -> bool:
-    return isinstance(text, str) and 0 < len(text) <= most and text.isprintable()
-
-
-def _refuse_unknown_keys(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in content:
-        if key not in keys:
-            raise InputError(f"{where} has the unknown key {quoted(key)}; {nearest(key, keys)}.")
-
-
-def _shard_entry(entry: Any, where: str) -> ShardEntry:
-    if not isinstance(entry, dict):
-        raise InputError(f"{where} is no table; give train, validation and sha256.")
-    _refuse_unknown_keys(entry, _AGENT_KEYS, where)
-    counts = [entry.get("train"), entry.get("validation"), entry.get("test", 0)]
-    for name, count in zip(_AGENT_KEYS, counts, strict=False):
-        if type(count) is not int or not 0 <= count <= _MOST_RECORDS:
-            raise InputError(f"{where}: {name} is a number of records, from 0 to {_MOST_RECORDS}; mend it.")
-    sha256 = entry.get("sha256")
-    if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise InputError(f"{where}: sha256 is 64 hexadecimal digits; sha256sum FILE prints them.")
-    return ShardEntry(counts[0], counts[1], counts[2], sha256.lower())
-
-
-def _names(features: Any, where: str) -> tuple[str, ...]:
-    if type(features) is int and 0 < features <= _MOST_FEATURES:
-        return tuple(f"x{k}" for k in range(features))
-    named = isinstance(features, list) and all(isinstance(name, str) and name for name in features)
-    if not named or not 0 < len(features) <= _MOST_FEATURES or len(set(features)) < len(features):
-        raise InputError(
-            f"{where}: features is how many there are, at most {_MOST_FEATURES}, or a list of different names; mend it."
-        )
-    return tuple(features)
-
-
-def _classes(classes: Any, where: str) -> tuple[Label, ...]:
-    plain = isinstance(classes, list) and all(type(label) in (int, float, str) for label in classes)
-    if not plain or len(classes) == 1 or len({label_key(label) for label in classes}) < len(classes):
-        raise InputError(
-            f"{where}: classes lists at least two different labels that there may be, or is [] for numbers to predict; "
-            "mend it."
-        )
-    return tuple(classes)
-
-
-def _bounds(content: Mapping[str, Any], where: str) -> tuple[float, float] | None:
-    bounds = content.get("range")
-    if bounds is None:
-        return None
-    numbers = isinstance(bounds, list) and len(bounds) == 2 and all(type(end) in (int, float) for end in bounds)
-    # Differences of larger ones would overflow, and NaN is no number.
-    if not numbers or not -1e300 < bounds[0] < bounds[1] < 1e300:
-        raise InputError(f"{where}: range is [low, high], finite numbers with low < high; mend it.")
-    return float(bounds[0]), float(bounds[1])
-
-
-def _image(sizes: Any, where: str) -> tuple[int, int, int] | None:
-    if sizes is None:
-        return None
-    if not (isinstance(sizes, list) and len(sizes) == 3 and all(type(n) is int and n > 0 for n in sizes)):
-        raise InputError(f"{where}: image is [height, width, channels]; mend it.")
-    return sizes[0], sizes[1], sizes[2]
+        raise InputError(f"{where} is no TOML. Fix: write it as docs/add_data.md says.") from error
 
 
 AGENT = "{agent}"
@@ -269,7 +200,7 @@ class AgentShards:
                 part.append(np.arange(taken, taken + count))
                 taken += count
             check_parts(i, parts[0][i], parts[1][i], self.levels)
-        names = manifest.features(self.rules)
+        names = manifest.feature_names(self.rules)
         labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
         none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
         sized = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
@@ -293,7 +224,7 @@ class AgentShards:
             digest=manifest.digest,
             label_range=self.label_range,
             is_elsewhere=True,
-            bounds=manifest.bounds,
+            bounds=manifest.range,
         )
 
     def read_agent(self, agent: int) -> Shards:
@@ -321,7 +252,7 @@ class AgentShards:
             final.features,
             labels,
             manifest.classes,
-            manifest.features(self.rules),
+            manifest.feature_names(self.rules),
             manifest.source,
             (train,),
             (validation,),
@@ -343,13 +274,13 @@ class AgentShards:
     def _with_declared_ranges(self, dataset: Dataset) -> Dataset:
         """With the manifest's names and ranges; what lies outside a declared range is cut."""
         manifest = self.manifest
-        features = dataset.features if manifest.bounds is None else np.clip(dataset.features, *manifest.bounds)
+        features = dataset.features if manifest.range is None else np.clip(dataset.features, *manifest.range)
         return replace(
             dataset,
             features=features,
-            feature_names=manifest.features(self.rules),
+            feature_names=manifest.feature_names(self.rules),
             image=manifest.image,
-            bounds=manifest.bounds,
+            bounds=manifest.range,
             source=manifest.source,
         )
 
@@ -360,27 +291,21 @@ class AgentShards:
         return dataset.labels, bound_norms(scale(dataset, self.ranges or "none"), self.normalisation)
 
     def _check(self, agent: int, path: Path, dataset: Dataset, words: TextArray) -> None:
-        """Refuse a file that is not what the manifest says. Counts are public; nothing else of it is told."""
-        manifest, where = self.manifest, f"problem.data: agent {agent}: {str(path)!r}"
-        mend = "Give the file that the manifest was written for, or write the manifest anew."
-        if dataset.trajectory is not None:
-            raise InputError(f"{where} holds trajectories, and only records can be with their agents. {mend}")
-        names = manifest.features(self.rules)
-        if dataset.features.shape[1] != len(names):
-            raise InputError(
-                f"{where} has {dataset.features.shape[1]} features, and the manifest says {len(names)}. {mend}"
-            )
-        named = path.suffix.lower() in (".csv", ".parquet") and manifest.names != tuple(
-            f"x{k}" for k in range(len(manifest.names))
-        )
-        if named and dataset.feature_names != names:
-            raise InputError(f"{where} has features of other names, or in another order, than the manifest. {mend}")
-        for role in SPLITS:
-            there, wanted = int((words == role).sum()), getattr(manifest.agents[agent], role)
-            if there != wanted:
-                raise InputError(f"{where} has {there} {role} records, and the manifest says {wanted}. {mend}")
-        if digest_of_shard(path) != manifest.agents[agent].sha256:
-            raise InputError(f"{where} has the right counts, but another SHA-256 than the manifest says. {mend}")
+        """Refuse a file that the manifest does not describe. Counts are public; nothing else of the file is printed."""
+        manifest, entry = self.manifest, self.manifest.agents[agent]
+        where = f"problem.data: agent {agent}: {str(path)!r}"
+        fix = "Give the file that the manifest was written for, or write the manifest anew."
+        names = manifest.feature_names(self.rules)
+        counts = [("features", dataset.features.shape[1], len(names))]
+        counts += [(f"{role} records", int((words == role).sum()), getattr(entry, role)) for role in SPLITS]
+        for noun, actual, stated in counts:
+            if actual != stated:
+                raise InputError(f"{where} has {actual} {noun}, and the manifest says {stated}. {fix}")
+        has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _named(len(manifest.features))
+        if has_names and dataset.feature_names != names:
+            raise InputError(f"{where} has features of other names, or in another order, than the manifest. {fix}")
+        if digest_of_shard(path) != entry.sha256:
+            raise InputError(f"{where} has the right counts, but another SHA-256 than the manifest says. {fix}")
 
 
 def digest_of_shard(path: Path) -> str:
@@ -402,8 +327,8 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: Column
             'problem.scale: "standard" is fitted on the records, which are with their agents. Declare ranges: a table, '
             "or a CSV file."
         )
-    names = manifest.features(rules)
-    none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.bounds)
+    names = manifest.feature_names(rules)
+    none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.range)
     return declared_ranges(with_rules(none, rules), spec, root=root)
 
 

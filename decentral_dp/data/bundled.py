@@ -1,18 +1,16 @@
 """The three data sets that come with scikit-learn, read from its files.
 
-Importing scikit-learn takes longer than everything else that `plan` does, and its loaders only read these tables. Where
-an installation keeps them elsewhere, its loaders are asked.
+Importing scikit-learn takes longer than everything else that `plan` does, and its loaders only read these tables.
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import Dataset, Label
 
 _SHAPES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points")
@@ -67,26 +65,10 @@ def load_bundled(name: str) -> Dataset:
     Returns:
         All its records, in the order of the file.
     """
-    table = _TABLES[name]
-    path = _folder() / table.file
-    features, labels = _read_arrays(path, table) if path.is_file() else _load_from_sklearn(name)
-    return Dataset(features, labels, table.classes, table.features, name, image=table.image)
-
-
-def _folder() -> Path:
-    """Where scikit-learn keeps its tables; finding it imports nothing."""
-    spec = find_spec("sklearn")
-    places = [] if spec is None else list(spec.submodule_search_locations or [])
-    return Path(places[0] if places else "", "datasets", "data")
-
-
-def _read_arrays(path: Path, table: _Table) -> tuple[Array, Any]:
+    table, package = _TABLES[name], find_spec("sklearn")
+    # Finding the package imports nothing.
+    places = [] if package is None else list(package.submodule_search_locations or [])
+    path = Path(places[0] if places else "", "datasets", "data", table.file)
     rows = np.loadtxt(path, delimiter=",", skiprows=1 if table.heading else 0, ndmin=2)
-    return np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
-
-
-def _load_from_sklearn(name: str) -> tuple[Array, Any]:
-    from sklearn import datasets
-
-    bunch = getattr(datasets, f"load_{name}")()
-    return np.ascontiguousarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+    labels = rows[:, -1].astype(np.int64)
+    return Dataset(np.ascontiguousarray(rows[:, :-1]), labels, table.classes, table.features, name, image=table.image)

@@ -21,11 +21,11 @@ import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from decentral_dp.data.dataset import Dataset, FloatArray, label_key, near_name
 from decentral_dp.errors import InputError, quoted
@@ -33,9 +33,22 @@ from decentral_dp.files.tables import Finite, Table
 
 # What stands for a missing value in a cell, in lower case.
 GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
-NO_NUMBERS, NO_DATES, NO_BINARY, HAS_GAPS = "no numbers", "no dates", "cells other than 0 and 1", "gaps"
-# Of a label, an owner or a part, which nothing stands for.
-EMPTY = "empty cells"
+# Kind of fault → what a cell lacks, and a public rule that helps.
+NO_NUMBERS, NO_DATES, NO_BINARY, HAS_GAPS, EMPTY = "number", "date", "binary", "gap", "empty"
+_FAULTS = {
+    NO_NUMBERS: (
+        "a finite number",
+        "write numbers as 1080.5 (for decimal commas: problem.decimal), or declare words, categories.{} = […], or "
+        "dates, date.{} = …",
+    ),
+    NO_DATES: ("a date of the declared format", 'declare the format, date.{} = "FIRST:LAST %d/%m/%Y"'),
+    NO_BINARY: ("0 or 1", "take {} out of binary, and declare its range in problem.scale"),
+    HAS_GAPS: ("a value", "declare a constant for gaps, fill.{} = …"),
+    # Of a label, an owner or a split, for which nothing stands in.
+    EMPTY: ("a value", "fill the cell"),
+}
+# So many columns are named in one refusal.
+_MOST_NAMED = 5
 # Column → its cells: numbers, of which NaN is a gap; dates (datetime64); or text.
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -46,7 +59,7 @@ class ColumnRules(Table):
     drop: list[str] = []
     """Columns that are no features, such as a number of the patient."""
 
-    categories: dict[str, list[bool | int | float | str]] = {}
+    categories: dict[str, Annotated[list[bool | int | float | str], Field(min_length=1)]] = {}
     """Column → words: one feature of 0 and 1 for each of them, called column=word. Any other word, and a gap, is 0 in
     all."""
 
@@ -78,12 +91,7 @@ class ColumnRules(Table):
                 if keys[k] in keys[:k]:
                     raise ValueError(f"categories.{column} lists {quoted(word)} twice. Keep one of them")
             if gaps := [word for word in words if _is_gap(str(word))]:
-                raise ValueError(
-                    f"categories.{column} lists {quoted(gaps[0])}, which stands for a gap, and a gap is 0 in all of "
-                    "them. Leave it out"
-                )
-            if not words:
-                raise ValueError(f"categories.{column} is empty. List the words that there may be")
+                raise ValueError(f"categories.{column} lists {quoted(gaps[0])}, which stands for a gap. Leave it out")
         for column in self.date:
             self.dates(column)
         for column, value in self.fill.items():
@@ -93,20 +101,15 @@ class ColumnRules(Table):
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
         """The first and the last date of a column of dates. Raises ValueError."""
         first, _, last = self.date[column].partition(" ")[0].partition(":")
+        form, known = self.date_format(column), dt.datetime(2020, 6, 30)
         try:
             ends = dt.date.fromisoformat(first), dt.date.fromisoformat(last)
         except ValueError:
             ends = dt.date.max, dt.date.min
-        if ends[0] >= ends[1]:
+        if ends[0] >= ends[1] or (form and _day_number(known.strftime(form), form) != known.toordinal()):
             raise ValueError(
-                f"date.{column} is {quoted(self.date[column])}, wanted two dates of which the first is earlier, as in "
-                '"2015-01-01:2025-12-31"'
-            )
-        form, known = self.date_format(column), dt.datetime(2020, 6, 30)
-        if form and _day_number(known.strftime(form), form) != known.toordinal():
-            raise ValueError(
-                f"date.{column} has the format {quoted(form)}, wanted one with day, month and year, as in "
-                '"2015-01-01:2025-12-31 %d/%m/%Y"'
+                f"date.{column} is {quoted(self.date[column])}, expected an earlier and a later date, and a "
+                'format with day, month and year if cells are not ISO 8601, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
             )
         return ends
 
@@ -180,23 +183,15 @@ class ColumnRules(Table):
 
 
 class Place(NamedTuple):
-    """What is wrong with a column, and the first record, counted from 1, where it is.
+    """A fault of a column, and the first record, counted from 1, that has it.
 
-    number: of the column, counted from 1, where its name is not printed; else 0.
+    number: of the column, counted from 1, if its name is not printed; else 0.
     """
 
     kind: str
     column: str
     row: int
     number: int = 0
-
-    def __str__(self) -> str:
-        return f"column {self.number}" if self.number else repr(self.column)
-
-    @property
-    def key(self) -> str:
-        """The column in a key of [problem.columns]."""
-        return "NAME" if self.number else self.column
 
 
 def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) -> None:
@@ -223,7 +218,7 @@ def encode_features(
     known: Iterable[Place] = (),
     before: int = 0,
     header: Sequence[str] = (),
-    is_fixed: bool = False,
+    propose: bool = True,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
 
@@ -236,7 +231,7 @@ def encode_features(
         before: records of the same table that come before these, for the places in messages.
         header: the first line of the table, whose names may be cells. Messages then number a column that no rule names
             and that holds no number. Empty where the names are known not to be cells.
-        is_fixed: whether a trained model fixes the rules, so that messages propose none; default no.
+        propose: whether refusals propose rules; not for a trained model, whose rules are fixed. Default yes.
 
     Returns:
         (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
@@ -266,55 +261,37 @@ def encode_features(
                 made[:, place[name]] = block[:, k]
         wrong += [place._replace(row=place.row + before) for place in faults]
     if wrong := [*wrong, *known]:
-        raise InputError(refusal(wrong, where, is_fixed))
+        raise InputError(describe_faults(wrong, where, propose))
     return np.zeros((0, 0)) if made is None else made
 
 
-def refusal(wrong: Sequence[Place], where: str, is_fixed: bool = False) -> str:
-    """One sentence about all columns that cannot be used, by the first place in each, in the order of these.
+def describe_faults(wrong: Sequence[Place], where: str, propose: bool = True) -> str:
+    """Describe all columns that cannot be used, by the first record of each. It quotes no cell.
 
-    is_fixed: as of `encode_features`.
+    Args:
+        wrong: the faults.
+        where: what messages call the table.
+        propose: as of `encode_features`.
+
+    Example:
+        >>> print(describe_faults([Place("gap", "bmi", 2)], "a table"))
+        a table, row 2, column 'bmi' does not hold a value. Fix: declare a constant for gaps, fill.bmi = … \
+(problem.columns), or drop the column.
     """
-    wrong = sorted(wrong, key=lambda place: place.row)
-    if len(wrong) == 1:
-        place, (kind, column, row, number) = wrong[0], wrong[0]
-        wanted, mend = {
-            EMPTY: ("a value", ""),
-            HAS_GAPS: ("a value", f"declare what stands for a gap, fill.{place.key} = …, in [problem.columns], "),
-            NO_NUMBERS: (
-                "a finite number",
-                "write numbers as 1080.5, without separators, % or currency (for decimal commas: problem.decimal), "
-                f"declare its words in [problem.columns], categories.{place.key} = […], or its dates, "
-                f"date.{place.key} = …, ",
-            ),
-            NO_DATES: (
-                "a date such as 2020-06-30, or of the declared format",
-                f'put the format of its cells behind the range, date.{column} = "FIRST:LAST %d/%m/%Y", ',
-            ),
-            NO_BINARY: ("0 or 1", f"give its range in problem.scale and take {column!r} out of binary, "),
-        }[kind]
-        last = f"{'or ' if mend else ''}mend the cell{'' if kind == EMPTY or mend else ', or drop the column'}"
+    wrong = sorted(wrong, key=lambda fault: fault.row)
+    parts = []
+    for kind, column, row, number in wrong[:_MOST_NAMED]:
         subject = f"column {number}" if number else f"column {column!r}"
-        problem = f"{where}, row {row}, {subject} does not hold {wanted}"
-        return f"{problem}." if is_fixed else f"{problem}; {mend}{last}."
-    parts, mends = [], []
-    for kinds, mend in (
-        ((NO_NUMBERS,), "categories"),
-        ((NO_DATES,), ""),
-        ((NO_BINARY,), ""),
-        ((HAS_GAPS, EMPTY), "fill"),
-    ):
-        faults = [place for place in wrong if place.kind in kinds]
-        named = ", ".join(f"{place} (first in row {place.row})" for place in faults)
-        parts += [f"{kinds[0]} in {named}"] if faults else []
-        mends += [f"{mend}.{place.key}" for place in faults if mend and place.kind == kinds[0]][:1]
-    if is_fixed:
-        return f"{where} has {' and '.join(parts)}."
-    return (
-        f"{where} has {' and '.join(parts)}. Write numbers as 1080.5, without separators, % or currency (for decimal "
-        "commas: problem.decimal); or declare public rules in [problem.columns], such as "
-        f"{' and '.join(mends) or 'drop'}, or leave columns out with drop."
-    )
+        parts.append(f"row {row}, {subject} does not hold {_FAULTS[kind][0]}")
+    more = f", and {len(wrong) - len(parts)} more columns" if len(wrong) > len(parts) else ""
+    problem = f"{where}, {'; '.join(parts)}{more}."
+    if not propose:
+        return problem
+    first: dict[str, str] = {}
+    for fault in wrong:
+        first.setdefault(fault.kind, "NAME" if fault.number else fault.column)
+    fixes = [_FAULTS[kind][1].format(key, key) for kind, key in first.items()]
+    return f"{problem} Fix: {'; '.join(fixes)} (problem.columns), or drop the column."
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:

@@ -76,29 +76,30 @@ class Dataset:
         x, where = self.features, f"problem.data: {self.source!r}"
         for part in (x, self.labels, self.agent, self.split):
             refuse_masked(part, where)
-        if x.ndim != 2 or 0 in x.shape:
+        n, d = x.shape[0], len(self.feature_names)
+        columns = [c for c in (self.labels, self.agent, self.split) if c is not None]
+        if x.shape != (n, d) or 0 in x.shape or any(c.shape != (n,) for c in columns):
+            shapes = ", ".join(str(c.shape) for c in columns)
             raise InputError(
-                f"{where} has features of shape {x.shape}, but records × features is wanted, none of them 0."
+                f"{where} has features of shape {x.shape}, {d} names of them, and columns of shape {shapes}, expected "
+                "(n, d), d names and (n,), with n, d ≥ 1."
             )
-        if len(self.feature_names) != x.shape[1]:
-            raise InputError(f"{where} has {x.shape[1]} features but {len(self.feature_names)} names for them.")
         if self.has_records and not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
             raise InputError(
                 f"{where}, row {row + 1}, column {self.feature_names[column]!r} holds no finite number, but one is "
                 "wanted; remove or fill the record before loading it."
             )
-        for name, column in (("labels", self.labels), ("agent", self.agent), ("split", self.split)):
-            if column is not None and column.shape != (x.shape[0],):
-                raise InputError(f"{where} has {x.shape[0]} records but `{name}` has the shape {column.shape}.")
         if self.split is not None:
             as_split(self.split, where)
         if self.classes and not (np.all(self.labels >= 0) and np.all(self.labels < len(self.classes))):
             raise InputError(f"{where} has labels outside 0..{len(self.classes) - 1}, the indices of its classes.")
-        if self.image is not None and math.prod(self.image) != x.shape[1]:
-            raise InputError(f"{where} has {x.shape[1]} features, but pictures of {self.image} have other sizes.")
-        if not 0 <= self.own_test < x.shape[0]:
-            raise InputError(f"{where} has {x.shape[0]} records, which {self.own_test} for testing leave nothing of.")
+        fits = self.image is None or math.prod(self.image) == x.shape[1]
+        if not (fits and 0 <= self.own_test < x.shape[0]):
+            raise InputError(
+                f"{where} has {x.shape[0]} records of {x.shape[1]} features, which do not fit image = {self.image} or "
+                f"own_test = {self.own_test}."
+            )
 
     @property
     def n(self) -> int:
@@ -240,46 +241,28 @@ def encode_labels(
                 f"problem.classes: {source!r} does not say which labels exist, and a certified run must not discover "
                 "them from the records; declare them, as in classes = [0, 1], or classes = [] for a number to predict."
             )
-        classes = [_plain(k) for k in sorted(set(keys), key=lambda k: (isinstance(k, str), k))]
-        if len(classes) < 2:
-            raise InputError(f"{where}: every record has one label, expected at least two classes.")
+        distinct = sorted(set(keys), key=lambda k: (isinstance(k, str), k))
+        classes = [int(k) if isinstance(k, float) and k.is_integer() else k for k in distinct]
     if not classes:
-        return _numbers(keys, inverse, where), ()
+        words = np.array([isinstance(key, str) for key in keys])[inverse]
+        if words.any():
+            raise InputError(
+                f"{where}, row {int(np.argmax(words)) + 1} has a label that is no finite number, but classes = [] says "
+                "that labels are numbers to predict. Fix: declare the classes, or correct the record."
+            )
+        return np.array(keys, dtype=np.float64)[inverse], ()
+    if not certified and len(inverse) > 1 and len(set(keys)) < 2:
+        # The end of a certified run does not reveal whether a class has a record: it is reported there.
+        raise InputError(f"{where}: every record has one label, expected at least two classes.")
     code = {label_key(c): k for k, c in enumerate(classes)}
-    if len(classes) < 2 or len(code) < len(classes):
-        raise InputError(f"problem.classes: got {list(classes)}, but at least two different labels are wanted.")
     labels = np.array([code.get(k, -1) for k in keys], dtype=np.int64)[inverse]
     if (labels < 0).any():
         row = int(np.argmax(labels < 0))
         raise InputError(
             f"{where}, row {row + 1} has a label that is not one of the declared classes {list(classes)}; add it to "
-            "`classes` or mend the record."
+            "`classes`, or correct the record."
         )
     return labels, tuple(classes)
-
-
-def require_two_classes(labels: IntArray | FloatArray, where: str) -> None:
-    """Raises InputError where several records all have one class. labels: codes, (n,). where: begins a refusal."""
-    if labels.size > 1 and bool((labels == labels[0]).all()):
-        raise InputError(
-            f"{where}: every record has the same label, so that there is nothing to learn. Name the column that holds "
-            "the classes in problem.label, or mend the records."
-        )
-
-
-def _plain(key: float | str) -> Label:
-    return int(key) if isinstance(key, float) and key.is_integer() else key
-
-
-def _numbers(keys: list[float | str], inverse: IntArray, where: str) -> FloatArray:
-    for k, key in enumerate(keys):
-        if isinstance(key, str):
-            row = int(np.argmax(inverse == k))
-            raise InputError(
-                f"{where}, row {row + 1} has a label that is no finite number, but classes = [] says that labels are "
-                "numbers to predict; declare the classes or mend the record."
-            )
-    return np.array(keys, dtype=np.float64)[inverse]
 
 
 def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = None) -> IntArray:

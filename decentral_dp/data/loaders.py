@@ -10,7 +10,7 @@ from decentral_dp import annexes
 from decentral_dp.data import openml, synthetic, tables
 from decentral_dp.data.bundled import BUNDLED_CLASSES, load_bundled
 from decentral_dp.data.columns import ColumnRules
-from decentral_dp.data.dataset import Dataset, Label, nearest, require_two_classes
+from decentral_dp.data.dataset import Dataset, Label, nearest
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_url
@@ -40,24 +40,20 @@ _CLASSES: Mapping[str, tuple[Label, ...]] = {
 # Their columns beside features and labels.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
 # A file's ending → its reader. A new format is a function and a line here.
-FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.Table]] = {
+FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.RawTable]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
     ".parquet": tables.read_table,
 }
 
 # Argument → key of the scenario's table.
-_KEYS = {
-    "d": "problem.synthetic.dimension",
-    "records": "problem.synthetic.records",
-    "test_records": "problem.synthetic.test_records",
-    "separation": "problem.synthetic.separation",
-    "relevant": "problem.synthetic.relevant",
-    "steps": "problem.synthetic.steps",
+_KEYS = {"d": "dimension"}
+# Generator → the sizes that it takes.
+_SIZES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(SYNTHETIC, ("d", "records", "test_records")),
+    synthetic.CLASSES_APART: ("d", "records", "test_records", "separation", "relevant"),
+    **dict.fromkeys(ENVIRONMENTS, ("records", "test_records", "steps")),
 }
-
-# Taken by synthetic_classification only.
-_OF_CLASSES = ("separation", "relevant")
 
 
 def load(
@@ -109,23 +105,24 @@ def load(
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
     stated = {key: value for key, value in sizes.items() if value is not None}
-    is_synthetic = data in SYNTHETIC or data in ENVIRONMENTS
-    _check_sizes(data, stated)
-    _check_columns(data, {"partition": agent, "validation": split})
+    if wrong := [key for key in stated if key not in _SIZES.get(data, ())]:
+        raise InputError(f"problem.synthetic.{_KEYS.get(wrong[0], wrong[0])}: {data!r} takes none. Fix: leave it out.")
+    for key, name in (("partition", agent), ("validation", split)):
+        # Columns of files are looked up by their readers.
+        if data in _CLASSES and name is not None and name not in _COLUMNS.get(data, ()):
+            raise InputError(f"problem.{key}: {data!r} has no column {name!r}. Fix: leave it out.")
     if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
         _refuse_classes(data, classes, _CLASSES[data])
     path = (root or Path()) / Path(data).expanduser()
-    if label is not None and (data in DATASETS or path.suffix.lower() == ".npz"):
-        own = "its own labels" if data in DATASETS else "its labels in the array y"
-        raise InputError(f"problem.label: {data!r} has {own}, and no label column. Fix: leave it out.")
-    if rules is not None and (data in DATASETS or path.suffix.lower() == ".npz"):
-        tables.refuse_rules(f"problem.data: {data!r}")
-    if csv is not None and (data in DATASETS or path.suffix.lower() != ".csv"):
-        raise InputError(
-            f"problem.separator, decimal, encoding: {data!r} is no CSV file, and they are keys of one. Leave them out."
-        )
-    if is_synthetic and limit is not None:
-        raise InputError(f"problem.limit: {data!r} takes none; its size is set by problem.synthetic.")
+    has_columns = data not in DATASETS and path.suffix.lower() != ".npz"
+    unused = {
+        "label": label is not None and not has_columns,
+        "columns": rules is not None and not has_columns,
+        "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
+        "limit": limit is not None and data in _SIZES,
+    }
+    if keys := [key for key, is_unused in unused.items() if is_unused]:
+        raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
@@ -165,32 +162,7 @@ def _load_file(
         if classes:
             _refuse_classes(data, classes, ())
         return played
-    made = tables.dataset_of(FORMATS[suffix](path, declared), source, classes, certified, declared.rules)
-    if made.classes and not certified and suffix == ".csv":
-        # How a certified run ends does not tell whether a class has a record: there the run says it at its end.
-        require_two_classes(made.labels, f"problem.data: {source!r}")
-    return made
-
-
-def _check_sizes(data: str, sizes: Mapping[str, float]) -> None:
-    """Refuse sizes of what is not made to size. Raises InputError."""
-    taken = {"records", "test_records"} | ({"steps"} if data in ENVIRONMENTS else {"d", *_OF_CLASSES})
-    for key in sizes:
-        if data not in SYNTHETIC and data not in ENVIRONMENTS:
-            raise InputError(f"{_KEYS[key]}: {data!r} takes none, only the synthetic families do; leave it out.")
-        if key not in taken:
-            takers = "environments such as cartpole" if key == "steps" else "the synthetic families"
-            raise InputError(f"{_KEYS[key]}: {data!r} takes none, only {takers} do; leave it out.")
-
-
-def _check_columns(data: str, columns_named: Mapping[str, str | None]) -> None:
-    """Refuse an owner's or a split's column that these data do not have; those of files their readers refuse."""
-    if data not in _CLASSES:
-        return
-    columns = _COLUMNS.get(data, ())
-    for key, name in columns_named.items():
-        if name is not None and name not in columns:
-            raise InputError(f"problem.{key}: {data!r} has no column {name!r}; {nearest(name, columns)}.")
+    return tables.dataset_of(FORMATS[suffix](path, declared), source, classes, certified, declared.rules)
 
 
 def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label]) -> NoReturn:
@@ -202,18 +174,14 @@ def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label])
 def _synthetic(name: str, n_agents: int, seed: int, stated: Mapping[str, float], drawn: bool) -> Dataset:
     usual = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
     sizes = {k: int(stated.get(k, default)) for k, default in usual.items()}
-    if sizes["records"] < 2:
-        raise InputError(f"{_KEYS['records']}: got {sizes['records']}, but a whole number of at least 2 is wanted.")
-    if name != synthetic.CLASSES_APART:
-        for key in (k for k in _OF_CLASSES if k in stated):
-            raise InputError(f"{_KEYS[key]}: {name!r} takes none, only synthetic_classification does; leave it out.")
     relevant = int(stated["relevant"]) if "relevant" in stated else None
+    if relevant is not None and relevant > sizes["d"]:
+        raise InputError(f"problem.synthetic.relevant: got {relevant}, expected at most the {sizes['d']} features.")
     if not drawn:
-        synthetic.check_relevant(sizes["d"], relevant)
         return synthetic.outline(name, n_agents=n_agents, **sizes)
     if name in synthetic.FAMILIES:
         return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     if name == synthetic.CENSUS:
         return synthetic.census(n_agents=n_agents, seed=seed, **sizes)
     separation = stated.get("separation", 2.0)
-    return synthetic.classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)
+    return synthetic.gaussian_classes(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -4,7 +4,7 @@ Everything here depends on the seed and on what is public: counts, the declared 
 by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
 order.
 
-A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split` then
+A rule that reads no label ("iid", "column") gives the same parts whatever the records are. `split_shards` then
 cuts every agent's shard into train and validation records.
 
 A rule that deals by label ("by_class", "dirichlet", a function) is different, and the deal is taken as given: the
@@ -69,13 +69,13 @@ def select_test(
     Raises:
         InputError: a share beside a test set or split column of the data's own.
     """
+    by_column = not dataset.own_test and values_by_column(dataset, validation, test)
+    if test is not None and (dataset.own_test or (by_column and test)):
+        owner = "the split column says which records are for testing" if by_column else "the data have a test set"
+        raise InputError(f"problem.test: {owner}. Fix: leave it out.")
     if dataset.own_test:
-        if test is not None:
-            raise InputError(f"problem.test: {dataset.source!r} has a test set of its own; leave `test` out.")
         return np.arange(dataset.n - dataset.own_test, dataset.n)
-    if values_by_column(dataset, validation, test):
-        if test:
-            raise InputError("problem.test: the split column says which records are for testing; leave `test` out.")
+    if by_column:
         return np.flatnonzero(_split_column(dataset) == "test")
     share = 0.2 if test is None else test
     order = public_generator(seed, "test").permutation(dataset.n)
@@ -99,10 +99,10 @@ def cut_roles(
     Args:
         dataset: the records.
         among: (n,) indices of the records to divide, in file order.
-        validation: as of `split`; the share is of all records together.
-        test: as of `split`.
+        validation: as of `split_shards`; the share is of all records together.
+        test: as of `split_shards`.
         seed: the public one.
-        levels: as of `split`.
+        levels: as of `split_shards`.
         agent: whose records they are; default those of all agents, before they are dealt.
 
     Returns:
@@ -124,7 +124,7 @@ def cut_roles(
     return Roles(among[~chosen], among[chosen])
 
 
-def split(
+def split_shards(
     dataset: Dataset,
     shards: Sequence[IntArray],
     *,
@@ -272,7 +272,7 @@ def deals_by_label(spec: str | Mapping[str, Any] | Callable[..., Any] | None) ->
     return callable(spec) or kind in ("by_class", "dirichlet")
 
 
-def deal(
+def partition_roles(
     dataset: Dataset,
     n_agents: int,
     spec: str | Mapping[str, Any] | Callable[..., Any] | None,
@@ -373,28 +373,20 @@ def _check_agents(n_agents: int, n: int) -> None:
 
 
 def _by_function(
-    deal: Callable[..., Any], dataset: Dataset, n_agents: int, seed: int, index: IntArray
+    function: Callable[..., Any], dataset: Dataset, n_agents: int, seed: int, index: IntArray
 ) -> list[IntArray]:
     """As a function of the user's own says; it sees labels and no feature. Raises InputError."""
-    dealt = deal(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
-    name = getattr(deal, "name", "the function")
+    answer = function(labels=dataset.labels[index].copy(), classes=len(dataset.classes), agents=n_agents, seed=seed)
     try:
-        owner = np.asarray(dealt)
+        owner = np.asarray(answer)
     except ValueError:
+        # Lists of several lengths.
+        owner = np.zeros(0)
+    is_whole = owner.shape == index.shape and np.issubdtype(owner.dtype, np.integer)
+    if not is_whole or np.any((owner < 0) | (owner >= n_agents)):
         raise InputError(
-            f"problem.partition: {name} gives lists of several lengths, expected ({index.size},) whole numbers. Fix: "
-            "return the agent of each record."
-        ) from None
-    if owner.shape != index.shape or not np.issubdtype(owner.dtype, np.integer):
-        raise InputError(
-            f"problem.partition: {name} gives {owner.dtype} of shape {owner.shape} for {index.size} records; "
-            f"wanted ({index.size},) whole numbers, the agent of each record."
-        )
-    wrong = (owner < 0) | (owner >= n_agents)
-    if wrong.any():
-        raise InputError(
-            f"problem.partition: {name} gives a record to an agent that there is not; there are agents 0 to "
-            f"{n_agents - 1}. Mend it."
+            f"problem.partition: {getattr(function, 'name', 'the function')} gives {owner.dtype} of shape "
+            f"{owner.shape}, expected ({index.size},) whole numbers from 0 to {n_agents - 1}, the agent of each record."
         )
     return _shards(index, owner, n_agents)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, ValidationError, model_validator
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, near_name, nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
+from decentral_dp.files.tables import Finite, Table, first_complaint
 
 Normalisation = Literal["none", "l1", "l2", "box"]
 
@@ -157,33 +159,26 @@ def _of_rules(dataset: Dataset) -> Ranges:
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
-    """Name the ranges that are still placeholders; "" where there is none.
+    """Name the ranges that are still placeholders; "" if there is none.
 
     Args:
         spec: as of `scale`; a range { low, high, placeholder = true } is one.
-        label_range: public (low, high) of the label; [0, 1] is what `new` writes where none is given.
+        label_range: public (low, high) of the label; `new` writes [0, 1].
 
     Example:
-        >>> placeholder_sentence({"age": {"low": 0, "high": 1, "placeholder": True}})[:55]
-        'The range of age in problem.scale is still a placeholde'
+        >>> placeholder_sentence({"age": {"low": 0, "high": 1, "placeholder": True}})[:49]
+        'Ranges that are still placeholders, [0, 1]: age. '
     """
     table = spec if isinstance(spec, Mapping) else {}
     named = [str(name) for name, entry in table.items() if isinstance(entry, Mapping) and entry.get("placeholder")]
-    parts = []
-    if named:
-        listed = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
-        one = len(named) == 1
-        parts.append(
-            f"The range{'' if one else 's'} of {listed} in problem.scale {'is still a placeholder' if one else 'are'}"
-            f"{'' if one else ' still placeholders'}: values outside [0, 1] are cut. Put public ranges there, from the "
-            "meaning of the columns."
-        )
-    if label_range is not None and tuple(label_range) == (0, 1):
-        parts.append(
-            "problem.label_range is [0, 1], the placeholder that `new` writes: unless labels are shares, put their "
-            "public range there."
-        )
-    return " ".join(parts)
+    named = [*named[:5], f"{len(named) - 5} more"] if len(named) > 5 else named
+    named += ["problem.label_range"] if label_range is not None and tuple(label_range) == (0, 1) else []
+    if not named:
+        return ""
+    return (
+        f"Ranges that are still placeholders, [0, 1]: {', '.join(named)}. Values outside are clipped. Declare public "
+        "ranges, from the meaning of the columns."
+    )
 
 
 def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
@@ -204,8 +199,8 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
             f"problem.label_range: the labels of {dataset.source!r} are the classes {list(dataset.classes)}, and only "
             "numbers to predict have a range. Leave it out, or declare classes = []."
         )
-    low, high, _ = _limits(list(label_range), "problem.label_range")
-    limits = Ranges(np.array([low]), np.array([high]), np.zeros(1, dtype=np.bool_))
+    made = _range_of(list(label_range), "problem.label_range")
+    limits = Ranges(np.array([made.low]), np.array([made.high]), np.zeros(1, dtype=np.bool_))
     return replace(dataset, labels=apply_ranges(np.asarray(dataset.labels, dtype=np.float64)[:, None], limits)[:, 0])
 
 
@@ -232,36 +227,20 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
                 "give a table feature → [low, high], or a CSV with the columns feature, low, high, log."
             )
         text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
-        return _ranges(_read_table(text.splitlines(), spec), dataset, f"ranges of {dataset.source}")
+        return _ranges(_read_table(text, spec), dataset, f"ranges of {dataset.source}")
     if not spec.lower().endswith(".csv"):
         raise InputError(
             f"problem.scale: got {spec!r}, but {', '.join(SCALES)}, a table or a .csv path is wanted; "
             f"{nearest(spec, SCALES)}."
         )
     path = (root or Path()) / Path(spec).expanduser()
-    return _ranges(read_ranges(path, "problem.scale"), dataset, f"problem.scale: {str(path)!r}")
-
-
-def read_ranges(path: Path, key: str) -> dict[str, dict[str, Any]]:
-    """The ranges of a CSV file with the columns feature, low, high and, if wanted, log; feature may be called name.
-
-    Args:
-        path: of the file.
-        key: begins a refusal.
-
-    Returns:
-        Feature → {low, high, log}, the ends as text.
-
-    Raises:
-        InputError: no such file, or one that is no table of ranges.
-    """
+    where = f"problem.scale: {str(path)!r}"
     try:
-        lines = regular(path, key).read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise InputError(f"{key}: {str(path)!r} cannot be read: {error.strerror}; give a ranges CSV.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{key}: {str(path)!r} is not text in UTF-8; save it as CSV in UTF-8.") from error
-    return _read_table(lines, str(path), key)
+        text = regular(path, "problem.scale").read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"{where} cannot be read: {reason}; give a ranges CSV.") from error
+    return _ranges(_read_table(text, where), dataset, where)
 
 
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
@@ -309,27 +288,16 @@ def _standard(dataset: Dataset, fit_on: IntArray | None) -> FloatArray:
     return np.asarray(result, dtype=np.float64)
 
 
-def _read_table(lines: Iterable[str], where: str, key: str = "problem.scale") -> dict[str, dict[str, Any]]:
-    """Lines "feature,low,high,log" under that header; lines that start with # are comments."""
-    rows = csv.DictReader((line for line in lines if line.strip() and not line.startswith("#")), skipinitialspace=True)
-    if rows.fieldnames is not None:
-        rows.fieldnames = ["feature" if name.strip() == "name" else name.strip() for name in rows.fieldnames]
-    missing = {"feature", "low", "high"} - set(rows.fieldnames or ())
-    if missing:
+def _read_table(text: str, where: str) -> dict[str, dict[str, Any]]:
+    """Read lines "feature,low,high,log" below that header; feature may be called name, and # begins a comment."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, skipinitialspace=True)]
+    header = ["feature" if name == "name" else name for name in rows[0]] if rows else []
+    table = {row[0]: {k: cell for k, cell in zip(header[1:], row[1:], strict=False) if cell} for row in rows[1:]}
+    if header[:3] != ["feature", "low", "high"] or len(table) < len(rows) - 1:
         raise InputError(
-            f"{key}: {where!r} has no column {sorted(missing)[0]!r}; the header is feature,low,high and, if "
-            "wanted, log."
+            f"{where}: expected the header feature,low,high or feature,low,high,log, and each feature once."
         )
-    table: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        entry = {k: (v or "").strip() for k, v in row.items() if k is not None}
-        name = entry.pop("feature")
-        if name in table:
-            raise InputError(f"{key}: {where!r} has the feature {name!r} twice; keep one line.")
-        flag = entry.get("log", "").lower()
-        if flag not in ("true", "false", ""):
-            raise InputError(f"{key}: {where!r}, feature {name!r} has log = {flag!r}, but true or false is wanted.")
-        table[name] = {"low": entry["low"], "high": entry["high"], "log": flag == "true"}
     return table
 
 
@@ -342,40 +310,50 @@ def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
             raise InputError(f"{where}: the data have no feature {name!r}{near_name(name, names, 'feature')}.")
     limits = []
     for k, name in enumerate(names):
-        what = f"{where}: the range of {name if name in table or name in known else '*'!r}"
+        subject = f"{where}: the range of {name if name in table or name in known else '*'!r}"
         if name not in table and "*" not in table and name not in known:
             # Its name is not printed: without a header line, it is a cell of the first record.
             raise InputError(
                 f"{where}: no range for feature {k + 1} of {len(names)}, in the order of the data. Fix: add it, or "
                 '"*" for all features not named.'
             )
-        low, high, log = _limits(known.get(name, table.get(name, table.get("*"))), what)
+        one = _range_of(known.get(name, table.get(name, table.get("*"))), subject)
+        low, high, log = one.low, one.high, one.log
         if name in logs and (log or low < 0):
             raise InputError(
-                f"{what} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log takes "
-                "log(1 + v) of values from 0 on. Give [low, high] with low ≥ 0, or leave it out of problem.columns.log."
+                f"{subject} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log takes "
+                "log(1 + v) of values from 0 on. Fix: give [low, high] with low ≥ 0, or leave it out of "
+                "problem.columns.log."
             )
         limits.append((math.log1p(low), math.log1p(high), False) if name in logs else (low, high, log))
     return Ranges(*(np.array(part) for part in zip(*limits, strict=True)))
 
 
-def _limits(entry: Any, what: str) -> tuple[float, float, bool]:
-    if isinstance(entry, Mapping) and {"low", "high"} <= set(entry) <= {"low", "high", "log", "placeholder"}:
-        low, high, log = entry["low"], entry["high"], entry.get("log", False)
-    elif isinstance(entry, list | tuple) and len(entry) == 2:
-        low, high, log = entry[0], entry[1], False
-    else:
-        raise InputError(f"{what} is {entry!r}, but [low, high] or {{low, high, log}} is wanted.")
+class _Range(Table):
+    """A declared range of a feature."""
+
+    # Cells of a CSV file are text.
+    model_config = ConfigDict(strict=False)
+
+    low: Finite
+    high: Finite
+    log: bool = False
+    placeholder: bool = False
+
+    @model_validator(mode="after")
+    def _check_order(self) -> _Range:
+        if not (self.low < self.high and math.isfinite(self.high - self.low)):
+            raise ValueError("expected low < high, with a finite difference")
+        if self.log and self.low <= 0:
+            raise ValueError("expected low > 0 for a log scale; smaller values are clipped to it")
+        return self
+
+
+def _range_of(entry: Any, subject: str) -> _Range:
+    """The range that a table, or a pair of numbers, declares. Raises InputError."""
+    if isinstance(entry, list | tuple) and len(entry) == 2:
+        entry = {"low": entry[0], "high": entry[1]}
     try:
-        low, high = float(low), float(high)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} is {low!r} to {high!r}, but two numbers are wanted.") from error
-    if not (low < high and math.isfinite(high - low)):
-        raise InputError(
-            f"{what} is {low} to {high}, expected finite numbers with low < high and a difference below 1.8e308."
-        )
-    if not isinstance(log, bool):
-        raise InputError(f"{what} has log = {log!r}, but true or false is wanted.")
-    if log and low <= 0:
-        raise InputError(f"{what} starts at {low}, but a log scale needs low > 0; smaller values are clamped to it.")
-    return low, high, log
+        return _Range.model_validate(entry)
+    except ValidationError as error:
+        raise InputError(f"{subject}: {first_complaint(error)}. Fix: give [low, high] or {{low, high, log}}.") from None

@@ -18,11 +18,11 @@ from decentral_dp.data.partition import (
     FUNCTION_NOTE,
     Roles,
     cut_roles,
-    deal,
     deals_by_label,
     partition,
+    partition_roles,
     select_test,
-    split,
+    split_shards,
     values_by_column,
 )
 from decentral_dp.data.synthetic import construct
@@ -149,11 +149,11 @@ def make_shards(
         n_agents: how many agents there are.
         seed: the public one.
         partition_spec: `spec` of `partition`; default the owner column where the data have one, else "iid".
-        validation: as of `split`.
+        validation: as of `split_shards`.
         test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
-        certified: as of `construct` and `scale`; default yes.
+        certified: as of `scale`; default yes.
         root: where relative paths start.
         levels: 1 where a problem has no validation records; default 2.
         construction: `table` of `construct`; None for the records as they are.
@@ -170,7 +170,7 @@ def make_shards(
     aside = select_test(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
-        dataset, dealt = construct(dataset, construction, among, seed=seed, certified=certified)
+        dataset, dealt = construct(dataset, construction, among, seed=seed)
     why_not = _why_not_exchangeable(
         dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size
     )
@@ -178,10 +178,10 @@ def make_shards(
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
         roles = Roles(*(role[np.isin(role, dealt)] for role in cut))
-        parts = deal(dataset, n_agents, partition_spec, seed, roles, levels)
+        parts = partition_roles(dataset, n_agents, partition_spec, seed, roles, levels)
     else:
         shards = partition(dataset, n_agents, partition_spec, seed, among=dealt)
-        parts = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
+        parts = split_shards(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     labels_cut = 0.0
     if label_range is not None:
         raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
@@ -258,7 +258,7 @@ def features_for_model(
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = encode_features(columns, names, rules, where or source, before=before, is_fixed=True)
+    features = encode_features(columns, names, rules, where or source, before=before, propose=False)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
     scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features

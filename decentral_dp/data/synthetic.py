@@ -26,8 +26,8 @@ record; every record's role (train, validation, test) is cut by place beforehand
 first of one public order of places, so that of the other records at most 2 are kept or left out by `keep` and `tail`,
 one of each class that the label leaves and joins, and at most 1 + ⌈share/(1 − share)⌉ by `share`, as one negative
 record takes share/(1 − share) positive ones with it. What `keep` declares is met exactly or refused; other counts are
-those that the rule gives on the records at hand. A refusal is said when records are
-loaded and before anything is released, like that of a malformed file; that of a certified run names no count of them.
+those that the rule gives on the records at hand. A refusal comes before anything is released, and prints no count of
+records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, label_key, nearest, public_generator
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, label_key, public_generator
 from decentral_dp.errors import InputError
 
 # (generator, i = 1..m, records, d) → (records, d)
@@ -109,7 +109,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     return _dataset(name, np.concatenate([*parts, test]), labels, n_agents, records)
 
 
-def classification(
+def gaussian_classes(
     *, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float, relevant: int | None = None
 ) -> Dataset:
     """Draw two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
@@ -126,15 +126,11 @@ def classification(
     Returns:
         Records with the columns of `heterogeneous`.
 
-    Raises:
-        InputError: more relevant features than there are.
-
     Example:
-        >>> made = classification(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
+        >>> made = gaussian_classes(n_agents=2, seed=0, d=3, records=4, test_records=2, separation=2.0)
         >>> made.split[:4].tolist()
         ['train', 'validation', 'train', 'validation']
     """
-    check_relevant(d, relevant)
     require_memory(n_agents, records, test_records, d)
     n = n_agents * records + test_records
     coins = public_generator(seed, "synthetic_classification truth")
@@ -189,12 +185,6 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
     return replace(_dataset(CENSUS, features, labels, n_agents, records), test_is_independent=True)
 
 
-def check_relevant(d: int, relevant: int | None) -> None:
-    """Refuse more relevant features than there are. Raises InputError."""
-    if relevant is not None and relevant > d:
-        raise InputError(f"problem.synthetic.relevant: got {relevant}, but a whole number from 1 to {d} is wanted.")
-
-
 def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int) -> Dataset:
     """All that is public about records of a synthetic family, without drawing one.
 
@@ -247,9 +237,6 @@ def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, r
     )
 
 
-_THINNING = ("share", "keep", "tail")
-
-
 class Constructed(NamedTuple):
     """dataset: with the new labels, and a note. train: (n,) indices of train records that are kept, in file order."""
 
@@ -257,129 +244,87 @@ class Constructed(NamedTuple):
     train: IntArray
 
 
-def construct(
-    dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int, certified: bool = False
-) -> Constructed:
+def construct(dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int) -> Constructed:
     """Make other records of these, as `table` says.
 
     Args:
         dataset: the records.
-        table: the keys positive, share, keep and tail, see above; a key that is None counts as left out.
+        table: the keys positive, share, keep and tail, see above; None counts as left out.
         train: (n,) indices of the records that are not held out, in file order.
-        seed: the public one, for what is drawn at random.
-        certified: whether refusals leave out every count of records; default no.
+        seed: the public one, of random choices.
 
     Returns:
         The data set with its new labels and a note, and which of the train records are kept.
 
     Raises:
-        InputError: first for what the declared classes already exclude, then for what the records do not have.
+        InputError: first if the declared classes do not fit, then if the records do not.
     """
     stated = {key: value for key, value in table.items() if value is not None}
     if not dataset.classes:
-        raise InputError(
-            f"problem.construction: it goes by classes, and the labels of {dataset.source!r} are numbers. Declare "
-            "classes, or leave it out."
-        )
-    thinning = [key for key in _THINNING if key in stated]
-    if not stated or len(thinning) > 1:
-        raise InputError(
-            f"problem.construction: got {' and '.join(thinning) or 'nothing'}, but one of positive, share, keep and "
-            "tail is wanted, or positive beside one of the others."
-        )
-    positive = _positive(dataset, stated["positive"]) if "positive" in stated else None
+        raise InputError(f"problem.construction: the labels of {dataset.source!r} are numbers. Fix: declare classes.")
+    positive = _codes(dataset, stated["positive"], "positive") if "positive" in stated else None
+    if positive is not None and not 0 < positive.size < len(dataset.classes):
+        raise InputError("problem.construction.positive: one class is left. Fix: name some of the classes, not all.")
     chosen = train
     if "keep" in stated:
-        chosen = _keep_last(dataset, stated["keep"], train, certified)
+        chosen = _keep_last(dataset, stated["keep"], train)
     elif "tail" in stated:
-        chosen = _keep_tail(dataset, float(stated["tail"]), train, seed, certified)
+        chosen = _keep_tail(dataset, float(stated["tail"]), train, seed)
     if positive is not None:
         labels = np.isin(dataset.labels, positive).astype(np.int64)
         dataset = replace(dataset, labels=labels, classes=(0, 1))
     if "share" in stated:
-        chosen = _keep_share(dataset, float(stated["share"]), train, seed, certified)
+        chosen = _keep_share(dataset, float(stated["share"]), train, seed)
     return Constructed(replace(dataset, notes=(*dataset.notes, _note(stated, chosen.size, train.size))), chosen)
 
 
 def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
     """Indices of classes that a table names, each once. Raises InputError."""
     known = {label_key(label): k for k, label in enumerate(dataset.classes)}
-    for label in named:
-        if label_key(label) not in known:
-            hint = nearest(str(label), [str(label) for label in dataset.classes])
-            raise InputError(
-                f"problem.construction.{key}: {label!r} is no class of {dataset.source!r}; {hint}. Take one of these."
-            )
-    codes = [known[label_key(label)] for label in named]
-    if len(set(codes)) < len(codes):
-        twice = next(label for k, label in enumerate(named) if codes[k] in codes[:k])
-        raise InputError(f"problem.construction.{key}: {twice!r} is named more than once; name every class once.")
+    codes = [known.get(label_key(label), -1) for label in named]
+    if -1 in codes or len(set(codes)) < len(codes):
+        raise InputError(
+            f"problem.construction.{key}: got {list(named)}, expected different classes of {list(dataset.classes)}."
+        )
     return np.array(codes, dtype=np.int64)
 
 
-def _positive(dataset: Dataset, named: Sequence[Label]) -> IntArray:
-    codes = _codes(dataset, named, "positive")
-    if not 0 < codes.size < len(dataset.classes):
-        which = "none" if codes.size == 0 else "all"
-        raise InputError(
-            f"problem.construction.positive: {which} of the {len(dataset.classes)} classes are positive, and one class "
-            "is left; name some of them, not all."
-        )
-    return codes
-
-
-def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certified: bool) -> IntArray:
-    names = list(keep)
-    codes = _codes(dataset, names, "keep")
-    if not names:
-        raise InputError("problem.construction.keep: it names no class; name one, or leave it out.")
-    of_all = dataset.labels[train]
-    parts = [train[~np.isin(of_all, codes)]]
-    for name, code in zip(names, codes, strict=True):
-        members = train[of_all == code]
-        if not 1 <= keep[name] <= members.size:
-            has = "does not have so many. Keep fewer" if certified else f"has {members.size}. Keep from 1 to so many"
-            raise InputError(
-                f"problem.construction.keep: {keep[name]} train records of class {name!r} are wanted, and "
-                f"{dataset.source!r} {has}."
-            )
-        parts.append(members[members.size - keep[name] :])
+def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray) -> IntArray:
+    codes = _codes(dataset, list(keep), "keep")
+    labels = dataset.labels[train]
+    parts = [train[~np.isin(labels, codes)]]
+    for (name, count), code in zip(keep.items(), codes, strict=True):
+        members = train[labels == code]
+        if count > members.size:
+            raise InputError(f"problem.construction.keep: class {name!r} has fewer than {count} train records.")
+        parts.append(members[members.size - count :])
     return np.sort(np.concatenate(parts))
 
 
-def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certified: bool) -> IntArray:
+def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int) -> IntArray:
     last, parts = len(dataset.classes) - 1, []
     for k, label in enumerate(dataset.classes):
         members = train[dataset.labels[train] == k]
         count = _round_down(members.size * tail ** (k / last))
         if count < 1:
-            those = "" if certified else f"{members.size} "
-            raise InputError(
-                f"problem.construction.tail: {tail:g} leaves none of the {those}train records of class {label!r}. Give "
-                "a larger tail, or more records."
-            )
+            raise InputError(f"problem.construction.tail: {tail:g} leaves no train record of class {label!r}.")
         parts.append(_choose_members(members, count, dataset.n, seed, k))
     return np.sort(np.concatenate(parts))
 
 
-def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int, certified: bool) -> IntArray:
+def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int) -> IntArray:
     if len(dataset.classes) != 2:
         raise InputError(
             f"problem.construction.share: {dataset.source!r} has {len(dataset.classes)} classes, and a share is of one "
-            "of two. Say which are positive, for example positive = [5, 6, 7, 8, 9]."
+            "of two. Fix: name the positive ones, for example positive = [5, 6, 7, 8, 9]."
         )
     labels = dataset.labels[train]
     negatives, positives = train[labels == 0], train[labels == 1]
     count = _round_down(negatives.size * share / (1.0 - share))
     if not 1 <= count <= positives.size:
-        if certified:
-            raise InputError(
-                f"problem.construction.share: {share:g} takes no positive train record, or more than "
-                f"{dataset.source!r} has. Give another share."
-            )
         raise InputError(
-            f"problem.construction.share: {share:g} beside {negatives.size} negative train records takes {count} "
-            f"positive ones, and {dataset.source!r} has {positives.size}. Give a share that needs from 1 to so many."
+            f"problem.construction.share: {share:g} takes no positive train record, or more than {dataset.source!r} "
+            "has. Fix: another share."
         )
     return np.sort(np.concatenate([negatives, _choose_members(positives, count, dataset.n, seed, 1)]))
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
 
 
-class Table(NamedTuple):
+class RawTable(NamedTuple):
     """The content of a file: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
 
     features: FloatArray
@@ -57,27 +57,16 @@ class Table(NamedTuple):
 
 
 class CsvFormat(NamedTuple):
-    """The separator, decimal mark and encoding of a CSV file, as pandas takes them.
-
-    prefix: of the keys that set them, in messages; empty where a trained model fixes them.
-    """
+    """The separator, decimal mark and encoding of a CSV file, as pandas takes them."""
 
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8-sig"
-    prefix: str = "problem."
-
-    @property
-    def fixed(self) -> str:
-        """How to write a file for a trained model."""
-        name = "UTF-8" if self.encoding == "utf-8-sig" else self.encoding
-        return (
-            f"save it as the scenario of the run declares, with the separator {quoted(self.separator)}, the decimal "
-            f"mark {quoted(self.decimal)} and the encoding {name}"
-        )
 
 
 USUAL_CSV = CsvFormat()
+# One sentence serves a scenario, which may change the keys, and a trained model, which keeps them.
+_FORMAT_FIX = "Fix: write the file as problem.separator, problem.decimal and problem.encoding of the scenario declare"
 
 
 def csv_format(separator: str | None, decimal: str | None, encoding: str | None) -> CsvFormat:
@@ -93,7 +82,7 @@ def csv_format(separator: str | None, decimal: str | None, encoding: str | None)
 
     Example:
         >>> csv_format(";", ",", "latin-1")
-        CsvFormat(separator=';', decimal=',', encoding='latin-1', prefix='problem.')
+        CsvFormat(separator=';', decimal=',', encoding='latin-1')
     """
     for key, mark in (("separator", separator), ("decimal", decimal)):
         if mark is not None and (len(mark) != 1 or mark in '"\r\n\0 ' or mark.isalnum()):
@@ -125,7 +114,7 @@ class DeclaredColumns(NamedTuple):
     csv: CsvFormat = USUAL_CSV
 
 
-class Roles(NamedTuple):
+class ColumnRoles(NamedTuple):
     """Names of the columns that are no features; None where a table has no owners, or no split."""
 
     label: str
@@ -141,11 +130,11 @@ class Roles(NamedTuple):
 def make_table(
     columns: Columns,
     raw: Sequence[str],
-    roles: Roles,
+    roles: ColumnRoles,
     declared: DeclaredColumns,
     where: str,
     header: Sequence[str] = (),
-) -> Table:
+) -> RawTable:
     """Make the features, labels, owners and splits of columns of cells. All tables pass through here.
 
     Args:
@@ -172,12 +161,12 @@ def _table(
     features: FloatArray,
     names: tuple[str, ...],
     columns: Mapping[str, NDArray[Any]],
-    roles: Roles,
+    roles: ColumnRoles,
     where: str,
     agents: Sequence[Label] | None,
-) -> Table:
+) -> RawTable:
     agent, split = roles.agent, roles.split
-    return Table(
+    return RawTable(
         features,
         columns[roles.label],
         names,
@@ -187,14 +176,14 @@ def _table(
 
 
 def dataset_of(
-    table: Table, source: str, classes: Sequence[Label] | None, certified: bool, rules: ColumnRules | None
+    table: RawTable, source: str, classes: Sequence[Label] | None, certified: bool, rules: ColumnRules | None
 ) -> Dataset:
     """Return the records of a table, with labels encoded by the declared classes. Raises InputError."""
     labels, known = encode_labels(table.labels, classes, certified=certified, source=source)
     return with_rules(Dataset(table.features, labels, known, table.names, source, table.agent, table.split), rules)
 
 
-def read_table(path: Path, declared: DeclaredColumns) -> Table:
+def read_table(path: Path, declared: DeclaredColumns) -> RawTable:
     """Read a CSV file with one header line, or a Parquet file.
 
     Every column that is not label, agent or split, and that no rule drops, is a feature or several.
@@ -235,7 +224,9 @@ def column_names(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[st
 INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")
 
 
-def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns) -> tuple[tuple[str, ...], Roles]:
+def select_columns(
+    source: str, header: Sequence[str], declared: DeclaredColumns
+) -> tuple[tuple[str, ...], ColumnRoles]:
     """Choose the feature columns, and the label, owner and split columns. It reads names only.
 
     Args:
@@ -254,12 +245,7 @@ def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns
     for key, name in (("label", label), ("partition", agent), ("validation", split)):
         if name is not None and name not in header:
             raise InputError(f"problem.{key}: {source!r} has no column {name!r}{near_name(name, header)}.")
-    roles = Roles(label, agent, split)
-    if len(set(roles.column_names)) < len(roles.column_names):
-        raise InputError(
-            f"problem.data: label, agent and split of {source!r} must be different columns, got {roles.column_names}."
-        )
-    rules = rules or ColumnRules()
+    roles, rules = ColumnRoles(label, agent, split), rules or ColumnRules()
     rules.require_columns(header, roles.column_names, repr(source))
     columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
     if index := [name for name in INDEX_NAMES if name in columns]:
@@ -267,14 +253,9 @@ def select_columns(source: str, header: Sequence[str], declared: DeclaredColumns
             f"problem.data: {source!r} has the column {quoted(index[0])}, in which pandas writes the index, and a row "
             f"number is no feature. Fix: problem.columns.drop = [{quoted(index[0])}], or write with index=False."
         )
-    if not columns:
-        raise InputError(
-            f"problem.data: {source!r} has no feature columns beside {[*roles.column_names, *rules.drop]}."
-        )
     return columns, roles
 
 
-_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 # Numbers, dates, times, percentages and prices: a digit, and no letters other than an exponent's or a date's.
 _VALUE = re.compile(r"[\W_]*\d[\W\d_]*([eEtT][\W\d_]*)?[zZ]?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -287,22 +268,15 @@ def refuse_values(names: Sequence[str], where: str) -> None:
         where: begins the refusal, which quotes no name.
 
     Raises:
-        InputError: a name is empty, is a number, a date or a gap, or is there twice.
+        InputError: a name is empty, is a number, a date or a gap, or occurs twice.
     """
-    problem = ""
     for k, name in enumerate(names):
         # Sodium is a usual name.
         is_gap = name.lower() in GAPS and name not in ("", "Na", "na")
-        if _VALUE.fullmatch(name) or is_gap or (not name and k):
-            problem = (
-                f"column {k + 1} has {'a gap' if is_gap else 'a number' if name else 'nothing'} in place of a name"
-            )
-        elif name in names[:k]:
-            problem = f"columns {names.index(name) + 1} and {k + 1} have one name"
-        if problem:
+        if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:
             raise InputError(
-                f"{where}: in the first line {problem}. Fix: put a line with a different name for every column above "
-                "the records."
+                f"{where}: column {k + 1} of the first line is a number, a gap or empty, or occurs twice. Fix: put a "
+                "line with a different name for every column above the records."
             )
 
 
@@ -318,22 +292,15 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
         InputError: the file cannot be read in this format, or its first line is no header.
     """
     try:
-        names = next(_rows(path, form), None)
+        names = [name.strip() for name in next(_rows(path, form), [])]
     except OSError as error:
         near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.csv") if p.is_file()], n=1)
-        mend = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
-        raise InputError(f"{where} cannot be read: {error.strerror}; {mend}") from error
-    except _NOT_TEXT as error:
-        raise _text_error(where, form, error) from None
-    if names is None:
-        raise InputError(f"{where} is empty, but a header line and records are wanted.")
-    names = [name.strip() for name in names]
-    mark = next((mark for mark in _SEPARATORS if len(names) == 1 and mark in names[0]), None)
-    if mark is not None:
-        fix = f"{form.prefix}separator = {quoted(mark)}" if form.prefix else form.fixed
-        raise InputError(
-            f"{where} has {_SEPARATORS[mark]} in its first line, and no separator {quoted(form.separator)}. Fix: {fix}."
-        )
+        fix = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
+        raise InputError(f"{where} cannot be read: {error.strerror}; {fix}") from error
+    except _NOT_TEXT:
+        raise _text_error(where, form) from None
+    if not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|")):
+        raise InputError(f"{where} has no header with the separator {quoted(form.separator)}. {_FORMAT_FIX}.")
     refuse_values(names, where)
     return names
 
@@ -352,18 +319,17 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
     """
     try:
         header, *records = itertools.islice(_rows(path, form), 2)
-    except _NOT_TEXT as error:
-        raise _text_error(where, form, error) from None
-    wrong = [
-        str(k + 1)
-        for k, (name, cell) in enumerate(zip(header, *records, strict=False) if records else ())
-        if name.strip() in names
-        and not (_VALUE.fullmatch(cell.strip()) or is_number_or_gap(_with_point(cell.strip(), form.decimal)))
-    ]
+    except _NOT_TEXT:
+        raise _text_error(where, form) from None
+    wrong = []
+    for k, (name, cell) in enumerate(zip(header, *records, strict=False) if records else ()):
+        text = _with_point(cell.strip(), form.decimal)
+        if name.strip() in names and not (_VALUE.fullmatch(cell.strip()) or is_number_or_gap(text)):
+            wrong.append(str(k + 1))
     if wrong:
         raise InputError(
-            f"{where}: the first record holds no number in column{'s' * (len(wrong) > 1)} {', '.join(wrong)}. Fix: "
-            "problem.columns.categories or drop for columns of words; or put a header line above the records."
+            f"{where}: the first record holds no number in column {', '.join(wrong)}. Fix: problem.columns.categories "
+            "or drop for columns of words; or put a header line above the records."
         )
 
 
@@ -371,14 +337,8 @@ def require_numbers(path: Path, names: Collection[str], where: str, form: CsvFor
 _NOT_TEXT = (UnicodeError, csv.Error)
 
 
-def _text_error(where: str, form: CsvFormat, error: Exception) -> InputError:
-    if isinstance(error, csv.Error):
-        return InputError(
-            f"{where} has a cell of more than {csv.field_size_limit()} characters. Fix: its quotation marks."
-        )
-    name = "UTF-8" if form.encoding == "utf-8-sig" else form.encoding
-    fix = f'{form.prefix}encoding, such as "latin-1" or "utf-16", or save it in UTF-8' if form.prefix else form.fixed
-    return InputError(f"{where} is not text in {name}. Fix: {fix}.")
+def _text_error(where: str, form: CsvFormat) -> InputError:
+    return InputError(f"{where} is no table of text in {form.encoding}. {_FORMAT_FIX}, with quotation marks in pairs.")
 
 
 def _rows(path: Path, form: CsvFormat) -> Iterator[list[str]]:
@@ -441,9 +401,8 @@ def read_columns(
         # Here, since pandas quotes the cell, and Python prints the errors that are being handled.
         _require_lengths(path, header, where, form)
         yield _cells_as_text(path, header, wanted, done, where, form)
-        raise InputError(f"{where} cannot be read as a table of numbers. Fix: save it as CSV anew.")
-    if not done:
-        raise InputError(f"{where} has a header but no records; wanted at least one.")
+    if not (done and is_table):
+        raise InputError(f"{where} has no records that can be read. {_FORMAT_FIX}.")
 
 
 def _cells_as_text(
@@ -452,16 +411,11 @@ def _cells_as_text(
     """The cells after `done` records as text: slower, and only to name the place of one that is no number."""
     try:
         frame = next(_csv_parts(path, header, wanted, wanted, None, form))[done:]
-    except UnicodeError as error:
-        raise _text_error(where, form, error) from None
     except ValueError as error:
         # pandas raises this for a quotation mark that nothing closes, with the row and no cell.
         row = re.search(r"inside string starting at row (\d+)", str(error))
-        problem = f"row {row[1]} opens a quotation mark that nothing closes" if row else "pandas cannot parse it"
-        raise InputError(
-            f"{where}: {problem}. Fix: the quotation marks, or "
-            f"{f'{form.prefix}separator, decimal and encoding' if form.prefix else form.fixed}."
-        ) from None
+        place = f"row {row[1]} opens a quotation mark that nothing closes" if row else "it cannot be parsed"
+        raise InputError(f"{where}: {place}. {_FORMAT_FIX}.") from None
     return {c: _text_cells(frame[c], form) for c in wanted}
 
 
@@ -471,12 +425,11 @@ def _require_lengths(path: Path, header: Sequence[str], where: str, form: CsvFor
         for number, row in enumerate(itertools.islice(_rows(path, form), 1, None), start=1):
             if len(row) != len(header):
                 raise InputError(
-                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns. Fix: one "
-                    "cell per column, quotation marks in pairs, or "
-                    f"{f'{form.prefix}separator and {form.prefix}decimal' if form.prefix else form.fixed}."
+                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns. "
+                    f"{_FORMAT_FIX}, with quotation marks in pairs."
                 )
-    except _NOT_TEXT as error:
-        raise _text_error(where, form, error) from None
+    except _NOT_TEXT:
+        raise _text_error(where, form) from None
 
 
 def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
@@ -565,11 +518,9 @@ def _parquet(path: Path, where: str) -> Iterator[Any]:
             yield pq.ParquetFile(file)
     except InputError:
         raise
-    except OSError as error:
-        reason = error.strerror or "it is damaged, or no Parquet file"
+    except (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged, or no Parquet file"
         raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
-    except (pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
-        raise InputError(f"{where} is damaged, or no Parquet file; write it anew.") from error
 
 
 def _parquet_parts(
@@ -593,7 +544,7 @@ def _parquet_parts(
             yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
 
 
-def read_npz(path: Path, declared: DeclaredColumns) -> Table:
+def read_npz(path: Path, declared: DeclaredColumns) -> RawTable:
     """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
     X are records as they are, or features that a public model computed of them. Of `declared` the label is not read,
@@ -604,25 +555,15 @@ def read_npz(path: Path, declared: DeclaredColumns) -> Table:
     where = f"problem.data: {str(path)!r}"
     agent, split = declared.agent, declared.split
     named = [name for name in ("X", "y", agent, split) if name is not None]
-    if len(set(named)) < len(named):
-        raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
     usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
     arrays = read_archive(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
-    roles = Roles(
+    roles = ColumnRoles(
         "y", agent or ("agent" if "agent" in arrays else None), split or ("split" if "split" in arrays else None)
     )
-    features = matrix(arrays["X"], where)
+    features = real_numbers(arrays["X"], 2, f"{where}, array 'X'", "(records, features)")
     n, d = features.shape
     columns = {c: column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
     return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array", declared.agents)
-
-
-def refuse_rules(where: str) -> NoReturn:
-    """Raises InputError: [problem.columns] beside records that have no columns of words, gaps or dates."""
-    raise InputError(
-        f"{where} holds numbers, and problem.columns is for the columns of CSV files, Parquet files and DataFrames. "
-        "Leave it out."
-    )
 
 
 def read_archive(
@@ -652,23 +593,13 @@ def read_archive(
                 f"np.savez(path, {example})."
             )
         return read_arrays(path, where, [*wanted, *(n for n in optional if n in names)])
-    except NoArchiveError:
-        raise InputError(f"{where} holds a single array; save it with np.savez(path, {example}).") from None
-    except OSError as error:
-        reason = error.strerror or "it is not an NPZ archive"
-        raise InputError(f"{where} cannot be read: {reason}; give the path of an NPZ archive.") from error
     except InputError:
         raise
-    except DAMAGED as error:
+    except (OSError, NoArchiveError, *DAMAGED) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of plain arrays"
         raise InputError(
-            f"{where} cannot be read without unpickling or is damaged; save plain arrays of numbers or text with "
-            f"np.savez(path, {example})."
+            f"{where} cannot be read: {reason}; save arrays of numbers or text with np.savez(path, {example})."
         ) from error
-
-
-def matrix(values: NDArray[Any], where: str) -> FloatArray:
-    """(n, d) the array 'X' as float64. Raises InputError for another shape, or for what is no real number."""
-    return real_numbers(values, 2, f"{where}, array 'X'", "(records, features)")
 
 
 def real_numbers(values: NDArray[Any], axes: int, where: str, shape: str) -> FloatArray:

@@ -15,7 +15,15 @@ from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Lt, MultipleOf
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 
 from decentral_dp.errors import printable
 
@@ -80,6 +88,13 @@ class Table(BaseModel):
         for name, text in key_texts(cls).items():
             properties[cls.model_fields[name].alias or name]["description"] = text
         return schema
+
+
+def first_complaint(error: ValidationError) -> str:
+    """Return the first complaint of pydantic about a table: key and problem, without the value."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
 
 
 @cache

@@ -26,7 +26,7 @@ from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.result import Communication
 from decentral_dp.topology.graphs import IntArray
-from decentral_dp.topology.over_time import off_diagonal, rows_of
+from decentral_dp.topology.over_time import off_diagonal, row_indices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +182,7 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])
         else:
             weights = fixed if over_time is None else over_time.sent_weights(t)
-            ends = weights.indices.astype(np.int64), rows_of(weights)
+            ends = weights.indices.astype(np.int64), row_indices(weights)
         if senders is not None and getattr(job.algorithm, "passes_token", False):
             # A token goes to its next holder alone, and nowhere where it stays.
             now, after = (np.flatnonzero(senders.mask_of_round(k)) for k in (t, t + 1))

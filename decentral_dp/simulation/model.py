@@ -384,9 +384,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         bounds=None if bounds is None else (bounds[0], bounds[1]),
         source=str(about.get("data", "")),
     )
-    reading = Reading(
-        names, scenario.problem.columns, prepare, (csv_of(scenario.problem) or USUAL_CSV)._replace(prefix="")
-    )
+    reading = Reading(names, scenario.problem.columns, prepare, csv_of(scenario.problem) or USUAL_CSV)
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()

@@ -9,7 +9,7 @@ Example:
     11
 """
 
-from decentral_dp.topology.graph_files import find_named, names, title
+from decentral_dp.topology.graph_files import find_named, graph_title, names
 from decentral_dp.topology.graphs import GENERATORS, Generator
 from decentral_dp.topology.topology import (
     Topology,

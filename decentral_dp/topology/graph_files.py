@@ -63,7 +63,7 @@ def find_named(name: str) -> Path:
     return shipped_folder("topologies") / f"{name}.graphml"
 
 
-def title(name: str) -> str:
+def graph_title(name: str) -> str:
     """Return one line about a network that comes with the package."""
     return ElementTree.parse(find_named(name)).getroot().findtext("{*}desc", name)
 
@@ -108,13 +108,13 @@ def read_graph(path: Path, directed: bool = False, separator: str | None = None)
         with warnings.catch_warnings():
             # networkx warns of parts of GraphML that are not needed.
             warnings.simplefilter("ignore")
-            graph = reader(content, place)
-    except InputError:
-        raise
+            graph = reader(content)
+        problem = graph if isinstance(graph, str) else ""
     except USER_ERRORS as error:
         at = re.search(r" at \((\d+), \d+\)| line (\d+)", str(error))
-        line = f"line {at[1] or at[2]}" if at else "the file"
-        raise _refusal(place, f"{line} is not {name}", "write the file again, for example with networkx") from error
+        problem = f"{f'line {at[1] or at[2]}' if at else 'the file'} is not {name}"
+    if problem:
+        raise _refusal(place, problem, f"write one simple graph as {name}, for example with networkx")
     return read_networkx(graph, place, directed)
 
 
@@ -122,13 +122,17 @@ def _refusal(place: str, problem: str, fix: str) -> InputError:
     return InputError(f"{place}: {problem}. Fix: {fix}.")
 
 
+def _unreadable(path: Path, error: OSError) -> InputError:
+    missing = isinstance(error, FileNotFoundError)
+    problem = "does not exist; check the path" if missing else f"cannot be read ({error.strerror})"
+    return InputError(f"topology.file: {path} {problem}.")
+
+
 def _bytes(path: Path) -> bytes:
     try:
         return regular(path, "topology.file").read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"topology.file: {path} does not exist; check the path.") from None
     except OSError as error:
-        raise InputError(f"topology.file: {path} cannot be read ({error.strerror}).") from error
+        raise _unreadable(path, error) from error
 
 
 def _text(path: Path) -> str:
@@ -142,127 +146,134 @@ def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
     """A header, then an edge a line."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     links: list[Link] = []
+    problem = ""
     try:
         header = [name.lower() for name in next(rows, [])]
         if header not in (["source", "target"], ["source", "target", "weight"]):
             # The line is not printed: a file of records may be named by mistake.
-            wanted = f"line 1 is no header (expected {quoted(f'source{separator}target')}, and weight or not)"
-            raise _refusal(place, wanted, "write the header, or set topology.separator")
-        links = [_edge(row, header, f"{place}: line {rows.line_num}") for row in rows if row]
-    except csv.Error as error:
-        raise _refusal(place, f"line {rows.line_num} is no row of a CSV file", "check its quotation marks") from error
-    if not links:
-        raise _refusal(place, "no edges", "write one edge a line")
+            problem = f"line 1 is no header (expected {quoted(f'source{separator}target')}, and weight or not)"
+        for row in rows if not problem else ():
+            problem = problem or (_fault_of_row(row, header) if row else "")
+            if problem:
+                problem = f"line {rows.line_num}: {problem}"
+                break
+            if row:
+                weight = finite(row[2]) if len(row) == 3 else None
+                links.append(Link((row[0], row[1]), weight, f"{place}: line {rows.line_num}"))
+    except csv.Error:
+        problem = f"line {rows.line_num} is no row of a CSV file"
+    if problem or not links:
+        raise _refusal(place, problem or "no edges", "write a header and one edge a line, or set topology.separator")
     agents = list(dict.fromkeys(agent for link in links for agent in link.endpoints))
     return collect([agents[k] for k in numbering(agents)], links, place, directed)
 
 
-def _edge(row: list[str], header: list[str], place: str) -> Link:
+def _fault_of_row(row: list[str], header: list[str]) -> str:
+    """Describe why a row is no edge; "" if it is one."""
     if len(row) != len(header):
-        problem = f"{len(row)} columns (expected {len(header)})"
-        raise _refusal(place, problem, "quote names that contain the separator, or set topology.separator")
+        return f"{len(row)} columns (expected {len(header)})"
     if [name.lower() for name in row] == header:
-        raise _refusal(place, "a second header", "keep one graph in a file")
+        return "a second header"
     if any(not name or name != name.strip() for name in row[:2]):
-        raise _refusal(place, "a name is empty, or has blanks at its ends", "write the name without")
-    weight = finite(row[2]) if len(row) == 3 else None
-    if len(row) == 3 and (weight is None or weight <= 0.0):
-        raise _refusal(place, "the weight is no number above 0", "write 0.5 and not 0,5, or remove the column")
-    return Link((row[0], row[1]), weight, place)
+        return "a name is empty, or has blanks at its ends"
+    weight = finite(row[2]) if len(row) == 3 else 1.0
+    return "the weight is no number above 0" if weight is None or weight <= 0.0 else ""
 
 
-def _check_declared(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]], place: str) -> None:
-    """Refuse a node that is declared twice, and an edge to one that is not: networkx would merge and add them."""
-    for node, times in Counter(nodes).items():
-        if times > 1:
-            raise _refusal(place, f"two nodes have the id {quoted(node)}", "give every node another id")
+def _fault_of_names(nodes: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]]) -> str:
+    """Describe a node that is declared twice, or an edge to an undeclared one: networkx would merge and add them."""
+    twice = next((node for node, times in Counter(nodes).items() if times > 1), None)
+    if twice is not None:
+        return f"two nodes have the id {quoted(twice)}"
     declared = {*nodes}
-    for ends in edges:
-        if lost := [end for end in ends if end not in declared]:
-            raise _refusal(place, f"an edge leads to {quoted(lost[0])}, which is none of the nodes", "add the node")
+    lost = [end for ends in edges for end in ends if end not in declared]
+    return f"an edge leads to {quoted(lost[0])}, which is none of the nodes" if lost else ""
 
 
-def _read_graphml(content: bytes, place: str) -> Any:
+def _read_graphml(content: bytes) -> Any:
     import networkx as nx
 
     root = ElementTree.fromstring(content)
     graphs, nodes, edges, keys = (root.findall(f".//{{*}}{tag}") for tag in ("graph", "node", "edge", "key"))
-    if len(graphs) > 1 or root.find(".//{*}hyperedge") is not None:
-        raise _refusal(place, "a second graph, or a hyperedge", "keep one graph of nodes and edges")
-    _check_declared([n.get("id") for n in nodes], [(e.get("source"), e.get("target")) for e in edges], place)
-    kinds = {e.get("directed") for e in edges} - {None} | {
-        {"directed": "true", "undirected": "false"}.get(g.get("edgedefault", "")) for g in graphs
-    }
-    if len(kinds) > 1 or kinds == {None}:
-        raise _refusal(place, "edges are not all directed, or all undirected", "say one of both, as edgedefault")
+    directions = {"directed": "true", "undirected": "false"}
+    kinds = {e.get("directed") for e in edges} - {None} | {directions.get(g.get("edgedefault", "")) for g in graphs}
     once: list[list[Any]] = [[d.get("key") for d in element.findall("{*}data")] for element in (*nodes, *edges)]
     once.append([(k.get("for"), k.get("attr.name", k)) for k in keys])
-    if any(len({*values}) < len(values) for values in once):
-        raise _refusal(place, "a key is there twice", "keep one")
     owner = {k.get("id"): k.get("for") for k in keys}
-    if any(owner.get(d.get("key")) not in (None, "edge", "all") for e in edges for d in e.findall("{*}data")):
-        raise _refusal(place, "an edge has a key that is not declared for edges", 'declare it with for="edge"')
-    if any(k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys):
-        raise _refusal(place, "the key weight has a default", "write the weight of every edge")
+    keys_of_edges = [owner.get(d.get("key")) for e in edges for d in e.findall("{*}data")]
+    faults = {
+        "a second graph, or a hyperedge": len(graphs) > 1 or root.find(".//{*}hyperedge") is not None,
+        _fault_of_names([n.get("id") for n in nodes], [(e.get("source"), e.get("target")) for e in edges]): True,
+        "edges are not all directed, or all undirected": len(kinds) > 1 or kinds == {None},
+        "a key is there twice": any(len({*values}) < len(values) for values in once),
+        "an edge has a key that is not declared for edges": any(k not in (None, "edge", "all") for k in keys_of_edges),
+        "the key weight has a default": any(
+            k.get("attr.name") == "weight" and k.find("{*}default") is not None for k in keys
+        ),
+    }
+    if fault := next((text for text, holds in faults.items() if text and holds), ""):
+        return fault
     for key in keys:
         # All values are read as text, so that one that is not needed cannot be of a wrong type.
         key.attrib |= {"attr.type": "string", "attr.name": key.get("attr.name", key.get("id", ""))}
     graph = nx.parse_graphml(ElementTree.tostring(root, encoding="unicode"), force_multigraph=True)
-    if (len(graph), graph.number_of_edges()) != (len(nodes), len(edges)):
-        raise _refusal(place, "two edges have one id, or some stand outside the graph", "give every edge another id")
-    return graph
+    whole = (len(graph), graph.number_of_edges()) == (len(nodes), len(edges))
+    return graph if whole else "two edges have one id, or some stand outside the graph"
 
 
-# Pattern of an error of networkx about a GML file → problem and fix.
+# Pattern of an error of networkx about a GML file → fault.
 _GML_ERRORS = {
-    r"more than one graph": ("a second graph", "keep one graph in a file"),
-    r"undefined (?:source|target) (.+)": ("an edge leads to {}, which is none of the nodes", "add the node"),
-    r"node id (.+) is duplicated": ("two nodes have the id {}", "give every node another id"),
-    r"edge #(\d+) .* is duplicated": ("edge {} is there twice", "remove it, or write multigraph 1 and no keys"),
+    r"more than one graph": "a second graph",
+    r"undefined (?:source|target) (.+)": "an edge leads to {}, which is none of the nodes",
+    r"node id (.+) is duplicated": "two nodes have the id {}",
+    r"edge #(\d+) .* is duplicated": "edge {} is there twice",
 }
 
 
-def _read_gml(text: str, place: str) -> Any:
+def _read_gml(text: str) -> Any:
     import networkx as nx
 
     stated = re.findall(r"^(?:\s*graph\s*\[)?\s*(directed)\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
     if stated not in ([], [("directed", "0")], [("directed", "1")]):
-        raise _refusal(place, "the key directed is there twice, or is neither 0 nor 1", "write it once, in lower case")
+        return "the key directed is there twice, not in lower case, or is neither 0 nor 1"
     try:
         # Parallel edges are read one by one. Labels may be missing, or repeat, so nodes are read by their ids.
         graph = nx.parse_gml(re.sub(r"(?m)^\s*graph\s*\[", r"\g<0> multigraph 1 ", text, count=1), label=None)
     except nx.NetworkXError as error:
-        for pattern, (problem, fix) in _GML_ERRORS.items():
-            if seen := re.search(pattern, str(error)):
-                raise _refusal(place, problem.format(*seen.groups()), fix) from error
-        raise
+        matches = [(fault, re.search(pattern, str(error))) for pattern, fault in _GML_ERRORS.items()]
+        fault = next((fault.format(*match.groups()) for fault, match in matches if match), "")
+        if not fault:
+            raise
+        return fault
     # A key that is there twice is a list.
     if any(isinstance(data.get(key), list | dict) for _, data in graph.nodes(data=True) for key in ("label", "graph")):
-        raise _refusal(place, "a node has two labels, or a graph of its own", "keep one label, and one graph")
+        return "a node has two labels, or a graph of its own"
     if "graph" in graph.graph:
-        raise _refusal(place, "a second graph", "keep one graph in a file")
+        return "a second graph"
     label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
     return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
 
 
-def _read_json(text: str, place: str) -> Any:
+def _read_json(text: str) -> Any:
     import networkx as nx
 
-    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    repeated: list[str] = []
+
+    def collect_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            raise _refusal(place, "a key is there twice in one object", "keep one")
+            repeated.append("a key is there twice in one object")
         return dict(pairs)
 
-    data = json.loads(text, object_pairs_hook=unique_keys)
+    data = json.loads(text, object_pairs_hook=collect_keys)
     data = data if isinstance(data, dict) else {}
     rows = [data.get("nodes"), *(data[key] for key in ("edges", "links") if key in data)]
     listed = len(rows) == 2 and all(isinstance(r, list) and all(isinstance(one, dict) for one in r) for r in rows)
-    if not listed or not isinstance(data.get("directed", False), bool):
-        shape = '{"directed": false, "nodes": [{"id": …}, …], "edges": [{"source": …, "target": …}, …]}'
-        raise _refusal(place, "the file is no node-link JSON", f"write {shape}")
+    if repeated or not listed or not isinstance(data.get("directed", False), bool):
+        return repeated[0] if repeated else "the file is no node-link JSON"
     nodes, edges = rows
     ends = [(_hashable(edge.get("source")), _hashable(edge.get("target"))) for edge in edges]
-    _check_declared([_hashable(node.get("id", k)) for k, node in enumerate(nodes)], ends, place)
+    if fault := _fault_of_names([_hashable(node.get("id", k)) for k, node in enumerate(nodes)], ends):
+        return fault
     # Parallel edges are read one by one. The key of edges has another name in later versions of networkx.
     edges = [{key: edge.get(key) for key in ("source", "target", "weight")} for edge in edges]
     return nx.node_link_graph({**data, "graph": {}, "multigraph": True, "edges": edges, "links": edges})
@@ -273,8 +284,8 @@ def _hashable(node: Any) -> Any:
     return tuple(node) if isinstance(node, list) else node
 
 
-# Ending → name of the format, and its reader.
-_READERS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
+# Ending → name of the format, and its reader: content → a graph of networkx, or the fault of a file with two readings.
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ".graphml": ("GraphML", _read_graphml),
     ".gml": ("GML", _read_gml),
     ".json": ("node-link JSON", _read_json),
@@ -299,22 +310,22 @@ def read_matrix(path: Path) -> Array:
             matrix = scipy.sparse.load_npz(path)
             if hasattr(matrix, "check_format"):
                 matrix.check_format(full_check=True)
+        problem = ""
         if matrix.ndim != 2 or not 0 < matrix.shape[0] == matrix.shape[1] or matrix.dtype.kind not in "buif":
-            got = f"{matrix.dtype} of shape {matrix.shape}"
-            raise _refusal(place, f"got {got}, expected a square matrix of numbers", "save the adjacency matrix")
-        refuse_above(8 * matrix.shape[0] ** 2, f"{place}: its matrix has")
-        if scipy.sparse.issparse(matrix):
-            entries = matrix.tocoo(copy=True)
-            entries.sum_duplicates()
-            if entries.nnz < matrix.nnz:
-                raise _refusal(place, "an entry is there twice", "call sum_duplicates before save_npz")
-            matrix = entries.toarray()
-        return np.asarray(matrix, dtype=np.float64)
-    except FileNotFoundError:
-        raise InputError(f"{place} does not exist; check the path.") from None
+            problem = f"got {matrix.dtype} of shape {matrix.shape}, expected a square matrix of numbers"
+        else:
+            refuse_above(8 * matrix.shape[0] ** 2, f"{place}: its matrix has")
+            if scipy.sparse.issparse(matrix):
+                entries = matrix.tocoo(copy=True)
+                entries.sum_duplicates()
+                problem = "an entry is there twice" if entries.nnz < matrix.nnz else ""
+                matrix = entries.toarray()
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{place} cannot be read ({error.strerror}).") from error
-    except (NoArchiveError, *DAMAGED) as error:
-        raise _refusal(place, "the file holds no matrix", "use numpy.save or scipy.sparse.save_npz") from error
+        raise _unreadable(path, error) from error
+    except (NoArchiveError, *DAMAGED):
+        problem = "the file holds no matrix"
+    if problem:
+        raise _refusal(place, problem, "use numpy.save or scipy.sparse.save_npz for an adjacency matrix")
+    return np.asarray(matrix, dtype=np.float64)

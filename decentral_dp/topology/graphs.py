@@ -14,7 +14,6 @@ import difflib
 import inspect
 import itertools
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -159,33 +158,30 @@ def require_connected(graph: Graph, subject: str) -> None:
     """
     if graph.agents == 1:
         return
-    isolated = np.flatnonzero(graph.degrees == 0)
-    if isolated.size:
-        names = [graph.labels[i] if graph.labels else str(i) for i in isolated]
+    names = graph.labels or tuple(str(i) for i in range(graph.agents))
+    isolated = [names[i] for i in np.flatnonzero(graph.degrees == 0)]
+    if isolated:
         raise InputError(
-            f"{subject}: {join_names(names, 'agent')} without a neighbour cannot gossip; link or remove them."
+            f"{subject}: {join_names(isolated, 'agent')} without a neighbour cannot gossip; link or remove them."
         )
     if graph.directed:
-        _require_strongly_connected(graph, subject)
+        _require_strongly_connected(graph, names, subject)
         return
     component = components(graph.agents, graph.edges)
     sizes = np.bincount(component)
     if sizes.size > 1:
-        largest = np.argsort(-sizes, kind="stable")
-        shown = [f"{sizes[k]} agents ({_first_names(graph, np.flatnonzero(component == k))})" for k in largest[:6]]
-        more = [f"{sizes.size - 6} more"] if sizes.size > 6 else []
+        parts = []
+        for k in np.argsort(-sizes, kind="stable")[:6]:
+            members = [names[i] for i in np.flatnonzero(component == k)[:4]]
+            parts.append(f"{sizes[k]} agents ({', '.join([*members[:3], *(['…'] if len(members) > 3 else [])])})")
+        parts += [f"{sizes.size - 6} more"] if sizes.size > 6 else []
         raise InputError(
-            f"{subject}: this graph has {sizes.size} components, of {join_words([*shown, *more])}, and gossip needs "
-            "one. Fix: add edges between them, or remove names that are no agents."
+            f"{subject}: this graph has {sizes.size} components, of {join_words(parts)}, and gossip needs one. Fix: "
+            "add edges between them, or remove names that are no agents."
         )
 
 
-def _first_names(graph: Graph, agents: IntArray) -> str:
-    names = [graph.labels[i] if graph.labels else str(i) for i in agents[:3]]
-    return ", ".join([*names, "…"] if len(agents) > 3 else names)
-
-
-def _require_strongly_connected(graph: Graph, subject: str) -> None:
+def _require_strongly_connected(graph: Graph, names: tuple[str, ...], subject: str) -> None:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -195,10 +191,10 @@ def _require_strongly_connected(graph: Graph, subject: str) -> None:
         return
     sizes = np.bincount(part)
     lost = np.flatnonzero(part == part[np.argmin(sizes[part])])
-    names = join_names([graph.labels[i] if graph.labels else str(i) for i in lost], "agent")
+    listed = join_names([names[i] for i in lost], "agent")
     raise InputError(
         f"{subject}: this directed graph has {parts} strongly connected components, the largest of {sizes.max()} of "
-        f"{graph.agents} agents, and push-sum needs one: no arcs lead from {names} to all others and "
+        f"{graph.agents} agents, and push-sum needs one: no arcs lead from {listed} to all others and "
         "back. Add arcs, or make the graph undirected."
     )
 
@@ -251,7 +247,7 @@ Columns = Annotated[int, Ge(2), Key("agents of a row")]
 SHARED = ("agents", "weights", "seed", "directed", "over_time", "drop", "offline", "delay", "compression")
 
 
-def resolve(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def fill_parameters(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Check given values of the parameters that are keys of a function, and fill in defaults.
 
     Args:
@@ -266,7 +262,7 @@ def resolve(subject: str, make: Callable[..., Any], values: Mapping[str, Any]) -
         InputError: an unknown name, a required parameter that is missing, or a wrong value.
 
     Example:
-        >>> resolve("topology", small_world, {"degree": 6})
+        >>> fill_parameters("topology", small_world, {"degree": 6})
         {'degree': 6, 'rewire': 0.3}
     """
     keys = {key.name: key for key in declared_keys(make)}
@@ -324,25 +320,26 @@ def whole_number(subject: str, got: Any) -> int:
         >>> whole_number("seed", np.int64(3))
         3
     """
-    try:
-        value = operator.index(got)
-    except TypeError:
-        value = None
-    if value is None or isinstance(got, bool):
+    if isinstance(got, bool) or not isinstance(got, int | np.integer):
         raise InputError(f"{subject}: got {got!r}, wanted a whole number.")
-    return value
+    return int(got)
 
 
-def wrong_agents(kind: str, numbers: str, got: int, mend: str) -> InputError:
-    """Make the error for a number of agents that a family does not have.
+def require_agents(kind: str, holds: bool, numbers: str, got: int, fix: str) -> None:
+    """Refuse a number of agents that a family does not have.
 
     Args:
         kind: name of the family.
+        holds: whether it has graphs of so many agents.
         numbers: which numbers it has, in words.
         got: the number of agents.
-        mend: what to change.
+        fix: what to change.
+
+    Raises:
+        InputError: it has none.
     """
-    return InputError(f'topology.agents: kind "{kind}" needs {numbers} agents, got {got}; {mend}.')
+    if not holds:
+        raise InputError(f'topology.agents: kind "{kind}" needs {numbers} agents, got {got}; {fix}.')
 
 
 def require_room(kind: str, edges: float) -> None:
@@ -426,15 +423,13 @@ def isolated(agents: int) -> Graph:
 
 def _sides(kind: str, agents: int, rows: int | None, columns: int | None, least: int) -> tuple[int, int]:
     """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
-    if columns is None:
-        rows = _most_square(agents, least) if rows is None else rows
-        if rows is None:
-            near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
-            wanted = f"a product rows × columns of at least {least} each as the number of"
-            raise wrong_agents(kind, wanted, agents, f"use {near}, or another kind")
-        columns = agents // rows
-    elif rows is None:
-        rows = agents // columns
+    square = _most_square(agents, least) or 0
+    if rows is None and columns is None:
+        near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
+        wanted = f"a product rows × columns of at least {least} each as the number of"
+        require_agents(kind, square > 0, wanted, agents, f"use {near}, or another kind")
+    rows = rows or (agents // columns if columns else square)
+    columns = columns or agents // rows
     if min(rows, columns) < least or rows * columns != agents:
         raise InputError(
             f'topology (kind "{kind}"): rows × columns = {rows} × {columns} for {agents} agents, wanted sides of at '
@@ -485,8 +480,7 @@ def hypercube(agents: int) -> Graph:
         [3, 3, 3, 3, 3, 3, 3, 3]
     """
     bits = agents.bit_length() - 1
-    if agents != 1 << bits:
-        raise wrong_agents("hypercube", "a power of two", agents, f"use {1 << bits} or {2 << bits}")
+    require_agents("hypercube", agents == 1 << bits, "a power of two", agents, f"use {1 << bits} or {2 << bits}")
     index = np.arange(agents)
     edges = np.concatenate([np.stack([index, index ^ (1 << k)], axis=1) for k in range(bits)])
     return Graph(agents, canonical(edges), (2.0, 2.0 * bits))
@@ -498,8 +492,8 @@ def circular_ladder(agents: int) -> Graph:
     Raises:
         InputError: an odd number of agents.
     """
-    if agents % 2:
-        raise wrong_agents("circular_ladder", "an even number of", agents, f"use {agents - 1} or {agents + 1}")
+    is_even = agents % 2 == 0
+    require_agents("circular_ladder", is_even, "an even number of", agents, f"use {agents - 1} or {agents + 1}")
     half = agents // 2
     outer = np.stack([np.arange(half), np.roll(np.arange(half), -1)], axis=1)
     rungs = np.stack([np.arange(half), np.arange(half, agents)], axis=1)
@@ -556,13 +550,12 @@ def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
 
 
 def _check_degree(kind: str, agents: int, degree: int) -> None:
-    if degree >= agents:
-        raise wrong_agents(kind, f"more than degree = {degree}", agents, f"use a degree of at most {agents - 1}")
-    if agents * degree % 2:
-        mend = f"use {agents - 1} or {agents + 1} agents, or an even degree"
-        raise wrong_agents(kind, f"an even number (degree {degree} is odd) of", agents, mend)
-    if degree == 1 and agents > 2:
-        raise wrong_agents(kind, "a degree of at least 2 for more than two", agents, "use a larger degree")
+    more = f"more than degree = {degree}"
+    require_agents(kind, degree < agents, more, agents, f"use a degree of at most {agents - 1}")
+    even, fix = agents * degree % 2 == 0, f"use {agents - 1} or {agents + 1} agents, or an even degree"
+    require_agents(kind, even, f"an even number (degree {degree} is odd) of", agents, fix)
+    enough = degree > 1 or agents <= 2
+    require_agents(kind, enough, "a degree of at least 2 for more than two", agents, "use a larger degree")
     require_room(kind, agents * degree / 2)
 
 
@@ -673,8 +666,8 @@ def bipartite(
         [[0, 1], [0, 2], [0, 3]]
     """
     left = left or agents // 2
-    if left >= agents:
-        raise wrong_agents("bipartite", f"more than left = {left}", agents, f"use a left of at most {agents - 1}")
+    fix = f"use a left of at most {agents - 1}"
+    require_agents("bipartite", left < agents, f"more than left = {left}", agents, fix)
     require_room("bipartite", probability * left * (agents - left))
 
     def draw(attempt: int) -> Graph:
@@ -697,8 +690,8 @@ def small_world(
     """
     import networkx as nx
 
-    if degree >= agents:
-        raise wrong_agents("small_world", f"more than degree = {degree}", agents, "use a smaller degree or more agents")
+    fix = "use a smaller degree or more agents"
+    require_agents("small_world", degree < agents, f"more than degree = {degree}", agents, fix)
     require_room("small_world", agents * degree / 2)
 
     def draw(attempt: int) -> Graph:
@@ -719,8 +712,8 @@ def preferential_attachment(
     """
     import networkx as nx
 
-    if attach >= agents:
-        raise wrong_agents("preferential_attachment", f"more than attach = {attach}", agents, "use a smaller attach")
+    more, fix = f"more than attach = {attach}", "use a smaller attach"
+    require_agents("preferential_attachment", attach < agents, more, agents, fix)
     require_room("preferential_attachment", agents * attach)
     return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
 
@@ -791,21 +784,6 @@ class Generator:
         return "seed" in inspect.signature(self.make).parameters
 
 
-# Generator → what networkx and textbooks call it.
-_OTHER_NAMES = {
-    "bipartite": ("complete_bipartite",),
-    "complete": ("fully_connected", "clique"),
-    "erdos_renyi": ("gnp_random", "fast_gnp_random", "binomial"),
-    "geometric": ("random_geometric",),
-    "grid": ("lattice", "grid_2d"),
-    "isolated": ("empty", "null"),
-    "path": ("line", "chain"),
-    "preferential_attachment": ("barabasi_albert",),
-    "ring": ("cycle", "circle"),
-    "small_world": ("watts_strogatz", "connected_watts_strogatz"),
-}
-
-
 def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Generate the graph of a registered family.
 
@@ -827,22 +805,16 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
         (18, 2)
     """
     if kind not in GENERATORS:
-        meant = next((ours for ours, others in _OTHER_NAMES.items() if kind.removesuffix("_graph") in others), None)
-        if meant is not None:
-            raise InputError(f'topology.kind: got "{kind}", which is called "{meant}" here; write kind = "{meant}".')
         raise unknown("topology.kind", kind, GENERATORS)
     generator = GENERATORS[kind]
     agents = whole_number("topology.agents", agents)
-    if agents < generator.min_agents:
-        hint = ' or kind = "complete" for one agent alone' if agents == 1 else ""
-        raise wrong_agents(
-            kind, f"at least {generator.min_agents}", agents, f"use {generator.min_agents} or more{hint}"
-        )
+    least, hint = generator.min_agents, ' or kind = "complete" for one agent alone' if agents == 1 else ""
+    require_agents(kind, agents >= least, f"at least {least}", agents, f"use {least} or more{hint}")
     # A connected graph has no fewer.
     require_room(kind, agents - 1)
     if whole_number("seed", seed) < 0:
         raise InputError(f"seed: got {seed}, wanted a whole number of at least 0.")
-    chosen = resolve(f'topology (kind "{kind}")', generator.make, params)
+    chosen = fill_parameters(f'topology (kind "{kind}")', generator.make, params)
     return generator.make(agents, **({"seed": seed} if generator.random else {}), **chosen)
 
 

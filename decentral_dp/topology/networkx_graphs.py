@@ -58,11 +58,11 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def are_numbers(names: Sequence[str]) -> bool:
+def are_whole_numbers(names: Sequence[str]) -> bool:
     """Whether every name is a whole number, and no two are the same one.
 
     Example:
-        >>> are_numbers(["3", "1", "0"]), are_numbers(["a", "1"]), are_numbers(["1", "01"])
+        >>> are_whole_numbers(["3", "1", "0"]), are_whole_numbers(["a", "1"]), are_whole_numbers(["1", "01"])
         (True, False, False)
     """
     matches = [_WHOLE_NUMBER.fullmatch(name) for name in names]
@@ -80,7 +80,7 @@ def numbering(names: Sequence[str]) -> list[int]:
         ([2, 1, 3, 0], [0, 1])
     """
     places = range(len(names))
-    if not are_numbers(names):
+    if not are_whole_numbers(names):
         return list(places)
     return sorted(places, key=lambda k: int(names[k].removesuffix(".0")))
 
@@ -112,22 +112,27 @@ def collect(agents: Sequence[str], links: Sequence[Link], place: str, directed: 
     Raises:
         InputError: a name that is empty or equals another one, a self loop, or two weights of one edge.
     """
-    _check_names(agents, place)
+    names: dict[str, str] = {}
+    for name in agents:
+        plain = _plain(name)
+        if not plain or plain in names:
+            alike = f"the names {quoted(names.get(plain, ''))} and {quoted(name)} of two nodes print alike"
+            problem = alike if plain else "a node has an empty name"
+            raise InputError(f"{place}: {problem}. Fix: give every node one name of its own.")
+        names[plain] = name
     number = {agent: k for k, agent in enumerate(agents)}
     weights: dict[tuple[int, int], float | None] = {}
     wrong = ""
     for link in links:
         a, b = (number[agent] for agent in link.endpoints)
         pair = (a, b) if a < b or directed else (b, a)
-        if a == b:
-            raise InputError(
-                f"{link.place}: a self loop at {quoted(link.endpoints[0])}. Fix: remove it, W has its own diagonal."
-            )
-        if weights.setdefault(pair, link.weight) != link.weight:
-            raise InputError(
-                f"{link.place}: the edge has another weight here than before, from {quoted(link.endpoints[0])} to "
-                f"{quoted(link.endpoints[1])}. Fix: give each edge once; topology.directed = true takes arcs."
-            )
+        if a == b or weights.setdefault(pair, link.weight) != link.weight:
+            source, target = map(quoted, link.endpoints)
+            loop, fix = f"a self loop at {source}", "remove it, W has its own diagonal"
+            if a != b:
+                loop = f"the edge has another weight here than before, from {source} to {target}"
+                fix = "give each edge once; topology.directed = true takes arcs"
+            raise InputError(f"{link.place}: {loop}. Fix: {fix}.")
         if not wrong and (link.weight is None or link.weight <= 0.0):
             wrong = f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
     pairs, repeated = sorted(weights), len(links) - len(weights)
@@ -151,20 +156,6 @@ def _plain(name: str) -> str:
     return str(int(number[1])) if number else plain
 
 
-def _check_names(agents: Sequence[str], place: str) -> None:
-    names: dict[str, str] = {}
-    for name in agents:
-        plain = _plain(name)
-        if not plain:
-            raise InputError(f"{place}: a node has an empty name. Fix: give it a name.")
-        if plain in names:
-            raise InputError(
-                f"{place}: the names {quoted(names[plain])} and {quoted(name)} of two nodes print alike. Fix: rename "
-                "one of them, or write it in one way."
-            )
-        names[plain] = name
-
-
 def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     """Read a networkx graph, its attributes as those of a GraphML file.
 
@@ -181,13 +172,10 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     """
     import networkx as nx
 
-    if not isinstance(graph, nx.Graph):
-        raise InputError(
-            f"{place}: got {type(graph).__name__}, expected a networkx.Graph. Fix: give one, or use from_edges or "
-            "from_matrix."
-        )
-    if graph.number_of_nodes() == 0:
-        raise InputError(f"{place} has no nodes. Fix: give a graph of at least one node.")
+    if not isinstance(graph, nx.Graph) or not len(graph):
+        got = f": got {type(graph).__name__}, expected a networkx.Graph"
+        problem = " has no nodes" if isinstance(graph, nx.Graph) else got
+        raise InputError(f"{place}{problem}. Fix: give a graph of at least one node, or use from_edges or from_matrix.")
     # An edge may write its node in another way: 1.0 and True are the node 1.
     name_of = {node: str(node) for node in graph}
     listed = [(name_of[node], attributes) for node, attributes in graph.nodes(data=True)]
@@ -209,7 +197,7 @@ def read_networkx(graph: Any, place: str, directed: bool = False) -> Graph:
     attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
     labels = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
     # A label that repeats names no agent; and one that is the number of another node would name the wrong agent.
-    if len({*map(_plain, labels)}) < len(labels) or (are_numbers(labels) and are_numbers(nodes)):
+    if len({*map(_plain, labels)}) < len(labels) or (are_whole_numbers(labels) and are_whole_numbers(nodes)):
         if labels != nodes:
             note = "labels of nodes are not used, since they repeat or are numbers of other nodes"
             made = made._replace(notes=(*made.notes, note))
@@ -252,7 +240,7 @@ def write_graphml(
     graph = nx.DiGraph() if directed else nx.Graph()
     numbers = [str(agent) for agent in range(len(labels))]
     # Labels that are other numbers would not be read beside ids that are numbers.
-    ids = [f"n{number}" for number in numbers] if are_numbers(labels) and list(labels) != numbers else numbers
+    ids = [f"n{number}" for number in numbers] if are_whole_numbers(labels) and list(labels) != numbers else numbers
     for agent, label in enumerate(labels):
         named = {} if label == ids[agent] else {"label": label}
         at = {} if positions is None else {"x": float(positions[agent, 0]), "y": float(positions[agent, 1])}

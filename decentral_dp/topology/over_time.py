@@ -122,12 +122,12 @@ class OverTime:
 
     def _sent_weights(self, t: int) -> sp.csr_array:
         weights, there = self.make(t), self.online(t)
-        return weights if there is None else _restrict(weights, there[rows_of(weights)] & there[weights.indices])
+        return weights if there is None else _restrict(weights, there[row_indices(weights)] & there[weights.indices])
 
     def _heard_weights(self, t: int) -> sp.csr_array:
         sent = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
         if self.delay and (there := self.online(t)) is not None:
-            sent = _restrict(sent, there[rows_of(sent)])
+            sent = _restrict(sent, there[row_indices(sent)])
         return _restrict(sent, _coins(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
 
     @cached_property
@@ -156,7 +156,7 @@ def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), t])
 
 
-def rows_of(weights: sp.csr_array) -> IntArray:
+def row_indices(weights: sp.csr_array) -> IntArray:
     """Return (nnz,) the row of every stored entry, in their order."""
     return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
@@ -175,7 +175,7 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
     Args:
         mixing: (m, m).
     """
-    return _restrict(mixing, (mixing.indices != rows_of(mixing)) & (mixing.data != 0.0))
+    return _restrict(mixing, (mixing.indices != row_indices(mixing)) & (mixing.data != 0.0))
 
 
 @dataclass(frozen=True)

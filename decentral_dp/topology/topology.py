@@ -271,21 +271,20 @@ def from_edges(
         [1, 2, 1]
     """
     ends = np.asarray(edges)
+    fault = ""
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
-        raise InputError(f"topology: {name} has shape {ends.shape}; wanted (links, 2), a pair of agents a row.")
-    if ends.size and (ends.dtype.kind not in "iuf" or np.any(ends != np.floor(ends))):
-        raise InputError(f"topology: {name} has agents that are no whole numbers; wanted numbers from 0. Mend it.")
+        fault = f"has shape {ends.shape}; wanted (links, 2), a pair of agents a row"
+    elif ends.size and (ends.dtype.kind not in "iuf" or np.any(ends != np.floor(ends))):
+        fault = "has agents that are no whole numbers; wanted numbers from 0"
+    elif ends.size and (ends.min() < 0 or (agents is not None and ends.max() >= agents)):
+        most = "" if agents is None else f"; agents are 0 to {agents - 1}"
+        fault = f"links agents {int(ends.min())} to {int(ends.max())}{most}. Number from 0"
+    elif ends.size and (loops := ends[ends[:, 0] == ends[:, 1]]).size:
+        fault = f"links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal"
+    if fault:
+        raise InputError(f"topology: {name} {fault}.")
     pairs = np.unique(ends.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(ends)
     known = int(pairs.max(initial=0)) + 1
-    if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
-        ends_text = f"{int(pairs.min())} to {int(pairs.max())}"
-        wanted = "" if agents is None else f"; agents are 0 to {agents - 1}"
-        raise InputError(f"topology: {name} links agents {ends_text}{wanted}. Number from 0.")
-    loops = ends[ends[:, 0] == ends[:, 1]] if ends.size else ends
-    if loops.size:
-        raise InputError(
-            f"topology: {name} links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal."
-        )
     repeated = len(ends) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
     graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes, directed=directed)

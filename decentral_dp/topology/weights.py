@@ -24,7 +24,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import DeclaredKey, Key, Positive, declared_keys, type_in_words
-from decentral_dp.topology.graphs import Array, Graph, resolve, unknown
+from decentral_dp.topology.graphs import Array, Graph, fill_parameters, unknown
 from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends, second_largest
 
 LARGEST_OPTIMISED = 200
@@ -66,7 +66,7 @@ class WeightRule(NamedTuple):
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
 
 
-class Weighted(NamedTuple):
+class WeightedGraph(NamedTuple):
     """A graph with its weights.
 
     Args:
@@ -84,7 +84,7 @@ class Weighted(NamedTuple):
     delta_max: float
 
 
-def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> Weighted:
+def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> WeightedGraph:
     """Weigh a connected graph by a registered rule.
 
     Args:
@@ -126,13 +126,13 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     # Where own values have no negative weight no power of I + W grows.
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
-        return Weighted(graph, label, mixing, 0.0, 1.0)
+        return WeightedGraph(graph, label, mixing, 0.0, 1.0)
     if graph.directed:
-        return Weighted(graph, label, mixing, *directed_spectrum(mixing))
+        return WeightedGraph(graph, label, mixing, *directed_spectrum(mixing))
     delta2, delta_max, error = _spectrum(graph, each, mixing)
     if delta_max >= 2.0 * (1.0 - error):
         raise _diverges(graph, label, rule.name, each, delta_max)
-    return Weighted(graph, label, mixing, delta2, delta_max)
+    return WeightedGraph(graph, label, mixing, delta2, delta_max)
 
 
 def mixing_matrix(graph: Graph, weights: Array) -> Any:
@@ -206,7 +206,7 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
         raise InputError(
             f'{WHERE} (kind "{kind}"): {first.name} is missing; give {type_in_words(first.type)}, as in {rule.usage}.'
         )
-    return rule, resolve(f'{WHERE} (kind "{kind}")', rule.make, options)
+    return rule, fill_parameters(f'{WHERE} (kind "{kind}")', rule.make, options)
 
 
 def of_a_rule(key: str) -> str:
@@ -322,10 +322,11 @@ def _solve(graph: Graph) -> Array:
             # It warns where it stops short of the tolerance; the result is judged by its own ρ all the same.
             warnings.filterwarnings("ignore", message="Solution may be inaccurate")
             problem.solve(solver=cp.SCS, eps_abs=1e-7, eps_rel=1e-7, max_iters=20_000)
+        status = problem.status
     except cp.SolverError as error:
-        raise InputError(f'{WHERE}: optimised failed in the solver ({error}); use "metropolis".') from error
+        status = str(error)
     if w.value is None:
-        raise InputError(f'{WHERE}: optimised failed in the solver (status {problem.status}); use "metropolis".')
+        raise InputError(f'{WHERE}: optimised failed in the solver ({status}); use "metropolis".')
     return np.asarray(w.value, dtype=np.float64)
 
 

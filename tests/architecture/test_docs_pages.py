@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.describe import print_entry
 from decentral_dp.config.loading import assign, load, read_toml
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build, run_digest
@@ -105,22 +104,6 @@ def test_objects_are_the_same(written: Path) -> None:
     assert len(digests) == 2
 
 
-def test_any_networkx_graph_is_a_topology(written: Path) -> None:
-    job = build(load(written / "caveman.toml"), topology=nx.petersen_graph())
-    assert job.n_agents == 10
-    assert job.topology.degrees.tolist() == [3] * 10
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_show_prints_it(
-    written: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(written)
-    for *_, place in CASES[name][1]:
-        print_entry(place)
-        assert place in capsys.readouterr().out
-
-
 def test_in_a_study_its_workers_find_it(written: Path) -> None:
     """The scenarios of all pages are variants of one study: its workers, which are slow to start, start once."""
     content = 'scenario = "huber.toml"\nseeds = 2\nmeasure = ["epsilon_max"]\n[grid]\n"algorithm.rounds" = [2, 3]\n'
@@ -129,16 +112,6 @@ def test_in_a_study_its_workers_find_it(written: Path) -> None:
     found = conduct(load_study(written / "study.toml"), written / "study", 2)
     assert found.failed.empty
     assert found.cells["variant"].value_counts().to_dict() == dict.fromkeys(CASES, 4)
-
-
-def test_a_study_varies_its_options(written: Path) -> None:
-    content = (
-        'scenario = "huber.toml"\nkind = "plan"\nmeasure = ["epsilon_max"]\n[grid]\n"problem.threshold" = [1.0, 2.0]\n'
-    )
-    (written / "options.toml").write_text(content)
-    found = conduct(load_study(written / "options.toml"), written / "options", 1)
-    assert found.failed.empty
-    assert len(found.cells) == 2
 
 
 def test_graphs_of_ones_own_are_the_values_of_an_axis(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:

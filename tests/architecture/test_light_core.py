@@ -69,9 +69,8 @@ def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert [code for code, _ in told] == [0] * 8 + [2] * 4, told
-    torch, ray = (f'is not installed; pip install "decentral_dp[{name}]" brings it.' for name in ("torch", "ray"))
-    for (_, output), sentence in zip(told[8:], (torch, torch, ray, ray), strict=True):
-        assert sentence in output
+    for (_, output), extra in zip(told[8:], ("torch", "torch", "ray", "ray"), strict=True):
+        assert f'pip install "decentral_dp[{extra}]"' in output
     assert sorted(p.name for p in tmp_path.iterdir()) == ["chosen", "gossip", "minimax"]
     versions = json.loads((tmp_path / "gossip" / "result.json").read_text(encoding="utf-8"))["versions"]
     assert "numpy" in versions

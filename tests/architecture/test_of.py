@@ -18,10 +18,3 @@ from tests.of import PACKAGE, find_tests
 )
 def test_the_find_tests_a_module_are_found(module: str, path: str) -> None:
     assert path in find_tests(PACKAGE / module)
-
-
-def test_those_of_its_name_come_first() -> None:
-    found = find_tests(PACKAGE / "privacy" / "accounting" / "accountants.py")
-    named = [path for path in found if "/test_accountants" in path]
-    assert found[: len(named)] == sorted(named)
-    assert len(found) > len(named) > 1

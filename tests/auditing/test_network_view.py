@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.job import Job
-from tests.support.commands import Command, entry_point
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
 
@@ -154,39 +154,36 @@ def test_a_local_step_before_gossip_is_priced_as_such() -> None:
     assert np.nanmax(np.abs(later[0] / later[1] - 1.0)) > 0.01
 
 
-REFUSED = {
-    "algorithm.kind=ldp_dsbo": "algorithm.kind: what one agent learns from its neighbours' messages is not derived for",
-    "problem.kind=quadratic": "problem.kind: gradients of quadratic depend on the state, and so does what is clipped",
-    "privacy.mechanism=laplace": "privacy.mechanism: sums of laplace noise have no closed form",
-    "privacy.guarantee=none": 'privacy.guarantee: "none" leaves records unclipped or without noise',
-    "privacy.delta=0.0": "privacy.delta: Gaussian noise has no finite ε at δ = 0",
-    "problem.stream={ kind = 'minibatch', batch = 3 }": "problem.stream: a secret minibatch",
+REFUSED: dict[str, dict[str, Any]] = {
+    "algorithm.kind": {
+        "algorithm.kind": "ldp_dsbo",
+        **{f"algorithm.{c}": {"scale": 0.1} for c in "xz"},
+        **{f"privacy.clip.{c}": 1.0 for c in "xz"},
+    },
+    "problem.kind": {"problem.kind": "quadratic"},
+    "privacy.mechanism": {"privacy.mechanism": "laplace"},
+    "privacy.guarantee": {"privacy.guarantee": "none"},
+    "privacy.delta": {"privacy.delta": 0.0},
+    "problem.stream": {"problem.stream": {"kind": "minibatch", "batch": 3}},
+    "algorithm.heavy_ball": {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
+    "algorithm.adaptive": {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
+    "topology.drop": {"topology.drop": 0.1},
+    "topology.over_time": {"topology.over_time": "matching"},
+    "no pair is left": {"topology": {"kind": "complete", "agents": 1}},
+    # What would take minutes is refused at once.
+    "200 observers": {"topology": {"kind": "ring", "agents": 200}, "problem.data": "digits", "algorithm.rounds": 60},
 }
 
 
-@pytest.mark.parametrize(("override", "sentence"), REFUSED.items())
-def test_what_cannot_be_priced_exactly_is_refused(override: str, sentence: str) -> None:
-    more = ()
-    if "ldp_dsbo" in override:
-        more = tuple(f"algorithm.{c}={{ scale = 0.1 }}" for c in "xz") + tuple(
-            text for c in "xz" for text in (f"privacy.clip.{c}=1.0", f"privacy.{c}.scale=1.0")
-        )
-    other = job_of(override, *more)
-    with pytest.raises(InputError) as caught:
-        prepare(other).view()
-    assert str(caught.value).startswith(sentence)
-    assert "\n" not in str(caught.value)
-    assert "; use " in str(caught.value) or " Take " in str(caught.value)
-
-
-@pytest.mark.parametrize("coalitions", [None, [[0]]])
-def test_one_agent_alone_has_nobody_to_watch(coalitions: list[list[int]] | None) -> None:
-    with pytest.raises(InputError, match="no pair is left to price"):
-        prepare(job_of("topology={ kind = 'complete', agents = 1 }"), coalitions).view()
+@pytest.mark.parametrize(("key", "changes"), REFUSED.items())
+def test_what_cannot_be_priced_exactly_is_refused(key: str, changes: dict[str, Any]) -> None:
+    match = re.escape(key) if "topology." not in key else "network that stays"
+    with pytest.raises(InputError, match=match):
+        decentral_dp.network_view("network_view", set=changes)
 
 
 def test_an_unknown_agent_is_refused_by_name(job: Job) -> None:
-    with pytest.raises(InputError, match='no agent "9"; this graph has agents 0, 1, 2, 3, 4, 5 and 3 more'):
+    with pytest.raises(InputError, match='no agent "9"'):
         observer_numbers([["0", "9"]], job.topology.labels)
     named = job_of('topology={file="florentine_families"}')
     assert observer_numbers([["Medici", "Pazzi"]], named.topology.labels) == [[8, 9]]
@@ -203,21 +200,14 @@ def figure_of(draw: Callable[[Any], None]) -> Any:
 
 def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
     figure = figure_of(lambda f: heat_map(f, view))
-    drawn, bar = figure.axes
-    np.testing.assert_array_equal(np.ma.filled(drawn.images[0].get_array(), np.nan), view.certified)
-    assert drawn.get_xlabel() == "agent whose record it is (small-world graph of 9 agents)"
-    assert bar.get_ylabel() == "certified ε, δ = 1e-5"
+    np.testing.assert_array_equal(np.ma.filled(figure.axes[0].images[0].get_array(), np.nan), view.certified)
     largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()
-    near, far = (epsilon_text(largest["certified"].iloc[k]) for k in (0, -1))
-    told = f"One agent: ε at most {near} at 1 link, {far} at {largest.index[-1]} links"
-    figure = figure_of(lambda f: by_distance(f, view))
-    ax = figure.axes[0]
+    ax = figure_of(lambda f: by_distance(f, view)).axes[0]
     for line, column in zip(ax.lines, ("certified", "epsilon"), strict=False):
         known = largest[largest[column] > 0][column]
         np.testing.assert_array_equal(line.get_xdata(), known.index)
         np.testing.assert_allclose(line.get_ydata(), known.to_numpy(), rtol=1e-12)
     np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], view.certified[~np.isnan(view.certified)])
-    assert figure.get_suptitle().replace("\n", " ") == told
 
 
 def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
@@ -249,113 +239,43 @@ def test_the_floor_is_never_above_what_is_certified(job: Job, view: NetworkView)
     assert seen == [(k, 9) for k in range(1, 10)]
 
 
-def test_what_would_take_minutes_is_refused_at_once() -> None:
-    with pytest.raises(InputError, match=r"200 observers among 200 agents over 60 rounds would take about \d+ minutes"):
-        prepare(job_of("topology={ kind = 'ring', agents = 200 }", "problem.data=digits", "algorithm.rounds=60"))
-
-
 @pytest.mark.parametrize(
     ("overrides", "coalitions"),
     [
         (["topology={ kind = 'complete', agents = 2 }"], None),
-        (["topology={ kind = 'complete', agents = 5 }"], None),
-        (["topology={ kind = 'ring', agents = 12 }", "algorithm.rounds=1"], None),
         (["topology={ kind = 'ring', agents = 45 }", "algorithm.rounds=2"], [[0], [3]]),
-        (["topology={ kind = 'ring', agents = 4 }"], [[0, 1, 2]]),
         (["topology={ kind = 'ring', agents = 20 }", "algorithm.rounds=2"], [list(range(19)), list(range(15)), [7]]),
-        (["topology={ file = 'florentine_families' }"], [[0], [1], [2], [3, 4], [5], [6], [7]]),
     ],
 )
 def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]] | None, tmp_path: Path) -> None:
     view = prepare(job_of(*overrides), coalitions).view()
-    written = write_pairs(view, tmp_path)
-    assert [p.name for p in written] == ["pairs.png", "distance.png"]
+    written = write_pairs(replace(view, labels=tuple(f"漢字 {k}" for k in range(len(view.labels)))), tmp_path)
     assert all(p.stat().st_size > 5000 for p in written)
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    with entry_point(monkeypatch, capsys) as call:
-        yield call
 
 
 SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
 
 
-def test_large_coalitions_are_called_by_their_number(job: Job) -> None:
-    view = prepare(job, [range(8), [0, 4], [5]]).view()
-    assert [view.observer(k) for k in range(3)] == ["8 agents (0, …, 7)", "agents 0, 4", "agent 5"]
-    figure = figure_of(lambda f: heat_map(f, view))
-    assert "8 agents" in figure.axes[0].get_yticklabels()[0].get_text()
-    assert figure.get_suptitle().startswith("The best of 3 observers: ε at most")
-    only = figure_of(lambda f: heat_map(f, prepare(job, [range(8)]).view()))
-    assert only.get_suptitle().startswith("8 agents (0, …, 7): ε at most")
-    assert [label.get_text() for label in only.axes[0].get_xticklabels()] == ["8"]
-
-
-def test_names_of_any_length_and_script_are_drawn_without_a_warning(view: NetworkView, tmp_path: Path) -> None:
-    named = replace(view, labels=tuple(f"漢字 {'a very long name ' * 9}{k}" for k in range(9)))
-    assert len(write_pairs(named, tmp_path)) == 2
-
-
-def test_a_terminal_sees_how_far_it_is(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    _, _, err = command("network", "network_view", *SMALL)
-    assert "observers" in err
-    assert "6/6" in err
-
-
 def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
-    code, out, err = command("network", "network_view", "--out", tmp_path / "o", *SMALL)
+    asked = ("network", "network_view", "--out", tmp_path / "o", "--coalition", "0", "--coalition", " 0, 3", *SMALL)
+    code, out, err = command(*asked)
     assert (code, err) == (0, "")
-    lines = [line.split() for line in out.splitlines()]
-    # The title of a scenario on another graph says so.
-    title = "A budget seen from inside the network (here a ring of 6 agents)"
-    assert out.splitlines()[0] == title
-    assert out.splitlines()[1].startswith("Graph: ring (metropolis): 6 links, degree 2")
     frame = pd.read_parquet(tmp_path / "o" / "network.parquet")
-    assert list(frame.columns) == [
-        "observer",
-        "victim",
-        "distance",
-        "mu",
-        "epsilon",
-        "certified",
-        "epsilon_total",
-        "certified_total",
-        "delta",
-        "observer_name",
-        "victim_name",
-    ]
-    rows = {}
-    for k, part in frame.groupby("distance"):
-        e = part["epsilon"]
-        rows[k] = [str(k), str(len(e)), *map(epsilon_text, (part["certified"].max(), e.min(), e.mean(), e.max()))]
-    assert [line[-6:] for line in lines if line[:2] == ["one", "agent"]] == [rows[1]]
-    assert all(row in lines for k, row in rows.items() if k > 1)
+    assert set(frame["observer"]) == {"0", "0+3"}
+    # Printed numbers are those of the table, and beside them what is assumed.
     total = float(frame["certified_total"].max())
-    assert next(line for line in lines if line[:2] == ["every", "message"])[-4] == epsilon_text(total)
+    line = next(line for line in out.splitlines() if line.split()[:2] == ["every", "message"])
+    assert line.split()[-4] == epsilon_text(total)
     assert " ".join(ASSUMPTIONS[0].split()) in " ".join(out.split())
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"network.parquet", "pairs.png", "distance.png"}
-    code, _, err = command("network", "network_view", "--out", tmp_path / "o", *SMALL)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "exists already, and nothing is written over" in err
-
-
-def test_the_command_takes_coalitions_and_refuses_in_one_sentence(command: Any) -> None:
-    code, out, _ = command("network", "network_view", "--coalition", "0", "--coalition", " 0, 3", *SMALL)
-    assert code == 0
-    assert "agent 0 " in out
-    assert "agents 0, 3" in out
-    for arguments, sentence in (
+    for arguments, words in (
+        (("--out", tmp_path / "o"), "exists already"),
         (("--coalition", "0,7"), 'no agent "7"'),
-        (("--set", "privacy.mechanism=laplace"), "sums of laplace noise have no closed form"),
+        (("--set", "privacy.mechanism=laplace"), "privacy.mechanism"),
     ):
         code, out, err = command("network", "network_view", *SMALL, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert sentence in err
+        assert words in err
 
 
 def test_a_view_of_an_object_with_names() -> None:
@@ -371,39 +291,11 @@ def test_a_view_of_an_object_with_names() -> None:
     frame = by_name.to_frame()
     assert set(frame["observer_name"]) == {"carl+emil", "ben"}
     assert frame["victim_name"].tolist() == [by_name.labels[k] for k in frame["victim"]]
-    assert frame["observer_name"].dtype == frame["victim_name"].dtype
     # Oracle: distances of networkx, between names.
     for row in frame.itertuples():
         hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.observer_name.split("+"))
         assert row.distance == hops
-    text = repr(by_name)
-    assert text.startswith("<NetworkView 'Graph': 2 observers of 5 agents, ε at most ")
-    assert "\n" not in text
-    wanted = frame.groupby("distance")["certified"].max()
-    assert by_name.at_distance() == wanted.to_dict()
-    for wrong, sentence in (
-        ([["gert"]], 'network: no agent "gert"; this graph has agents carl, ben, anna, dora and emil'),
-        (["carl"], 'network: got the coalition "carl"; wanted a list of agents'),
-    ):
-        with pytest.raises(InputError, match=sentence):
+    assert by_name.at_distance() == frame.groupby("distance")["certified"].max().to_dict()
+    for wrong, name in (([["gert"]], '"gert"'), (["carl"], '"carl"')):
+        with pytest.raises(InputError, match=f"network: .*{name}"):
             decentral_dp.network_view("network_view", coalitions=wrong, set=few, topology=graph)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9},
-            "algorithm.heavy_ball: what an observer inside learns of momentum",
-        ),
-        (
-            {"algorithm.kind": "dp_dsgd", "algorithm.adaptive": 0.9},
-            "algorithm.adaptive: .* learns of adaptive steps",
-        ),
-        ({"topology.drop": 0.1}, "priced exactly on a network that stays"),
-        ({"topology.over_time": "matching"}, "priced exactly on a network that stays"),
-    ],
-)
-def test_what_the_linear_system_does_not_describe_is_refused(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        decentral_dp.network_view("network_view", set={"algorithm.rounds": 5, **changes})

@@ -14,6 +14,7 @@ import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
+from tests.benchmarks.timing import fastest
 
 
 def ring_job(rounds: int, agents: int, records: int, width: int, topology: Mapping[str, Any] | None = None) -> Job:
@@ -60,17 +61,11 @@ def seconds_of(job: Job, once: Callable[[], None], rounds: int, less: Job | None
 
     less: whose time is taken off, a run of fewer rounds with the same evaluations.
     """
-    ours = floor = short = float("inf")
+    runs = [job.start, less.start] if less is not None else [job.start]
     with threadpool_limits(limits=1):
-        for _ in range(5):
-            started = time.process_time()
-            job.start(LocalEngine())
-            middle = time.process_time()
-            for _ in range(rounds):
-                once()
-            ours, floor = min(ours, middle - started), min(floor, time.process_time() - middle)
-            if less is not None:
-                started = time.process_time()
-                less.start(LocalEngine())
-                short = min(short, time.process_time() - started)
-    return (ours if less is None else ours - short), floor
+        times = fastest(
+            [*(lambda run=run: run(LocalEngine()) for run in runs), lambda: [once() for _ in range(rounds)]],
+            5,
+            time.process_time,
+        )
+    return times[0] - (times[1] if less is not None else 0.0), times[-1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,68 @@ import ray
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import Recovery, RunControl, boundaries
-from decentral_dp.engines.ray import Actor, _begin, _drive, _Driver
+from decentral_dp.engines.protocol import AgentNode, Recovery, RunControl, Snapshot, blocks, boundaries
+from decentral_dp.engines.ray import Actor, RayEngine, _begin, _drive, _Driver
 from decentral_dp.engines.ray_cluster import start_actors
-from tests.benchmarks.ray_memory import AGENTS, grown, nodes
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.randomness import Streams, seeded_root
 from tests.benchmarks.rings import ring_job
-from tests.benchmarks.test_gossip import DIMENSION
+from tests.benchmarks.test_gossip import CHANNELS, DIMENSION, PureGossip, ring
+from tests.benchmarks.timing import fastest, report
 
-ROUNDS = 300
+AGENTS, ROUNDS = 10, 300
+
+
+class Make:
+    """A picklable factory of an agent's mechanism."""
+
+    def __init__(self, agents: np.ndarray) -> None:
+        self._agents = agents
+
+    def __call__(self) -> ScheduledReleaser:
+        ones = np.ones(self._agents.size)
+        schedules = dict.fromkeys(CHANNELS, NoiseSchedule(ones, ones * 0.1))
+        return ScheduledReleaser("laplace", schedules, Streams(seeded_root(1, b"benchmark"), "noise", self._agents))
+
+
+def nodes() -> list[AgentNode]:
+    """Ten agents of an actor each. What they run is not installed where actors live, and travels by value."""
+    for module in (PureGossip.__module__, __name__):
+        ray.cloudpickle.register_pickle_by_value(sys.modules[module])
+    cut = blocks(ring(AGENTS), [1] * AGENTS)
+    return [AgentNode(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
+
+
+def grown(rounds: int, looks: int) -> list[dict[str, float]]:
+    """Sizes of the head's processes and of the driver after equal shares of the rounds, in MiB."""
+    found: list[dict[str, float]] = []
+
+    def look(snapshot: Snapshot) -> bool:
+        if snapshot.round:
+            found.append({name: _resident(number) for name, number in _processes().items()})
+        return False
+
+    RayEngine().run(nodes(), rounds, RunControl([rounds * k // looks for k in range(1, looks + 1)], look))
+    return found
+
+
+def _processes() -> dict[str, int]:
+    """Of the Ray that this process has started, by name."""
+    found = {"driver": os.getpid()}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (place / "comm").read_text().strip()
+            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if name in ("gcs_server", "raylet") and int(parent) == os.getpid():
+            found[name] = int(place.name)
+    return found
+
+
+def _resident(process: int) -> float:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024.0 for line in lines if line.startswith("VmRSS"))
 
 
 class Bare:
@@ -31,73 +87,54 @@ class Bare:
         return self._value
 
 
+def seconds_on_ray(placed: list[AgentNode], rounds: int) -> float:
+    """Of the rounds, without starting and ending the actors."""
+    actors = start_actors(Actor, [{}] * len(placed))
+    _begin(actors, [(n, b, rounds, None, False, None) for n, b in zip(placed, boundaries(placed), strict=True)])
+    start = time.perf_counter()
+    _drive(actors, placed, rounds, RunControl(), _Driver(None, 0, Recovery()))
+    took = time.perf_counter() - start
+    for actor in actors:
+        ray.kill(actor)
+    return took
+
+
+def seconds_of_bare_calls(placed: list[AgentNode]) -> float:
+    actors = [ray.remote(num_cpus=0.1)(Bare).remote() for _ in placed]
+    ray.get([a.__ray_ready__.remote() for a in actors])
+    start = time.perf_counter()
+    messages = [a.advance.remote() for a in actors]
+    for t in range(ROUNDS):
+        messages = [a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(actors, placed, strict=True)]
+        if t % 32 == 0:
+            ray.wait(messages, num_returns=len(messages), fetch_local=False)
+    ray.get(messages)
+    took = time.perf_counter() - start
+    for actor in actors:
+        ray.kill(actor)
+    return took
+
+
 def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     """Ten agents on a ring, three channels of 64, Laplace noise and ledger, per round."""
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     placed = nodes()
-    best = {"ours": float("inf"), "bare": float("inf")}
-    for _ in range(4):
-        actors = start_actors(Actor, [{}] * len(placed))
-        _begin(actors, [(n, b, ROUNDS, None, False, None) for n, b in zip(placed, boundaries(placed), strict=True)])
-        start = time.perf_counter()
-        _drive(actors, placed, ROUNDS, RunControl(), _Driver(None, 0, Recovery()))
-        best["ours"] = min(best["ours"], time.perf_counter() - start)
-        for actor in actors:
-            ray.kill(actor)
-
-        bare = [ray.remote(num_cpus=0.1)(Bare).remote() for _ in placed]
-        ray.get([a.__ray_ready__.remote() for a in bare])
-        start = time.perf_counter()
-        messages = [a.advance.remote() for a in bare]
-        for t in range(ROUNDS):
-            messages = [
-                a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(bare, placed, strict=True)
-            ]
-            if t % 32 == 0:
-                ray.wait(messages, num_returns=len(messages), fetch_local=False)
-        ray.get(messages)
-        best["bare"] = min(best["bare"], time.perf_counter() - start)
-        for actor in bare:
-            ray.kill(actor)
-    ratio = best["ours"] / best["bare"]
-    benchmark.extra_info["ratio"] = round(ratio, 2)
-    print(
-        f"\nRay round of {AGENTS} actors: {ratio:.2f} × bare calls, {1e3 * best['ours'] / ROUNDS:.1f} ms (at most 1.5)"
-    )
-    benchmark.pedantic(lambda: None, rounds=1)
-    assert ratio <= 1.5
+    pairs = [(seconds_on_ray(placed, ROUNDS), seconds_of_bare_calls(placed)) for _ in range(4)]
+    ours, bare = map(min, zip(*pairs, strict=True))
+    report(benchmark, f"a round of {AGENTS} Ray actors, of bare calls", ours / bare, 1.5)
 
 
 def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> None:
     """Whole certified rounds on a ring, 20 + 20 records × 64 features, against the same in one process on one core."""
-    rounds = 100
-    job = ring_job(rounds, 1000, 20, 64)
+    job = ring_job(100, 1000, 20, 64)
     halves, whole = job.nodes([500, 500]), job.nodes([1000])
-    best = {"ray": float("inf"), "local": float("inf")}
-    for _ in range(4):
-        actors = start_actors(Actor, [{}] * len(halves))
-        _begin(actors, [(n, b, rounds, None, False, None) for n, b in zip(halves, boundaries(halves), strict=True)])
-        start = time.perf_counter()
-        _drive(actors, halves, rounds, RunControl(), _Driver(None, 0, Recovery()))
-        best["ray"] = min(best["ray"], time.perf_counter() - start)
-        for actor in actors:
-            ray.kill(actor)
-        with threadpool_limits(limits=1):
-            start = time.perf_counter()
-            LocalEngine().run(whole, rounds)
-            best["local"] = min(best["local"], time.perf_counter() - start)
-    ratio = best["ray"] / best["local"]
-    benchmark.extra_info["ratio"] = round(ratio, 2)
-    print(f"\n1000 agents in two actors: {ratio:.2f} × one process, {10 * best['ray']:.1f} ms a round (at most 1.3)")
-    benchmark.pedantic(lambda: None, rounds=1)
-    assert ratio <= 1.3
+    there = min(seconds_on_ray(halves, 100) for _ in range(4))
+    with threadpool_limits(limits=1):
+        (here,) = fastest([lambda: LocalEngine().run(whole, 100)], 4)
+    report(benchmark, "1000 agents in two Ray actors, of one process", there / here, 1.3)
 
 
 def test_memory_of_the_head(benchmark: Any, ray_cluster: None) -> None:
-    """Ten actors, 100 000 calls: what the processes of the head grow by after the first half."""
-    sizes = grown(rounds=10_000, looks=2)
-    first, last = (sum(size.values()) for size in sizes)
-    benchmark.extra_info["MiB"] = round(last - first)
-    print(f"\nthe head over 100 000 actor calls: {first:.0f} MiB after half of them, {last:.0f} MiB after all")
-    benchmark.pedantic(lambda: None, rounds=1)
-    assert last - first <= 0.1 * first
+    """Ten actors, 100 000 calls: the processes of the head after all of them, against after half."""
+    first, last = (sum(size.values()) for size in grown(rounds=10_000, looks=2))
+    report(benchmark, "memory of the head after 100 000 actor calls, of that after half", last / first, 1.1)

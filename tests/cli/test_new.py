@@ -81,8 +81,7 @@ def test_placeholders_are_named_by_every_plan(tmp_path: Path) -> None:
     changes = ["problem.kind=regression", "problem.columns.drop=['outcome']"]
     path = write_template(tmp_path / "new.toml", data=str(RECORDS), label="pulse", agents=4, changes=changes)
     notes = " ".join(decentral_dp.plan(path).privacy.notes)
-    assert "The ranges of age, weight, pressure in problem.scale are still placeholders" in notes
-    assert "problem.label_range is [0, 1], the placeholder" in notes
+    assert "Ranges that are still placeholders, [0, 1]: age, weight, pressure, problem.label_range" in notes
 
 
 def test_columns_of_words_dates_and_owners_are_declared(tmp_path: Path) -> None:

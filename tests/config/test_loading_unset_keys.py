@@ -102,7 +102,7 @@ def test_no_key_of_another_table_is_guessed(override: str, hint: str) -> None:
     ],
 )
 def test_names_of_networkx_are_told_ours(name: str, ours: str) -> None:
-    with pytest.raises(InputError, match=f'is called "{ours}" here'):
+    with pytest.raises(InputError, match=f"use '{ours}'"):
         decentral_dp.plan(RING, set={"topology.kind": name, **SHORT})
 
 

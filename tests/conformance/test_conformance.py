@@ -206,23 +206,6 @@ def test_every_scenario_of_full_size_runs_on_digits(name: str) -> None:
     finish(name, 'problem.data="digits"', 'run.engine="local"', 'run.device="cpu"', *small)
 
 
-def test_a_wrong_algorithm_is_noticed(scenario: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this file checks can fail: an algorithm that releases what it did not plan is caught."""
-    from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-
-    honest = LdpDsbo.planned_releases
-
-    def planned_releases(self: LdpDsbo, public: Any) -> Any:
-        return {
-            c: p._replace(sensitivity={k: s / 2 for k, s in p.sensitivity.items()})
-            for c, p in honest(self, public).items()
-        }
-
-    monkeypatch.setattr(LdpDsbo, "planned_releases", planned_releases)
-    with pytest.raises((RuntimeError, AssertionError)):
-        finish(scenario())
-
-
 # What a trusted coordinator's algorithm may say of a problem that it does not fit.
 UNFIT = "no analytic constants|tunes one strength|at two points per record|bytes|convex for every|grid over more than 3"
 # Without constants there are no defaults either.

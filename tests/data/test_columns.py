@@ -166,7 +166,7 @@ def test_dates_of_a_declared_format_are_those_of_iso(tmp_path: Path) -> None:
 def test_a_binary_column_holds_0_and_1_alone(tmp_path: Path, cell: str) -> None:
     frame = hospital()
     frame.loc[3, "smoker"] = cell
-    with pytest.raises(InputError, match=r"row 4, column 'smoker' does not hold 0 or 1; give its range in problem"):
+    with pytest.raises(InputError, match=r"row 4, column 'smoker' does not hold 0 or 1\. .*problem\.scale"):
         read(written(tmp_path, frame))
     frame.loc[3, "smoker"] = ""
     filled = read(written(tmp_path, frame), RULES | {"fill": RULES["fill"] | {"smoker": 0.2}})
@@ -176,11 +176,11 @@ def test_a_binary_column_holds_0_and_1_alone(tmp_path: Path, cell: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"fill": {}}, r"gaps in 'bmi' .*'admitted' .*fill\.bmi"),
-        ({"fill": {"admitted": "2020-06-30"}}, r"'bmi' does not hold a value; declare .* fill\.bmi = …"),
+        ({"fill": {}}, r"column 'bmi' .*column 'admitted' .*fill\.bmi"),
+        ({"fill": {"admitted": "2020-06-30"}}, r"'bmi' does not hold a value\. .* fill\.bmi = …"),
         (
             {"categories": {"ward": ["icu"]}},
-            r"row 1, column 4 does not hold a finite number; .*declare .*categories\.NAME",
+            r"row 1, column 4 does not hold a finite number\. .*categories\.NAME",
         ),
         ({"drop": ["patient"]}, r"problem\.columns\.drop: .* no column \"patient\"; column 1 has a similar name"),
         ({"binary": ["smokr"]}, r"problem\.columns\.binary: .*column 9 has a similar name"),
@@ -198,7 +198,7 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
     [
         ({"categories": {"ward": ["icu", "icu"]}}, 'categories.ward lists "icu" twice'),
         ({"categories": {"ward": [1, 1.0]}}, "twice"),
-        ({"categories": {"ward": []}}, "categories.ward is empty"),
+        ({"categories": {"ward": []}}, r"categories\.ward"),
         ({"categories": {"ward": ["icu", "none"]}}, 'categories.ward lists "none", which stands for a gap'),
         ({"categories": {"ward": ["icu", ""]}}, 'categories.ward lists "", which stands for a gap'),
         ({"categories": {"ward": ["icu"]}, "drop": ["ward"]}, '"ward" is listed in categories and drop'),
@@ -207,14 +207,11 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
         ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", wanted one of"),
         ({"fill": {"bmi": "much"}}, 'fill.bmi is "much", wanted a number'),
         ({"fill": {"smoker": 2}, "binary": ["smoker"]}, "fill.smoker is 2.*, wanted a number from 0 to 1"),
-        (
-            {"date": {"day": "2015-01-01:2025-12-31 %d/%M/%Y"}},
-            'date.day has the format "%d/%M/%Y", wanted one with day',
-        ),
+        ({"date": {"day": "2015-01-01:2025-12-31 %d/%M/%Y"}}, "date.day is .* a format with day"),
         ({"fill": {"bmi": float("inf")}}, r"problem\.columns\.fill"),
         ({"fill": {"day": 3}, "date": {"day": "2015-01-01:2025-12-31"}}, "fill.day is 3.*, wanted a date"),
-        ({"date": {"day": "2015-01-01"}}, "date.day is .*wanted two dates"),
-        ({"date": {"day": "2025-12-31:2015-01-01"}}, "the first is earlier"),
+        ({"date": {"day": "2015-01-01"}}, "date.day is .*a later date"),
+        ({"date": {"day": "2025-12-31:2015-01-01"}}, "an earlier and a later date"),
         ({"dorp": ["a"]}, r"problem\.columns\.dorp: unknown key; did you mean .drop"),
     ],
 )
@@ -320,11 +317,3 @@ def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_pa
         np.testing.assert_allclose(
             elsewhere.read_agent(agent).features, whole.features[whole.train[agent]], rtol=0, atol=1e-12
         )
-
-
-@pytest.mark.parametrize("data", ["breast_cancer", "synthetic_normal", "mine.npz"])
-def test_rules_are_for_tables_with_columns(data: str) -> None:
-    with pytest.raises(
-        InputError, match=r"problem\.columns is for the columns of CSV files, Parquet files and DataFrames"
-    ):
-        load(data, n_agents=2, seed=0, rules=ColumnRules(drop=["a"]))

@@ -66,7 +66,7 @@ def test_a_file_in_another_format_holds_the_same_records(separator: str, encodin
     found = read(path, rules=rules, csv=csv_format(separator, ",", encoding))
     assert found.features.tolist() == [[1.5, 1, 0, 27.5], [-2.25, 0, 1, 30], [1e-3, 1, 0, 31]]
     assert found.labels.tolist() == [0, 1, 0]
-    with pytest.raises(InputError, match=r"Fix: problem\.(separator|encoding)"):
+    with pytest.raises(InputError, match=r"problem\.separator, problem\.decimal and problem\.encoding"):
         read(path, rules=rules)
 
 
@@ -113,12 +113,6 @@ def test_formats_that_no_file_has_are_refused(keys: dict[str, str], said: str, t
     problem = SCENARIO["problem"] | {"data": "mine.csv"} | keys
     with pytest.raises(InputError, match=said):
         decentral_dp.build(load_scenario(SCENARIO | {"problem": problem}, folder=tmp_path))
-
-
-@pytest.mark.parametrize("data", ["breast_cancer", "mine.npz", "mine.parquet"])
-def test_the_format_is_a_key_of_csv_files(data: str) -> None:
-    with pytest.raises(InputError, match="is no CSV file"):
-        load(data, n_agents=2, seed=0, csv=csv_format(";", None, None))
 
 
 # No message quotes a cell
@@ -233,7 +227,7 @@ def test_new_records_without_a_header_have_none_in_the_message(tmp_path: Path) -
 def test_a_number_written_otherwise_is_refused_without_its_cell(cell: str, tmp_path: Path) -> None:
     path = written(tmp_path, f'weight,out\n"{cell}",no\n70,yes\n')
     said = refusal(lambda: read(path))
-    assert "row 1, column 'weight' does not hold a finite number; write numbers as 1080.5" in said
+    assert "row 1, column 'weight' does not hold a finite number. Fix: write numbers as 1080.5" in said
     assert cell not in said.replace("1080.5", "")
 
 

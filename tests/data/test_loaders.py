@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load
 from decentral_dp.data.columns import ColumnRules
-from decentral_dp.data.tables import read_header
+from decentral_dp.data.tables import csv_format, read_header
 from decentral_dp.errors import InputError
 
 
@@ -31,39 +30,13 @@ def load_csv(folder: Path, text: str, **options: object) -> Dataset:
 GOOD = "a,b,y\n1,2,0\n3,-4.5,1\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "classes"), [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("digits", (1797, 64), 10)]
-)
-def test_bundled_data_come_with_their_published_classes(name: str, shape: tuple[int, int], classes: int) -> None:
-    data = load(name, n_agents=3, seed=0)
-    assert data.features.shape == shape
-    assert data.features.dtype == np.float64
-    assert len(data.classes) == classes
-    assert set(np.unique(data.labels)) == set(range(classes))
-    assert len(data.feature_names) == shape[1]
-    assert data.agent is None
-    assert data.split is None
-
-
-@pytest.mark.parametrize("kept_elsewhere", [False, True])
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
-def test_bundled_data_are_what_scikit_learn_loads(
-    name: str, kept_elsewhere: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if kept_elsewhere:
-        monkeypatch.setattr("decentral_dp.data.bundled._folder", lambda: tmp_path)
+def test_bundled_data_are_what_scikit_learn_loads(name: str) -> None:
     data, bunch = load(name, n_agents=1, seed=0), getattr(sklearn.datasets, f"load_{name}")()
-    np.testing.assert_array_equal(data.features, bunch.data, strict=not kept_elsewhere)
+    np.testing.assert_array_equal(data.features, bunch.data, strict=True)
     np.testing.assert_array_equal(data.labels, bunch.target)
     assert data.feature_names == tuple(map(str, bunch.feature_names))
     assert list(map(str, data.classes)) == list(map(str, bunch.target_names))
-
-
-def test_breast_cancer_labels_name_the_right_class() -> None:
-    data = load("breast_cancer", n_agents=1, seed=0)
-    # The published description: 212 malignant, 357 benign.
-    counts = {c: int((data.labels == k).sum()) for k, c in enumerate(data.classes)}
-    assert counts == {"malignant": 212, "benign": 357}
 
 
 def test_every_registered_name_loads_and_has_a_line_of_description() -> None:
@@ -109,15 +82,6 @@ def test_classes_are_discovered_only_without_a_certificate(tmp_path: Path) -> No
         load_csv(tmp_path, text, classes=None)
 
 
-def test_discovered_codes_depend_on_other_records_and_declared_ones_do_not(tmp_path: Path) -> None:
-    """Why discovery is refused: one replaced label renames every other record's class."""
-    here, there = "a,y\n1,b\n2,c\n", "a,y\n1,b\n2,a\n"
-    found = [load_csv(tmp_path, t, classes=None, certified=False).labels[0] for t in (here, there)]
-    declared = [load_csv(tmp_path, t, classes=["a", "b", "c"]).labels[0] for t in (here, there)]
-    assert found[0] != found[1]
-    assert declared[0] == declared[1]
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(
@@ -136,56 +100,36 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
     [
         ("a,b,y\n1,2,0\n1,abc,1\n", {}, r"row 2, column 'b' does not hold a finite number"),
         (
-            "a,b,c,y\n1,u,,0\n,v,3,\n2,,4,1\n",
+            "a,b,c,y\n1,u,,0\n,v,3,\n",
             {},
-            r"has no numbers in column 2 \(first in row 1\) and gaps in 'c' \(first in row 1\), 'a' \(first in "
-            r"row 2\), 'y' \(first in row 2\), column 2 \(first in row 3\)\. Write numbers .* public rules",
+            r"row 1, column 2 .* number; row 1, column 'c' .* value; .*fill\.c",
         ),
-        ("a,b,y\n1,2,1\n3,4,1\n", {"certified": False}, r"every record has the same label"),
-        ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' does not hold a value; declare .*fill\.b"),
-        ("a,b,y\n1,nan,0\n", {}, r"row 1, column 2 does not hold a value; declare .*fill\.NAME"),
+        ("a,b,y\n1,2,1\n3,4,1\n", {"certified": False}, r"every record has one label"),
+        ("a,b,y\n1,2,0\n1,,1\n", {}, r"row 2, column 'b' does not hold a value\. .*fill\.b"),
+        ("a,b,y\n1,nan,0\n", {}, r"row 1, column 2 does not hold a value\. .*fill\.NAME"),
         ("a,b,y\n1,2,0\n-inf,2,0\n", {}, r"row 2, column 'a' does not hold a finite number"),
         ("a,b,y\n1,1e999,0\n", {}, r"row 1, column 2 does not hold a finite number"),
-        ("a,b,y\n1,NA,0\n", {}, r"row 1, column 2 does not hold a value; declare .*fill\.NAME"),
         ("a,b,y\n1,1_0,0\n", {}, r"row 1, column 2 does not hold a finite number"),
         ("a,b,y\n1,2,0\n\n1,2\n", {}, r"row 2 has 2 cells, but the header has 3 columns"),
         ("a,b,y\n1,2,0\n1,2,0,9\n", {}, r"row 2 has 4 cells, but the header has 3 columns"),
-        ("a,b,y\n1,2,0,7\n1,2,0,9\n", {}, r"row 1 has 4 cells, but the header has 3 columns"),
         ("a,b,y\n1,2,0,\n1,2,0,\n", {}, r"row 1 has 4 cells"),
         ('a,b,y\n1,"2,0\n1,2,0\n', {}, r"row 1 has 2 cells"),
-        ("", {}, r"mine.csv' is empty, but a header line"),
-        ("\n\n", {}, r"mine.csv' is empty"),
-        ("a,b,y\n", {}, r"has a header but no records"),
-        (
-            "a,b,target\n1,2,0\n",
-            {"label": "traget"},
-            r"problem\.label: .* has no column 'traget'; column 3 has a similar name",
-        ),
-        (
-            "a,b,target\n1,2,0\n",
-            {"label": None},
-            r"problem\.label: missing",
-        ),
-        ("a;b;y\n1;2;0\n", {}, r'has semicolons in its first line.* problem\.separator = ";"'),
-        ("y\n0\n", {}, r"has no feature columns beside \['y'\]"),
-        ("a,a,y\n1,2,0\n", {}, r"columns 1 and 2 have one name"),
-        ("a,,y\n1,2,0\n", {}, r"column 2 has nothing in place of a name"),
+        ("\n\n", {}, r"no header"),
+        ("a,b,y\n", {}, r"no records"),
+        ("a,target\n1,0\n", {"label": "traget"}, r"problem\.label: .* no column 'traget'; column 2 has a similar name"),
+        ("a,b,target\n1,2,0\n", {"label": None}, r"problem\.label: missing"),
+        ("a;b;y\n1;2;0\n", {}, r"no header with the separator .*problem\.separator"),
+        ("y\n0\n", {}, r"0 names of them"),
+        ("a,a,y\n1,2,0\n", {}, r"column 2 of the first line"),
+        ("a,,y\n1,2,0\n", {}, r"column 2 of the first line"),
         (GOOD, {"classes": [1, 2]}, r"row 1 has a label that is not one of the declared classes \[1, 2\]"),
-        (GOOD, {"classes": [0]}, r"problem\.classes: got \[0\], but at least two different labels"),
-        (GOOD, {"classes": [1, "1.0"]}, r"at least two different labels"),
-        ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has a label that is no finite number, but classes = \[\]"),
-        ("a,y\n1,0.5\n2,nan\n", {"classes": []}, r"row 2 has a label that is no finite number, but classes = \[\]"),
+        ("a,y\n1,0.5\n2,big\n", {"classes": []}, r"row 2 has a label that is no finite number"),
+        ("a,y\n1,0.5\n2,nan\n", {"classes": []}, r"row 2 has a label that is no finite number"),
         ("a,y\n1,x\n2,x\n", {"classes": None, "certified": False}, r"every record has one label"),
-        ("a,agent,y\n1,-1,0\n", {}, r"row 1 has an agent that is no whole number from 0"),
         ("a,agent,y\n1,0,0\n1,1.5,0\n", {}, r"column 'agent', row 2 has an agent that is no whole number"),
-        (
-            "a,split,y\n1,train,0\n1,valid,0\n",
-            {},
-            r"column 'split', row 2 has a split that is none of train, validation and test",
-        ),
+        ("a,split,y\n1,train,0\n1,valid,0\n", {}, r"column 'split', row 2 has a split that is none of train"),
         (GOOD, {"agent": "owner"}, r"problem\.partition: .* has no column 'owner'"),
-        (GOOD, {"split": "a", "label": "a"}, r"must be different columns"),
-        (GOOD, {"d": 5}, r"problem\.synthetic\.dimension: .*takes none, only the synthetic families do"),
+        (GOOD, {"d": 5}, r"problem\.synthetic\.dimension: .*takes none"),
     ],
 )
 def test_csv_refusals(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
@@ -206,13 +150,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_bytes(b"a,y\n\xff\xfe,1\n")
-    with pytest.raises(InputError, match=r"is not text in UTF-8"):
+    with pytest.raises(InputError, match=r"no table of text in utf-8.*problem\.encoding"):
         load("raw.csv", n_agents=1, seed=0, label="y", classes=[0, 1], root=tmp_path)
-
-
-def test_paths_start_from_the_root(tmp_path: Path) -> None:
-    csv(tmp_path, GOOD)
-    assert load("mine.csv", n_agents=1, seed=0, label="y", classes=[0, 1], root=tmp_path).n == 2
 
 
 @pytest.mark.parametrize(
@@ -223,9 +162,12 @@ def test_paths_start_from_the_root(tmp_path: Path) -> None:
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
         ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),
-        ("synthetic_normal", {"records": 1}, r"problem\.synthetic\.records: got 1, but a whole number of at least 2"),
-        ("synthetic_normal", {"separation": 1.0}, r"only synthetic_classification does"),
-        ("synthetic_normal", {"relevant": 1}, r"only synthetic_classification does"),
+        ("wine", {"label": "y"}, r"problem\.label: 'wine' takes none"),
+        ("d.npz", {"label": "y"}, r"problem\.label: 'd.npz' takes none"),
+        ("d.npz", {"rules": ColumnRules(drop=["a"])}, r"problem\.columns: 'd.npz' takes none"),
+        ("d.parquet", {"csv": csv_format(";", None, None)}, r"problem\.separator, .*: 'd.parquet' takes none"),
+        ("synthetic_normal", {"limit": 3}, r"problem\.limit: 'synthetic_normal' takes none"),
+        ("synthetic_normal", {"relevant": 1}, r"problem\.synthetic\.relevant: .* takes none"),
         ("synthetic_classification", {"d": 3, "relevant": 4}, r"problem\.synthetic\.relevant: got 4"),
         ("synthetic_normal", {"seed": -1}, r"seed: got -1"),
     ],
@@ -258,8 +200,8 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     [
         ({"X": np.ones((2, 2))}, r"has no array 'y', there are 'X'"),
         ({"x": np.ones((2, 2)), "y": np.ones(2)}, r"has no array 'X'"),
-        ({"X": np.array([[1, "a"], [2, 3]], dtype=object), "y": np.ones(2)}, r"cannot be read without unpickling"),
-        ({"X": np.ones((2, 2)), "y": np.array([0, None])}, r"cannot be read without unpickling"),
+        ({"X": np.array([[1, "a"], [2, 3]], dtype=object), "y": np.ones(2)}, r"no archive of plain arrays"),
+        ({"X": np.ones((2, 2)), "y": np.array([0, None])}, r"no archive of plain arrays"),
         ({"X": np.ones(2), "y": np.ones(2)}, r"array 'X' has the shape \(2,\)"),
         ({"X": np.ones((2, 2), dtype=complex), "y": np.ones(2)}, r"the type complex128"),
         ({"X": np.ones((2, 2)), "y": np.ones(3)}, r"array 'y' has the shape \(3,\)"),
@@ -285,31 +227,11 @@ def test_npz_refusals(tmp_path: Path, arrays: dict[str, np.ndarray], message: st
         load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
 
 
-def test_npz_needs_declared_classes_when_certified(tmp_path: Path) -> None:
-    np.savez(tmp_path / "d.npz", X=np.ones((2, 2)), y=np.array([0, 1]))
-    with pytest.raises(InputError, match=r"problem\.classes"):
-        load("d.npz", n_agents=2, seed=0, root=tmp_path)
-
-
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04 broken"])
 def test_damaged_npz(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "d.npz").write_bytes(content)
     with pytest.raises(InputError, match=r"d\.npz' (cannot be read|has)"):
         load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
-
-
-def test_a_single_array_is_not_an_archive(tmp_path: Path) -> None:
-    with (tmp_path / "d.npz").open("wb") as file:
-        np.save(file, np.ones(3))
-    with pytest.raises(InputError, match=r"holds a single array"):
-        load("d.npz", n_agents=2, seed=0, classes=[0, 1], root=tmp_path)
-
-
-@pytest.mark.parametrize("data", ["d.npz", "breast_cancer", "synthetic_normal"])
-def test_data_without_a_label_column_take_no_label(data: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "d.npz", X=np.ones((2, 2)), y=np.array([0, 1]))
-    with pytest.raises(InputError, match=r"problem\.label: .* no label column"):
-        load(data, n_agents=2, seed=0, label="y", root=tmp_path)
 
 
 def test_a_dataset_built_by_hand_is_checked() -> None:
@@ -323,9 +245,13 @@ def test_a_dataset_built_by_hand_is_checked() -> None:
     Dataset(**good)
     for change, message in (
         ({"labels": np.array([0, 2])}, r"labels outside 0\.\.1"),
-        ({"labels": np.array([0])}, r"`labels` has the shape"),
+        ({"labels": np.array([0])}, r"columns of shape \(1,\)"),
+        ({"features": np.ones(2)}, r"features of shape \(2,\)"),
+        ({"image": (8, 8, 3)}, r"image = \(8, 8, 3\)"),
+        ({"own_test": -1}, r"own_test = -1"),
+        ({"own_test": 2}, r"own_test = 2"),
         ({"features": np.full((2, 1), np.inf)}, r"row 1, column 'a' holds no finite number"),
-        ({"feature_names": ("a", "b")}, r"1 features but 2 names"),
+        ({"feature_names": ("a", "b")}, r"2 names of them"),
         ({"split": np.array(["train", "later"])}, r"a split that is none of train"),
     ):
         with pytest.raises(InputError, match=message):
@@ -436,17 +362,3 @@ def test_a_file_that_is_not_there_is_refused_with_one_of_a_name_like_it(tmp_path
     for name in ("patients.csv", "folder.csv"):
         with pytest.raises(InputError, match=r"give the path of a CSV file\.$"):
             read_header(tmp_path / name, "problem.data")
-
-
-def test_a_file_of_another_format_is_named_so_whatever_its_columns_are_to_be() -> None:
-    with pytest.raises(InputError, match=r"'ward\.xlsx' is no bundled data set, and no path that ends in \.csv"):
-        load("ward.xlsx", n_agents=2, seed=0, rules=ColumnRules(log=["age"]))
-
-
-def test_pictures_and_test_sets_by_hand_are_checked() -> None:
-    digits = load("digits", n_agents=1, seed=0)
-    with pytest.raises(InputError, match=r"has 64 features, but pictures of \(8, 8, 3\)"):
-        replace(digits, image=(8, 8, 3))
-    for own_test in (-1, 1797):
-        with pytest.raises(InputError, match=r"for testing leave nothing"):
-            replace(digits, own_test=own_test)

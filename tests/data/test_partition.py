@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.data import Dataset, load, make_shards, partition, select_test, split
+from decentral_dp.data import Dataset, load, make_shards, partition, select_test, split_shards
 from decentral_dp.errors import InputError
 
 
@@ -63,7 +63,7 @@ def test_train_and_validation_are_disjoint_in_file_order_and_have_the_share(
     assume(0 < size < per)
     dataset = records(np.zeros(m * per, dtype=np.int64))
     shards = partition(dataset, m, "iid", seed)
-    parts = split(dataset, shards, validation=share, test=0.0, seed=seed)
+    parts = split_shards(dataset, shards, validation=share, test=0.0, seed=seed)
     for shard, train, validation in zip(shards, parts.train, parts.validation, strict=True):
         assert validation.size == size
         assert not set(train) & set(validation)
@@ -88,7 +88,7 @@ def test_iid_and_the_splits_read_no_label() -> None:
     here, there = records(np.arange(30) % 3), records(np.arange(30) // 10)
     dealt = [partition(d, 4, "iid", 5) for d in (here, there)]
     assert all(np.array_equal(a, b) for a, b in zip(*dealt, strict=True))
-    parts = [split(d, dealt[0], validation=0.4, test=0.0, seed=5) for d in (here, there)]
+    parts = [split_shards(d, dealt[0], validation=0.4, test=0.0, seed=5) for d in (here, there)]
     assert all(np.array_equal(a, b) for a, b in zip(parts[0].validation, parts[1].validation, strict=True))
     by_class = [partition(d, 4, BY_LABEL["by_class"], 5) for d in (here, there)]
     assert not all(np.array_equal(a, b) for a, b in zip(*by_class, strict=True))
@@ -153,7 +153,7 @@ def test_columns_say_who_holds_what() -> None:
         test = select_test(dataset, validation=validation, seed=0)
         assert test.tolist() == [1, 5]
         shards = partition(dataset, 2, None, 0, among=np.array([0, 2, 3, 4]))
-        parts = split(dataset, shards, validation=validation, seed=0)
+        parts = split_shards(dataset, shards, validation=validation, seed=0)
         assert [t.tolist() for t in parts.train] == [[3], [0]]
         assert [v.tolist() for v in parts.validation] == [[4], [2]]
 
@@ -162,7 +162,7 @@ def test_a_stated_share_overrides_the_split_column() -> None:
     words = np.array(["train", "validation"] * 10)
     dataset = records(np.zeros(20, dtype=np.int64), words=words)
     assert select_test(dataset, validation=0.5, test=0.25, seed=0).size == 5
-    parts = split(dataset, [np.arange(20)], validation=0.3, test=None, seed=0)
+    parts = split_shards(dataset, [np.arange(20)], validation=0.3, test=None, seed=0)
     assert parts.validation[0].size == 6
 
 
@@ -174,14 +174,17 @@ def test_a_stated_share_overrides_the_split_column() -> None:
         (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
         (lambda d: select_test(d, seed=-3), r"seed: got -3"),
         (
-            lambda d: split(d, [np.arange(5), np.array([5])], validation=0.5, seed=0),
+            lambda d: split_shards(d, [np.arange(5), np.array([5])], validation=0.5, seed=0),
             r"agent 1 has 0 train and 1 validation records, but needs at least one of each; use fewer agents",
         ),
         (
-            lambda d: split(d, [np.arange(6), np.array([], dtype=np.int64)], validation=0.5, seed=0),
+            lambda d: split_shards(d, [np.arange(6), np.array([], dtype=np.int64)], validation=0.5, seed=0),
             r"agent 1 has 0 train and 0",
         ),
-        (lambda d: split(d, [np.arange(6)], validation=0.05, seed=0), r"agent 0 has 6 train and 0 validation records"),
+        (
+            lambda d: split_shards(d, [np.arange(6)], validation=0.05, seed=0),
+            r"agent 0 has 6 train and 0 validation records",
+        ),
     ],
 )
 def test_refusals(call: Any, message: str) -> None:
@@ -201,10 +204,10 @@ def test_refused_columns() -> None:
             "problem.partition: row 4 of 'test' has no number of an agent (expected 0 to 1). Fix: number the agents "
             "from 0, or name them in the order of the topology, for example agents = [1, 2] of the partition."
         )
-    with pytest.raises(InputError, match=r"the split column says which records are for testing; leave `test` out"):
+    with pytest.raises(InputError, match=r"the split column says which records are for testing"):
         select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):
-        split(dataset, [np.array([0, 2])], validation={"column": "split"}, seed=0)
+        split_shards(dataset, [np.array([0, 2])], validation={"column": "split"}, seed=0)
 
 
 def test_numbers_to_predict_cannot_be_dealt_by_class() -> None:

@@ -170,15 +170,15 @@ def test_ranges_from_a_file_and_a_table_agree(tmp_path: Path) -> None:
         ("nowhere.csv", r"nowhere\.csv' cannot be read: No such file"),
         ({"x0": [0, 1]}, r"no range for feature 2 of 2, in the order of the data\. Fix: add it, or \"\*\""),
         ({"*": [0, 1], "x9": [0, 1]}, r"the data have no feature 'x9'"),
-        ({"*": [1, 1]}, r"the range of '\*' is 1\.0 to 1\.0, expected finite numbers with low < high"),
-        ({"*": [0, math.inf]}, r"finite numbers with low < high"),
-        ({"*": [-1e308, 1e308]}, r"a difference below 1\.8e308"),
-        ({"*": [math.nan, 1]}, r"finite numbers with low < high"),
-        ({"*": ["a", 1]}, r"is 'a' to 1, but two numbers are wanted"),
-        ({"*": [0, 1, 2]}, r"but \[low, high\] or \{low, high, log\} is wanted"),
-        ({"*": {"low": 0, "hi": 1}}, r"but \[low, high\] or \{low, high, log\} is wanted"),
-        ({"*": {"low": 0, "high": 1, "log": True}}, r"starts at 0\.0, but a log scale needs low > 0"),
-        ({"*": {"low": 1, "high": 2, "log": "yes"}}, r"has log = 'yes', but true or false"),
+        ({"*": [1, 1]}, r"the range of '\*': expected low < high"),
+        ({"*": [0, math.inf]}, r"high: .*finite"),
+        ({"*": [-1e308, 1e308]}, r"finite difference"),
+        ({"*": [math.nan, 1]}, r"low: .*finite"),
+        ({"*": ["a", 1]}, r"low: "),
+        ({"*": [0, 1, 2]}, r"Fix: give \[low, high\] or \{low, high, log\}"),
+        ({"*": {"low": 0, "hi": 1}}, r"Fix: give \[low, high\] or \{low, high, log\}"),
+        ({"*": {"low": 0, "high": 1, "log": True}}, r"expected low > 0 for a log scale"),
+        ({"*": {"low": 1, "high": 2, "log": "perhaps"}}, r"log: "),
     ],
 )
 def test_refused_scales(tmp_path: Path, spec: Any, message: str) -> None:
@@ -189,11 +189,11 @@ def test_refused_scales(tmp_path: Path, spec: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("feature,lo,high\nx0,0,1\n", r"has no column 'low'"),
-        ("", r"has no column 'feature'"),
-        ("feature,low,high,log\nx0,0,1,false\nx0,0,1,false\n", r"has the feature 'x0' twice"),
-        ("feature,low,high,log\n*,0,1,maybe\n", r"log = 'maybe', but true or false"),
-        ("feature,low,high,log\n*,0\n", r"is '0' to '', but two numbers"),
+        ("feature,lo,high\nx0,0,1\n", r"expected the header feature,low,high"),
+        ("", r"expected the header feature,low,high"),
+        ("feature,low,high,log\nx0,0,1,false\nx0,0,1,false\n", r"each feature once"),
+        ("feature,low,high,log\n*,0,1,maybe\n", r"log: "),
+        ("feature,low,high,log\n*,0\n", r"high: "),
     ],
 )
 def test_refused_range_files(tmp_path: Path, text: str, message: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decentral_dp
 from decentral_dp.engines import host
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, SavedState, Snapshot
@@ -89,12 +88,3 @@ def test_agents_with_machines_of_their_own_stay_by_their_numbers(scenario: Make)
     run = {"engine": "ray", "agents_per_actor": 4, "place": "site-{agent}"}
     job: Any = build(scenario(topology=GEOMETRIC) | {"run": run})
     assert [node.agents.tolist() for node in job.nodes()] == np.arange(12).reshape(3, 4).tolist()
-
-
-def test_on_ray_the_bits_are_those_of_this_process(scenario: Make, ray_cluster: None) -> None:
-    content = scenario(topology=GEOMETRIC, algorithm={"rounds": ROUNDS})
-    here = decentral_dp.run(content, set={"run.keep_releases": True})
-    there = decentral_dp.run(content, set={"run.engine": "ray", "run.agents_per_actor": 6, "run.keep_releases": True})
-    assert there.records.same_releases(here.records)
-    for channel, value in here.released.items():
-        np.testing.assert_array_equal(there.released[channel], value)

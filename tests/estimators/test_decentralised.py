@@ -167,58 +167,56 @@ def test_networks_are_trained_with_planned_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    "changed",
     [
-        ({"epsilon": -1.0}, "^epsilon: got -1"),
-        ({"delta": 2.0}, "^delta: got"),
-        ({"rounds": 0}, "^rounds: got 0"),
-        ({"agents": 0}, "^agents: got 0"),
-        ({"topology": "no_such"}, "^topology: got"),
-        ({"topology": "isolated"}, "without links"),
-        ({"algorithm": "no_such"}, "^algorithm: no"),
-        ({"model": "no_such"}, "^model: got"),
-        ({"l2": -1.0}, "^l2: got"),
-        ({"epsilon": None}, "^epsilon: got None, wanted a number above 0"),
-        ({"delta": 0}, "^delta: got 0, wanted"),
-        ({"clip": -1.0}, "^clip: got"),
-        ({"data_range": (1, -1)}, "data_range: wanted public"),
-        ({"data_range": 3}, "data_range: wanted public"),
-        ({"data_range": ([0, 0], [1, 1])}, "one for each of 3 features"),
-        ({"random_state": -3}, "random_state: got -3"),
-        ({"agents": 700}, "700 agents"),
+        {"epsilon": -1.0},
+        {"epsilon": None},
+        {"delta": 2.0},
+        {"delta": 0},
+        {"rounds": 0},
+        {"agents": 0},
+        {"agents": 700},
+        {"topology": "no_such"},
+        {"topology": "isolated"},
+        {"algorithm": "no_such"},
+        {"model": "no_such"},
+        {"l2": -1.0},
+        {"clip": -1.0},
+        {"data_range": (1, -1)},
+        {"data_range": 3},
+        {"data_range": ([0, 0], [1, 1])},
+        {"random_state": -3},
+        {"classes": ("no",)},
+        {"classes": ("no", "no")},
+        {"classes": ("a", "b")},
     ],
 )
-@pytest.mark.parametrize("kind", BOTH)
-def test_parameters_that_cannot_be_used_are_refused_in_a_sentence(kind: Any, changed: Any, said: str) -> None:
-    features, labels = _records(kind)
-    with pytest.raises(InputError, match=said):
-        kind(**USUAL | DECLARED[kind] | changed).fit(features, labels)
+def test_parameters_that_cannot_be_used_are_refused_by_name(changed: dict[str, Any]) -> None:
+    ((key, _),) = changed.items()
+    with pytest.raises(InputError, match=key):
+        DecentralisedClassifier(**USUAL | {"classes": ("no", "yes")} | changed).fit(*_records(DecentralisedClassifier))
+
+
+@pytest.mark.parametrize("limits", [3, (2, 1), ("a", "b"), (0, np.inf)])
+def test_ranges_of_labels_that_cannot_be_used_are_refused(limits: Any) -> None:
+    with pytest.raises(InputError, match="label_range"):
+        DecentralisedRegressor(**USUAL, label_range=limits).fit(*_records(DecentralisedRegressor))
 
 
 def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
     features, labels = _records(DecentralisedClassifier)
-    usual = DecentralisedClassifier(**USUAL)
-    for classes in (("no",), ("no", "no"), ("a", "b")):
-        with pytest.raises(InputError, match="classes"):
-            clone(usual).set_params(classes=classes).fit(features, labels)
     with pytest.raises(InputError, match="one class"):
-        usual.fit(features, np.full(len(features), "no"))
-    declared = clone(usual).set_params(classes=("no", "yes"))
-    with pytest.raises(InputError, match="the owner of each record"):
-        declared.fit(features, labels, agents=[0, 1])
+        DecentralisedClassifier(**USUAL).fit(features, np.full(len(features), "no"))
+    declared = DecentralisedClassifier(**USUAL, classes=("no", "yes"))
+    gaps = [np.array([gap, "a" if gap is None else 1.0] * (len(features) // 2)) for gap in (np.nan, None)]
+    masked = np.ma.masked_array(np.arange(len(features)) % 5, mask=np.arange(len(features)) == 3)
+    for owners, words in (([0, 1], "owner"), *((gap, "agents has gaps") for gap in gaps), (masked, "masked array")):
+        with pytest.raises(InputError, match=words):
+            declared.fit(features, labels, agents=owners)
     with pytest.raises(InputError, match="names 3"):
         clone(declared).set_params(agents=4).fit(features, labels, agents=np.arange(len(features)) % 3)
-    for gap in (np.nan, None):
-        with pytest.raises(InputError, match="agents has gaps"):
-            declared.fit(features, labels, agents=np.array([gap, "a" if gap is None else 1.0] * (len(features) // 2)))
     with pytest.raises(TypeError, match="sample_weight"):
         declared.fit(features, labels, sample_weight=np.ones(len(features)))
-    numbers = _records(DecentralisedRegressor)
-    with pytest.warns(ScaleWarning, match="y lies outside label_range"):
-        DecentralisedRegressor(**USUAL, label_range=(5, 6)).fit(*numbers)
-    for limits in (3, (2, 1), ("a", "b"), (0, np.inf)):
-        with pytest.raises(InputError, match="label_range"):
-            DecentralisedRegressor(**USUAL, label_range=limits).fit(*numbers)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from papers import spider_budgets as e16
 from papers import tuners as e11
 from papers import warm_start_rate as e10
 from papers.draws import DELTA, EPSILON, generator, mu_of, noised
-from papers.findings import Check, Finding, Row, around, fit, slope, slope_check, table
+from papers.findings import Check, Finding, Row, fit, slope, slope_check, table
 
 
 @functools.cache
@@ -96,32 +96,20 @@ def test_intervals_are_students() -> None:
 
 def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
     check = Check("x", over_seeds([0.9, 1.0, 1.1]), (0.7, 1.3))
-    assert check.holds
-    assert "∈" in check.numbers
-    narrow = check._replace(window=(0.95, 1.3))
-    assert not narrow.holds
-    assert narrow.words == "undecided"
-    assert "not wholly in" in narrow.numbers
-    beside = check._replace(window=(1.3, 1.5))
-    assert (beside.words, beside.holds) == ("not reproduced", False)
-    assert "∉" in beside.numbers
-    outcomes = {(check,): "reproduced", (check, narrow): "undecided: 1 of 2 claims hold"}
-    outcomes[check, narrow, beside] = "not reproduced: 1 of 3 claims hold"
-    for checks, words in outcomes.items():
-        assert Finding("e", "t", "s", rows_of(0.0), checks, (), 0.0).words == words
-    assert Check("x", exactly(2.0), (2.0, 2.0)).holds
-    assert Check("x", exactly(1.0038), (0.0, 1.0)).numbers == "1.0038 ∉ [0, 1]"
-    assert Check("x", exactly(-2e-7), (-math.inf, 1e-6)).numbers == "−2e−7 ∈ (−∞, 1e−6]"
-
-
-def test_windows_keep_to_half_of_the_way_to_a_rival() -> None:
-    assert around(-1.0) == pytest.approx((-1.1, -0.9))
-    assert around(-1 / 3, -0.5) == pytest.approx((-1 / 3 - 1 / 12, -1 / 3 + 1 / 12))
-    assert around(0.5, 0.0, 1.0) == pytest.approx((0.4, 0.6))
-
-
-def test_no_claims_reproduce_nothing() -> None:
+    narrow, beside = check._replace(window=(0.95, 1.3)), check._replace(window=(1.3, 1.5))
+    assert [(c.holds, c.words) for c in (check, narrow, beside)] == [
+        (True, "reproduced"),
+        (False, "undecided"),
+        (False, "not reproduced"),
+    ]
+    for checks, words in (
+        ((check,), "reproduced"),
+        ((check, narrow), "undecided"),
+        ((check, narrow, beside), "not reproduced"),
+    ):
+        assert Finding("e", "t", "s", rows_of(0.0), checks, (), 0.0).words.partition(":")[0] == words
     assert not Finding("e", "t", "s", rows_of(0.0), (), (), 0.0).reproduced
+    assert Check("x", exactly(2.0), (2.0, 2.0)).holds
 
 
 # Every experiment ---------------------------------------------------------------------------------------------------
@@ -385,25 +373,6 @@ def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is no folder"):
         experiment_command.require_free(["e1"], tmp_path / "file")
-
-
-def test_a_failed_claim_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    good = quick("e2")
-    bad = good.checks[0]._replace(window=(5.0, 6.0))
-    spoilt = Finding(good.name, good.title, good.source, good.rows, (bad, good.checks[1]), (), 1.0)
-    experiment_command.print_finding(spoilt, False)
-    experiment_command.print_summary([spoilt])
-    text = capsys.readouterr().out
-    assert f"not reproduced: {bad.statement}" in text
-    assert "1 of 2 claims hold" in text
-
-
-@pytest.mark.parametrize("name", ["e5", "e11", "e12", "e13"])
-def test_pictures_of_every_kind_are_drawn(name: str, tmp_path: Path) -> None:
-    """Slopes, curves, single points, and many curves."""
-    paths = experiment_command.write_finding(quick(name), tmp_path)
-    assert [p.name for p in paths] == [f"{name_of(name)}.parquet", f"{name_of(name)}.png"]
-    assert all(p.stat().st_size > 1000 for p in paths)
 
 
 def test_the_catalogue_is_light_and_true() -> None:

@@ -11,14 +11,14 @@ _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
 _POISSON = "tests/privacy/accounting/test_accountants_poisson.py"
 _SLACK = "tests/privacy/accounting/test_float_slack.py"
-_TRAPS = "tests/audits/test_traps.py"
-_PRICES = "tests/audits/test_planned_prices.py"
+_TRAPS = "tests/auditing/test_traps.py"
+_PRICES = "tests/auditing/test_planned_prices.py"
 _BATCH = "tests/participants/test_agents.py"
-_PLACES = "tests/audits/test_batch_places.py"
+_PLACES = "tests/auditing/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/test_records_sensitivity.py"
 _GRANULAR = "tests/central/test_sensitivities.py"
-_GUARDS = "tests/audits/test_guards.py"
+_GUARDS = "tests/auditing/test_guards.py"
 _SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
 _SECRET = "tests/simulation/test_secret_noise.py"
@@ -1510,8 +1510,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != manifest.agents[agent].sha256:\n",
-        "        if not manifest.agents[agent].sha256:\n",
+        "        if digest_of_shard(path) != entry.sha256:\n",
+        "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
             "tests/simulation/jobs/test_agent_records.py::test_resume_checks_the_files_again",
@@ -1637,7 +1637,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "nodes numbered as they were inserted",
         "topology/networkx_graphs.py",
-        "    if not are_numbers(names):\n",
+        "    if not are_whole_numbers(names):\n",
         "    if names:\n",
         (
             "tests/topology/test_graph_files_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
@@ -1647,8 +1647,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an edge to a node that the file does not declare",
         "topology/graph_files.py",
-        "    for ends in edges:\n",
-        "    for ends in edges[:0]:\n",
+        "for ends in edges for end in ends if end not in declared",
+        "for ends in edges[:0] for end in ends if end not in declared",
         (
             "tests/topology/test_graph_files.py::test_graphml_with_two_readings_is_refused",
             "tests/topology/test_graph_files_numbering.py::test_json_that_is_no_graph",
@@ -1657,8 +1657,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one of two weights of an edge",
         "topology/networkx_graphs.py",
-        "if weights.setdefault(pair, link.weight) != link.weight:",
-        "if weights.setdefault(pair, link.weight) is ...:",
+        "if a == b or weights.setdefault(pair, link.weight) != link.weight:",
+        "if a == b or weights.setdefault(pair, link.weight) is ...:",
         (
             "tests/topology/test_graph_files.py::test_arcs_of_other_weights_than_their_reverse",
             "tests/topology/test_graph_files.py::test_a_line_with_two_readings_is_refused",
@@ -1667,8 +1667,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two nodes whose names print alike",
         "topology/networkx_graphs.py",
-        "        if plain in names:\n",
-        "        if name in names:\n",
+        "        if not plain or plain in names:\n",
+        "        if not plain or name in names:\n",
         (
             "tests/topology/test_graph_files.py::test_a_line_with_two_readings_is_refused",
             "tests/topology/test_graph_files_numbering.py::test_two_nodes_that_are_written_alike_are_refused",
@@ -2012,8 +2012,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "links of what is sent, from those who hear",
         "simulation/communication.py",
-        "ends = weights.indices.astype(np.int64), rows_of(weights)",
-        "ends = rows_of(weights), weights.indices.astype(np.int64)",
+        "ends = weights.indices.astype(np.int64), row_indices(weights)",
+        "ends = row_indices(weights), weights.indices.astype(np.int64)",
         ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
     ),
     Mutation(
@@ -2126,8 +2126,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a first record taken for the names of columns",
         "data/tables.py",
-        "if _VALUE.fullmatch(name) or is_gap or (not name and k):",
-        "if not name and k:",
+        "if _VALUE.fullmatch(name) or is_gap or (not name and k) or name in names[:k]:",
+        "if (not name and k) or name in names[:k]:",
         ("tests/data/test_csv_files.py::test_a_record_is_no_header_though_a_cell_is_called_like_the_label",),
     ),
     Mutation(

@@ -287,7 +287,7 @@ def test_a_table_that_does_not_fit_is_refused_in_a_sentence(csv: Path) -> None:
             (folder / "ragged.csv").write_text(f"age,weight,ward\n{first}{row}\n1,2,icu\n")
             assert f"row {2 if first else 1} has " in _refusal(model.predict, folder / "ragged.csv"), (row, first)
     new.to_csv(folder / "semicolons.csv", index=False, sep=";")
-    assert 'Fix: problem.separator = ";"' in _refusal(model.predict, folder / "semicolons.csv")
+    assert 'no header with the separator ","' in _refusal(model.predict, folder / "semicolons.csv")
     assert "columns by name" in _refusal(model.predict, new[["age", "weight"]].to_numpy())
     assert "two columns" in _refusal(model.predict, pd.concat([new, new[["age"]]], axis=1))
     assert "cannot be read" in _refusal(model.predict, folder / "none.csv")

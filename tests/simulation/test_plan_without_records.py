@@ -16,7 +16,7 @@ from decentral_dp.simulation.plan import Plan
 
 GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
 
-DRAWN = {name: getattr(synthetic, name) for name in ("heterogeneous", "classification", "census")}
+DRAWN = {name: getattr(synthetic, name) for name in ("heterogeneous", "gaussian_classes", "census")}
 
 
 @pytest.fixture

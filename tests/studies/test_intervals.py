@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decentral_dp.studies.intervals import cell_mean, described_intervals, interval, share_interval, spread_text, wilson
+from decentral_dp.studies.intervals import cell_mean, interval, share_interval, wilson
 
 CONFIDENCE = st.floats(0.5, 0.999)
 
@@ -77,15 +77,3 @@ def test_values_whose_squares_overflow_have_an_interval() -> None:
     mean, low, high = interval([1.7e308, 1.6e308, 1.5e308], 0.95)
     assert mean == pytest.approx(1.6e308)
     assert low < mean < high
-
-
-def test_intervals_in_words() -> None:
-    assert described_intervals(["student", "none"], 0.9) == "90 % intervals: Student's t"
-    assert described_intervals(["student", "logit"], 0.95).endswith(
-        "logit scale for shares, Student's t for other means"
-    )
-    assert described_intervals(["none"], 0.95) == ""
-    assert spread_text(0.5, math.nan, math.nan) == ""
-    assert spread_text(0.0, -1e-5, 1e-5) == " ± 10⁻⁵"
-    assert spread_text(2.0, 1.5, 2.5, ends=True) == " [1.50, 2.50]"
-    assert spread_text(2.0, 2.0, 2.0, ends=True) == ""

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ import decentral_dp.studies
 from decentral_dp import run
 from decentral_dp.cli import main as cli
 from decentral_dp.config.loading import load, shipped_names
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.build import build
@@ -47,7 +47,7 @@ from decentral_dp.studies.study import check_plot, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, verdict
 from decentral_dp.tasks.parallel import in_processes
-from tests.support.commands import Command, entry_point
+from tests.support.commands import Command
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -137,94 +137,52 @@ def test_values_are_named_by_what_tells_them_apart(values: list[Any], labels: tu
     assert label_all(values) == labels
 
 
-BAD = {
-    'algorithm.ruonds: unknown key; did you mean "rounds"': {"grid": {"algorithm": {"ruonds": [1]}}},
-    'algorthm: unknown key; did you mean "algorithm"': {"set": {"algorthm": {"rounds": 1}}},
-    "algorithm.rounds.x has rounds for a table, but it is a value": {"grid": {"algorithm.rounds.x": [1]}},
-    'epsilon: unknown key; did you mean "privacy.epsilon".': {"grid": {"epsilon": [1, 4]}},
-    "unset.privacy.epsylon": {"unset": ["privacy.epsylon"]},
-    'unset.algoritm: algoritm is not in the scenario; did you mean "algorithm".': {
-        "variants": [{"name": "a", "unset": ["algoritm"]}]
-    },
-    'plots (p).x: "epsilon" is no axis, and is not measured; did you mean "': {
-        "grid": {"privacy.epsilon": [1, 4]},
-        "plots": [{"name": "p", "x": "epsilon", "y": "ok"}],
-    },
-    "grid.algorithm.rounds: got 3, wanted a list": {"grid": {"algorithm.rounds": 3}},
-    "would replace algorithm.rounds": {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}},
-    "would replace topology.seed": {
-        "grid": {"topology": RINGS},
-        "variants": [{"name": "a", "set": {"topology.seed": 1}}],
-    },
-    "would replace topology.weights": {"grid": {"topology.weights": ["metropolis"], "topology": RINGS}},
-    '"ring" is there twice': {"grid": {"topology": [RINGS[0], RINGS[0]]}},
-    "grid.seed: cannot be varied": {"grid": {"seed": [1, 2]}},
-    "seeds: got [1, 1]": {"seeds": [1, 1]},
-    'polts: unknown key; did you mean "plots"': {"polts": []},
-    'claims.0.is: got "more", wanted': {
-        "claims": [{"statement": "s", "left": {"measure": "m"}, "is": "more", "right": 1.0}]
-    },
-    'scenario: no scenario "rnig': {"scenario": "rnig_breast_cancer"},
-    "cells are more than": {"seeds": 200_000},
-    '"rign" is no value': {
-        "grid": {"topology": RINGS},
-        "claims": [
-            {"statement": "s", "left": {"measure": "m", "where": {"topology": "rign"}}, "is": "less", "right": 1.0}
-        ],
-    },
-    'plots (p).lines: "agents" does not vary': {"plots": [{"name": "p", "y": "m", "lines": "agents"}]},
-    "topology varies too": {"grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]},
-    "plots.0.name": {"plots": [{"name": "../p", "y": "m"}]},
-    'two are called "a"': {"variants": [{"name": "a"}, {"name": "a"}]},
-    'measure: "test_acuracy" is not measured at the end of a run; did you mean "test_accuracy".': {
-        "measure": ["ok", "test_acuracy"]
-    },
-    'measure: "upper_loss" is not measured at the end of a plan': {"measure": ["upper_loss"], "kind": "plan"},
-    'measure: "endless_stream" is not measured at the end of a run': {"measure": ["endless_stream"]},
-    'plots (p).x: "topologie" is no axis, and is not measured; did you mean "topology".': {
-        "grid": {"topology": RINGS},
-        "plots": [{"name": "p", "x": "topologie", "y": "ok"}],
-    },
-    'plots (p).y: "test_acc" is not measured at the end of a run; did you mean "test_': {
-        "grid": {"topology": RINGS},
-        "plots": [{"name": "p", "x": "topology", "y": ["ok", "test_acc"]}],
-    },
-    'plots (p).x: no values of single rounds are kept. Fix: set rounds = "all"': {
-        "plots": [{"name": "p", "y": "upper_loss"}]
-    },
-    "plots (q).x: no values": {
-        "rounds": [],
-        "kind": "plan",
-        "plots": [{"name": "q", "x": "round", "y": "epsilon_max"}],
-    },
-    'plots (p).y: "spectral_gap" is not measured over the rounds of a run': {
-        "rounds": "all",
-        "plots": [{"name": "p", "y": "spectral_gap"}],
-    },
-    'claims (s).measure: "test_los" is not measured at the end of a run; did you mean "test_loss".': {
-        "claims": [{"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_los"}}]
-    },
-    "claims (s).round: 2 is not kept. Fix: set rounds = ": {
-        "claims": [{"statement": "s", "left": {"measure": "test_loss", "round": 2}, "is": "less", "right": 1.0}]
-    },
-    'claims (s).round: 2 is not kept. Fix: set rounds = "all"': {
-        "rounds": [1, 4],
-        "claims": [
-            {"statement": "s", "left": {"measure": "ok"}, "is": "less", "right": {"measure": "test_loss", "round": 2}}
-        ],
-    },
-    'claims (s).measure: "seconds" is not measured over the rounds of a run': {
-        "claims": [{"statement": "s", "left": {"measure": "seconds", "round": 2}, "is": "less", "right": 1.0}]
-    },
-}
+SIDE = {"measure": "ok"}
+PLOT = {"name": "p", "x": "topology", "y": "ok"}
+CLAIM = {"statement": "s", "left": SIDE, "is": "less", "right": 1.0}
+# What the refusal has to name, and the study.
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ('algorithm.ruonds: .*"rounds"', {"grid": {"algorithm": {"ruonds": [1]}}}),
+    ("algorithm.rounds.x", {"grid": {"algorithm.rounds.x": [1]}}),
+    ('epsilon: .*"privacy.epsilon"', {"grid": {"epsilon": [1, 4]}}),
+    ("unset.privacy.epsylon", {"unset": ["privacy.epsylon"]}),
+    ('unset.algoritm: .*"algorithm"', {"variants": [{"name": "a", "unset": ["algoritm"]}]}),
+    ("grid.algorithm.rounds: got 3", {"grid": {"algorithm.rounds": 3}}),
+    ("replace algorithm.rounds", {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}}),
+    ("replace topology.seed", {"grid": {"topology": RINGS}, "variants": [{"name": "a", "set": {"topology.seed": 1}}]}),
+    ("replace topology.weights", {"grid": {"topology.weights": ["metropolis"], "topology": RINGS}}),
+    ('"ring" is there twice', {"grid": {"topology": [RINGS[0], RINGS[0]]}}),
+    ("grid.seed", {"grid": {"seed": [1, 2]}}),
+    ("seeds: got \\[1, 1\\]", {"seeds": [1, 1]}),
+    ('scenario: no scenario "rnig', {"scenario": "rnig_breast_cancer"}),
+    ("cells are more than", {"seeds": 200_000}),
+    ('two are called "a"', {"variants": [{"name": "a"}, {"name": "a"}]}),
+    ('"rign"', {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"where": {"topology": "rign"}}}]}),
+    ('plots \\(p\\).lines: "agents"', {"plots": [{"name": "p", "y": "m", "lines": "agents"}]}),
+    ("topology varies too", {"grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]}),
+    ("plots.0.name", {"plots": [{"name": "../p", "y": "m"}]}),
+    ('measure: "test_acuracy" .*"test_accuracy"', {"measure": ["ok", "test_acuracy"]}),
+    ('measure: "upper_loss"', {"measure": ["upper_loss"], "kind": "plan"}),
+    ('plots \\(p\\).x: "topologie" .*"topology"', {"grid": {"topology": RINGS}, "plots": [PLOT | {"x": "topologie"}]}),
+    ('plots \\(p\\).y: "test_acc"', {"grid": {"topology": RINGS}, "plots": [PLOT | {"y": ["ok", "test_acc"]}]}),
+    ("plots \\(p\\).x: no values of single rounds", {"plots": [{"name": "p", "y": "upper_loss"}]}),
+    ("plots \\(q\\).x: no values", {"rounds": [], "kind": "plan", "plots": [{"name": "q", "x": "round", "y": "ok"}]}),
+    ('plots \\(p\\).y: "spectral_gap"', {"rounds": "all", "plots": [{"name": "p", "y": "spectral_gap"}]}),
+    ('claims \\(s\\).measure: "test_los" .*"test_loss"', {"claims": [CLAIM | {"right": {"measure": "test_los"}}]}),
+    (
+        "claims \\(s\\).round: 2",
+        {"rounds": [1, 4], "claims": [CLAIM | {"right": {"measure": "test_loss", "round": 2}}]},
+    ),
+    ('claims \\(s\\).measure: "seconds"', {"claims": [CLAIM | {"left": {"measure": "seconds", "round": 2}}]}),
+]
 
 
-@pytest.mark.parametrize("sentence", BAD)
-def test_a_bad_study_is_refused_before_anything_is_run(sentence: str, make: Make, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as refused:
-        conduct(make(**BAD[sentence]), tmp_path / "out", jobs=1)
-    assert sentence in str(refused.value)
-    assert "\n" not in str(refused.value)
+@pytest.mark.parametrize(("words", "keys"), BAD)
+def test_a_bad_study_is_refused_before_anything_is_run(
+    words: str, keys: dict[str, Any], make: Make, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=words):
+        conduct(make(**keys), tmp_path / "out", jobs=1)
     assert not list(tmp_path.glob("out/cells/*.json"))
 
 
@@ -341,14 +299,8 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
     failed = by_row["complete", "constant"]
     assert (failed["ended ok"], failed["test_accuracy"]) == ("0 of 2 (2 refused)", "failed")
     assert by_row["ring", "constant"]["ended ok"] == "2 of 2"
-    assert "2 of 8 cells failed (2 refused)." in words.note
-    assert "Student's t on the logit scale for shares" in words.note
     page = (mixed.folder / "report.html").read_text()
     assert page.count("0 of 2 (2 refused)") == 1
-    assert "2 of 8 cells failed" in page
-    assert page.count('<img src="data:image/png;base64,') == 3
-    assert "diverges unless ρ &lt; 1" in page
-    assert 'class="sortable"' in page
     assert not re.search(r'(src|href)="(?!data:)', page)
 
 
@@ -384,25 +336,6 @@ def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
     assert not list(mixed.folder.rglob("*.part"))
 
 
-def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings) -> None:
-    means = summary(mixed.results, [a.name for a in mixed.axes], 0.95, mixed.cells)
-    texts, crosses = {}, {}
-    with package_style():
-        for plot in mixed.study.plots[:3]:
-            figure = study_plots._draw(plot, Measured(mixed.study, mixed.axes, means, mixed.cells))
-            assert figure is not None
-            texts[plot.name] = " ".join(figure.texts[-1].get_text().split())
-            crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
-            assert all(legend.get_title().get_text() for legend in figure.legends)
-    # Over rounds the cross is in the panel of the weights that failed; for ok itself there is a number.
-    assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 0}
-    assert all("2 of 8 cells failed (2 refused)" in text for text in texts.values())
-    assert texts["over_rounds"].startswith("n = 2 cells a line. 95 % intervals: Student's t.")
-    assert "Failed, and without a place here: complete constant." in texts["by_gap"]
-    assert texts["by_gap"].endswith("Also varies: weights.")
-    assert "Wilson's for counts of cells" in texts["by_weights"]
-
-
 @pytest.mark.parametrize("formats", [["svg", "pdf"], ["png"]])
 def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Path, formats: list[str]) -> None:
     study = make(
@@ -416,35 +349,6 @@ def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Pat
     starts = {"png": b"\x89PNG\r", "svg": b"<?xml", "pdf": b"%PDF-"}
     # What nobody knows to be of this study is left.
     assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
-
-
-def test_a_mixed_study_says_what_it_did_not_draw(mixed: Findings) -> None:
-    assert mixed.warnings == ["plots (of_nothing): not drawn, for its cells have measured nothing of it."]
-
-
-def test_names_and_pictures_without_numbers_are_warned_of(make: Make, tmp_path: Path) -> None:
-    found = conduct(
-        make(
-            grid={"topology": RINGS},
-            rounds=[3],
-            set={"run": {"evaluate_every": 2}},
-            measure=["test_accuracy", "weight_clean"],
-            plots=[
-                {"name": "curves", "y": "upper_loss", "lines": "topology"},
-                {"name": "other", "x": "topology", "y": ["ok", "weight_clean"]},
-                {"name": "over_nothing", "x": "weight_clean", "y": "ok"},
-            ],
-        ),
-        tmp_path / "out",
-        jobs=1,
-    )
-    assert [p.name for p in (tmp_path / "out" / "plots").iterdir()] == ["other.png"]
-    assert found.warnings == [
-        'measure: no cell has measured "weight_clean".',
-        "plots (curves): not drawn, for its cells have measured nothing of it.",
-        'plots (other): no cell has measured "weight_clean".',
-        "plots (over_nothing): not drawn, for its cells have measured nothing of it.",
-    ]
 
 
 @pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_printed"])
@@ -497,16 +401,10 @@ def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]
 
 
 def test_axes_of_pictures_say_what_an_epsilon_is() -> None:
-    assert axis_label("epsilon_max", account(CERTIFIED)) == "ε of the worst agent, δ = 1e-5 (certified)"
     several = account(CERTIFIED, ("as_printed", "laplace", 1e-3), NOISELESS)
-    assert axis_label("epsilon_max", several) == (
-        "ε of the worst agent, δ = 1e-5 … 0.001 (certified or provable as printed or no guarantee)"
-    )
-    # A legend has less room.
-    assert axis_label("epsilon_max", several, most=1) == "ε of the worst agent, δ = 1e-5 … 0.001"
-    assert axis_label("epsilon_pure_max", account(CERTIFIED)) == "pure ε of the worst agent (certified)"
-    assert axis_label("privacy.epsilon", account(CERTIFIED)) == "target ε, δ = 1e-5"
-    assert axis_label("spectral_gap", account(CERTIFIED)) == "spectral gap 1 − ρ"
+    assert "(certified)" in axis_label("epsilon_max", account(CERTIFIED))
+    assert "(certified or provable as printed or no guarantee)" in axis_label("epsilon_max", several)
+    assert "certified" not in axis_label("spectral_gap", account(CERTIFIED))
 
 
 def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
@@ -634,27 +532,6 @@ def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, 
 
 
 @pytest.mark.parametrize(
-    ("counts", "outcome", "words"),
-    [
-        ((1, 1, 0, 0), "holds", "holds"),
-        ((1, 0, 1, 0), "does not hold", "does not hold"),
-        ((1, 0, 0, 0), "undecided", "undecided"),
-        ((1, 0, 0, 1), "not measured", "not measured"),
-        ((0, 0, 0, 0), "not measured", "not measured"),
-        ((3, 3, 0, 0), "holds", "holds in all 3"),
-        ((3, 0, 3, 0), "does not hold", "does not hold in all 3"),
-        ((3, 2, 1, 0), "does not hold", "holds in 2, does not hold in 1"),
-        ((3, 2, 0, 0), "undecided", "holds in 2, undecided in 1"),
-        ((3, 2, 0, 1), "not measured", "holds in 2, not measured in 1"),
-        ((3, 0, 1, 2), "does not hold", "does not hold in 1, not measured in 2"),
-    ],
-)
-def test_a_verdict_in_words(counts: tuple[int, int, int, int], outcome: str, words: str) -> None:
-    found = Verdict("s", *counts, "")
-    assert (found.outcome, found.description) == (outcome, words)
-
-
-@pytest.mark.parametrize(
     ("left", "right", "compare", "factor"),
     [
         # The means are 0.234 and 0.295 and the seeds tell nothing; then they move together, and tell.
@@ -742,33 +619,12 @@ def test_equal_and_infinite_sides(make: Make, left: float, claim: dict[str, Any]
     assert judged(make, (left, 0.0, 0.0), left={"measure": "m", "where": FIRST}, **claim).outcome == outcome
 
 
-def test_a_comparison_prints_both_means_and_the_margin(make: Make) -> None:
-    found = judged(
-        make, (1.0, 0.0, 4.0), left={"measure": "m", "where": FIRST}, right=2.5, factor=2.0, **{"is": "less"}
-    )
-    assert found.numbers == "1 against 2 · 2.5; margin 4"
-    # An ε is rounded up.
-    side = {"measure": "epsilon_max", "where": FIRST}
-    found = judged(make, (8.811, 0.0, 0.0), "epsilon_max", left=side, right=8.0, **{"is": "greater"})
-    assert found.numbers.startswith("8.82 against 8")
-
-
-def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
-    cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
-    cells[["adjacency", "adversary"]] = ""
-    row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
-    study = make(measure=["claimed", "epsilon_max", "upper_loss"])
-    means = pd.DataFrame([{"name": name, **row} for name in study.measure])
-    assert list(study_table(Measured(study, [], means, cells)).rows[0][-3:]) == ["8.82", "8.82", "8.81"]
-
-
 def test_what_was_not_measured_was_not_tested(make: Make) -> None:
     where = {"topology": ["complete"], "privacy.epsilon": 2.0}
-    found = judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0)
-    assert (found.description, found.outcome) == ("not measured", "not measured")
+    assert judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0).outcome == "not measured"
     # Infinities of both signs have no mean.
     undefined = judged(make, (math.nan, 1.0, 1.0), left={"measure": "m", "where": FIRST}, **{"is": "less"}, right=1.0)
-    assert (undefined.description, undefined.missing) == ("not measured", 1)
+    assert (undefined.outcome, undefined.missing) == ("not measured", 1)
 
 
 # --- keeping, resuming, processes -------------------------------------------------------------------------------------
@@ -823,26 +679,6 @@ def test_a_key_follows_what_decides_the_numbers(make: Make, tmp_path: Path) -> N
     assert key() != key(set={"algorithm": {"rounds": 3}})
     # A default that is written out is the same scenario.
     assert key() == key(set={"run": {"average": 1}})
-
-
-def test_cells_of_another_package_or_of_other_inputs_are_computed_anew(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, edges = tmp_path / "out", tmp_path / "net.txt"
-
-    def computed(seeds: int) -> int:
-        study = make(kind="plan", seeds=seeds, set={"topology": {"file": str(edges)}})
-        return conduct(study, out, jobs=1).computed
-
-    edges.write_text("0 1\n1 2\n")
-    assert computed(3) == 3
-    with monkeypatch.context() as here:
-        here.setattr(cell_files, "package_digest", lambda: "another")
-        assert (computed(2), computed(2)) == (2, 0)
-    edges.write_text("0 1\n1 2\n0 2\n")
-    assert computed(1) == 1
-    edges.write_text("0 1\n1 2\n")
-    assert computed(3) == 0
 
 
 @pytest.mark.parametrize("value", [None, b"3", 1j])
@@ -965,104 +801,46 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
 # --- command line, shipped studies ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
-    monkeypatch.chdir(tmp_path)
-    with entry_point(monkeypatch, capsys) as call:
-        yield call
-
-
-def test_the_command_says_what_came_out(command: Command, make: Make, tmp_path: Path) -> None:
-    make()
-    file = tmp_path / "study.toml"
-    content = {
-        "title": "Title [x]",
-        "scenario": "base.toml",
-        "measure": ["test_accuracy"],
-        "grid": {"topology.weights": ["metropolis", {"kind": "constant", "value": 0.7}]},
-        "claims": [
-            {
-                "statement": "above a bound that every accuracy passes",
-                "left": {"measure": "test_accuracy"},
-                "is": "greater",
-                "right": -10.0,
-            }
-        ],
-    }
-    file.write_text(tomli_w.dumps(content))
-    code, out, err = command("study", file, "--jobs", 1, "--set", "algorithm.rounds=2", "--set", "seeds=2")
-    assert (code, err) == (0, "")
-    assert "Title [x] (4 cells, 4 of them computed now)" in out
-    assert "2 of 4 cells failed" in out
-    assert "2 × refused: topology.weights: constant 0.7" in " ".join(out.split())
-    assert "holds in 1, not measured in 1: above a bound" in out
-    folder = tmp_path / "runs" / "study-study"
-    told = json.loads((folder / "claims.json").read_text())[0]
-    assert (told["missing"], told["outcome"]) == (1, "not measured")
-    assert told["verdict"] == "holds in 1, not measured in 1"
-    assert pd.read_parquet(folder / "cells.parquet")["round"].max() == 2
-    # All are refused before anything is run.
-    assert command("study", file, "--jobs", 1, "--set", "privacy.epsilon=-1.0")[0] == 2
-    for bad in (["--set", "grid.algorithm.ruonds=[1]"], ["--out", file], ["--set", "seeds=0"]):
-        code, out, err = command("study", file, "--jobs", 1, *bad)
-        assert (code, out) == (2, "")
-        assert err.startswith("Error: ")
-        assert err.count("\n") == 1
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("mine")
-    assert command("study", file, "--out", tmp_path / "full")[0] == 2
-
-
-def test_the_table_says_what_its_epsilon_is(
-    command: Command, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_says_what_its_epsilon_is(command: Command, make: Make, tmp_path: Path) -> None:
     make()
     file = tmp_path / "study.toml"
     open_one = {"name": "open", "unset": ["privacy"], "set": {"privacy": {"guarantee": "none"}}}
     content = {
         "scenario": "base.toml",
-        "measure": ["epsilon_max", "weight_clean"],
+        "kind": "plan",
+        "measure": ["epsilon_max"],
         "set": {"algorithm.rounds": 2},
         "variants": [{"name": "closed"}, {"name": "closer", "set": {"privacy.delta": 1e-6}}, open_one],
     }
     file.write_text(tomli_w.dumps(content))
-    code, out, err = command("study", file, "--jobs", 1)
-    assert (code, err) == (0, "")
+    out = command("study", file, "--jobs", 1).out
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert rows["variant"] == ["variant", "guarantee", "δ", "epsilon_max"]
     assert rows["closed"][1:4] == ["certified", "1e-5", "4.00"]
     assert rows["closer"][1:3] == ["certified", "1e-6"]
     assert rows["open"][1:] == ["no", "guarantee", "–", "∞"]
-    assert "All 3 cells ended ok." in out
-    assert 'Warning: measure: no cell has measured "weight_clean".' in out
-    content["variants"] = [{"name": "closed"}]
-    file.write_text(tomli_w.dumps(content))
-    code, out, _ = command("study", file, "--jobs", 1)
-    assert code == 0
+    # Where all cells promise the same, it is said once.
+    file.write_text(tomli_w.dumps(content | {"variants": [{"name": "closed"}]}))
+    out = command("study", file, "--jobs", 1).out
     assert "certified, δ = 1e-5" in out
     assert "guarantee" not in out
-    # What is computed anew is said before it is done.
-    monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
-    assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
 
 
 def test_a_study_is_no_scenario_and_the_reverse(command: Command, make: Make, tmp_path: Path) -> None:
     make()
     study, base = tmp_path / "study.toml", tmp_path / "base.toml"
     study.write_text('scenario = "base.toml"\n')
-    for name in (study, "budget_growth"):
-        code, out, err = command("run", name)
-        assert (code, out) == (2, "")
-        named = quoted(str(name))
-        assert err == f'Error: scenario: {named} is a study; give a scenario, or use "decentral-dp study {name}".\n'
-    for name in (base, "quadratic"):
-        code, out, err = command("study", name)
-        assert (code, out) == (2, "")
-        named = quoted(str(name))
-        assert err == f'Error: study: {named} is a scenario; give a study, or use "decentral-dp run {name}".\n'
-    # A study of a study is none, either.
     (tmp_path / "nested.toml").write_text('scenario = "study.toml"\n')
-    assert "is a study; give a scenario" in command("study", tmp_path / "nested.toml")[2]
+    for order, name, other in (
+        ("run", study, "decentral-dp study"),
+        ("run", "budget_growth", "decentral-dp study"),
+        ("study", base, "decentral-dp run"),
+        ("study", "quadratic", "decentral-dp run"),
+        ("study", tmp_path / "nested.toml", "is a study"),
+    ):
+        code, _, err = command(order, name)
+        assert code == 2
+        assert other in err
     assert list(tmp_path.glob("runs/*/cells/*")) == []
 
 
@@ -1070,7 +848,7 @@ def test_a_mistake_in_one_variant_fails_its_cells_alone(make: Make, tmp_path: Pa
     wrong = {"name": "typo", "set": {"algorithm": {"ruonds": 1}}}
     found = conduct(make(variants=[{"name": "right"}, wrong]), tmp_path / "out", jobs=1)
     assert found.cells.set_index("variant")["status"].to_dict() == {"right": "ok", "typo": "refused"}
-    assert found.failed["reason"].tolist() == ['algorithm.ruonds: unknown key; did you mean "rounds".']
+    assert found.failed["reason"].iloc[0].startswith("algorithm.ruonds: ")
 
 
 def test_a_diverged_run_leaves_no_final_metrics(make: Make, tmp_path: Path) -> None:
@@ -1148,54 +926,11 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
     assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
-def test_the_page_is_read_on_a_narrow_screen(make: Make, tmp_path: Path) -> None:
-    """Cells carry the heads of their columns, for rows that become lists; no number of a head is broken."""
-    claim = {"statement": "open", "left": {"measure": "test_accuracy"}, "is": "greater", "right": 0.5}
-    plot = {"name": "curve", "x": "topology", "y": "test_accuracy"}
-    study = make(grid={"topology": RINGS}, measure=["epsilon_max", "test_accuracy"], claims=[claim], plots=[plot])
-    conduct(study, tmp_path / "out", jobs=1)
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert re.search(r'<td class="" data-sort="[\d.]+" data-head="epsilon_max \(certified, δ = 1e-5\)">4.00</td>', page)
-    assert '<small>certified, <span class="unbroken">δ = 1e-5</span></small>' in page
-    # One seed tells nothing: neither green nor red.
-    assert '<td class="">undecided in all 2</td>' in page
-
-
 def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path: Path) -> None:
     conduct(make(unset=["privacy"], set={"privacy": {"guarantee": "none"}}), tmp_path / "out", jobs=1)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "No guarantee: 1 cell." in page
     assert "simulations" not in page
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_the_table_on_a_terminal_is_nowhere_cut(
-    width: int,
-    command: Command,
-    make: Make,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    make()
-    monkeypatch.setenv("COLUMNS", str(width))
-    names = ["epsilon_max", "epsilon_pure_max", "neighbour_weight", "spectral_gap"]
-    content = {"scenario": "base.toml", "kind": "plan", "measure": names}
-    content["variants"] = [{"name": "a graph with a long name"}, {"name": "short", "set": {"privacy.epsilon": 2.0}}]
-    file = tmp_path / "study.toml"
-    file.write_text(tomli_w.dumps(content))
-    code, out, _ = command("study", file, "--jobs", 1)
-    assert code == 0
-    lines = out.splitlines()
-    assert "…" not in out
-    assert max(len(line) for line in lines if not line.startswith(("Tables", "Report"))) <= width
-    # What does not fit beside the others has a table of its own below, with the same keys.
-    assert [word for line in lines for word in line.split() if word in names] == names
-    tables = sum(line.startswith("variant") for line in lines)
-    assert (tables > 1) == (width < 80)
-    rows = [line.split() for line in lines if line.startswith("short")]
-    assert len(rows) == tables
-    assert sum(len(row) - 1 for row in rows) == len(names)
-    assert not [line for line in lines if line.endswith(" ")]
 
 
 def test_unlike_promises_of_one_epsilon_are_told_apart(tmp_path: Path) -> None:
@@ -1253,3 +988,97 @@ def test_a_legend_names_the_parts_of_an_algorithm_beyond_its_name(tmp_path: Path
     assert figure is not None
     named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert named == ["plain", "more: D-SGD + momentum 0.9, tail average"]
+
+
+def test_pictures_show_what_failed(mixed: Findings) -> None:
+    means = summary(mixed.results, [a.name for a in mixed.axes], 0.95, mixed.cells)
+    crosses = {}
+    with package_style():
+        for plot in mixed.study.plots[:3]:
+            figure = study_plots._draw(plot, Measured(mixed.study, mixed.axes, means, mixed.cells))
+            assert figure is not None
+            crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
+    # Over rounds the cross is in the panel of the weights that failed; for ok itself there is a number.
+    assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 0}
+
+
+def test_pictures_and_measures_without_numbers_are_warned_of(make: Make, tmp_path: Path) -> None:
+    found = conduct(
+        make(
+            kind="plan",
+            grid={"topology": RINGS},
+            measure=["epsilon_max", "endless_stream"],
+            plots=[
+                {"name": "other", "x": "topology", "y": ["ok", "endless_stream"]},
+                {"name": "over_nothing", "x": "endless_stream", "y": "ok"},
+            ],
+        ),
+        tmp_path / "out",
+        jobs=1,
+    )
+    assert [p.name for p in (tmp_path / "out" / "plots").iterdir()] == ["other.png"]
+    assert [w.split(":")[0] for w in found.warnings] == ["measure", "plots (other)", "plots (over_nothing)"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome"),
+    [
+        ((1, 1, 0, 0), "holds"),
+        ((1, 0, 1, 0), "does not hold"),
+        ((1, 0, 0, 0), "undecided"),
+        ((1, 0, 0, 1), "not measured"),
+        ((0, 0, 0, 0), "not measured"),
+        ((3, 2, 1, 0), "does not hold"),
+        ((3, 2, 0, 0), "undecided"),
+        ((3, 2, 0, 1), "not measured"),
+        ((3, 0, 1, 2), "does not hold"),
+    ],
+)
+def test_one_verdict_of_many_pairs(counts: tuple[int, int, int, int], outcome: str) -> None:
+    assert Verdict("s", *counts, "").outcome == outcome
+
+
+def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
+    side = {"measure": "epsilon_max", "where": FIRST}
+    found = judged(make, (8.811, 0.0, 0.0), "epsilon_max", left=side, right=8.0, **{"is": "greater"})
+    assert found.numbers.startswith("8.82 against 8")
+    cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
+    cells[["adjacency", "adversary"]] = ""
+    row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
+    study = make(measure=["claimed", "epsilon_max", "upper_loss"])
+    means = pd.DataFrame([{"name": name, **row} for name in study.measure])
+    assert list(study_table(Measured(study, [], means, cells)).rows[0][-3:]) == ["8.82", "8.82", "8.81"]
+
+
+def test_the_command_writes_what_came_out_and_refuses_before_it_runs(
+    command: Command, make: Make, tmp_path: Path
+) -> None:
+    make()
+    file = tmp_path / "study.toml"
+    left = {"measure": "test_accuracy"}
+    content = {
+        "scenario": "base.toml",
+        "measure": ["test_accuracy"],
+        "grid": {"topology.weights": ["metropolis", {"kind": "constant", "value": 0.7}]},
+        "claims": [{"statement": "above a low bound", "left": left, "is": "greater", "right": -10.0}],
+    }
+    file.write_text(tomli_w.dumps(content))
+    code, out, err = command("study", file, "--jobs", 1, "--set", "algorithm.rounds=2", "--set", "seeds=2")
+    assert (code, err) == (0, "")
+    assert "2 of 4 cells failed" in out
+    folder = tmp_path / "runs" / "study-study"
+    claim = json.loads((folder / "claims.json").read_text())[0]
+    assert (claim["missing"], claim["outcome"]) == (1, "not measured")
+    assert pd.read_parquet(folder / "cells.parquet")["round"].max() == 2
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for bad in (
+        ["--set", "privacy.epsilon=-1.0"],
+        ["--set", "grid.algorithm.ruonds=[1]"],
+        ["--out", file],
+        ["--set", "seeds=0"],
+        ["--out", tmp_path / "full"],
+    ):
+        code, out, err = command("study", file, "--jobs", 1, *bad)
+        assert (code, out) == (2, "")
+        assert err.startswith("Error: ")

@@ -1,4 +1,4 @@
-"""Settings in which transcripts of several exchanges a round are audited."""
+"""Settings in which transcripts are audited, their distributions, and the bound of an optimal distinguisher."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.stats import beta
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
@@ -33,7 +35,6 @@ from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder, assemble
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import Crossed, Script
-from tests.support.transcripts import log_law, lower_bound
 
 ROUNDS, WEIGHT, CLIP, BOUND = 2, 0.6, 0.2, 0.2
 
@@ -41,10 +42,12 @@ ROUNDS, WEIGHT, CLIP, BOUND = 2, 0.6, 0.2, 0.2
 STEP = StepSize(0.5)
 
 
-START = {"x": 1.0, "y": 1.0}
+START = {"x": 1.0, "y": 1.0, "z": 1.0}
 
 
 ALGORITHMS: dict[str, Any] = {
+    "ldp_dsbo": LdpDsbo(STEP, STEP, STEP, "released", start=START),
+    "ldp_dsbo, private state": LdpDsbo(STEP, STEP, STEP, "private", start=START),
     "ma_dsbo": MaDsbo(STEP, STEP, StepSize(0.2), inner=1, inverse=2, start=START),
     "ldp_single_level": LdpSingleLevel(STEP, start=START),
     "dp_dsgd": DpDsgd(STEP, start=START),
@@ -58,9 +61,9 @@ ALGORITHMS: dict[str, Any] = {
 }
 
 
-# How far one of two records moves a release: λ·2C/2 of y, 2C/2 of one d a round, α²·2C/2 of x (of SPDB's twice that),
-# 2C/2 of one term of a series with L = 1, of an answer to a server, and of a gradient that is tracked.
-MOVES = {"y": 0.5 * BOUND, "u": 0.5 * BOUND, "x": 0.25 * BOUND, **dict.fromkeys(("s", "d", "v", "gy", "gx"), BOUND)}
+# How far one of two records moves a release: λ·2C/2 of y and z, 2C/2 of one d a round, α²·2C/2 of x (of SPDB's
+# twice that), 2C/2 of one term of a series with L = 1, of an answer to a server, and of a gradient that is tracked.
+MOVES = {**dict.fromkeys("yzu", 0.5 * BOUND), "x": 0.25 * BOUND, **dict.fromkeys(("s", "d", "v", "gy", "gx"), BOUND)}
 
 
 # So many records of the kind that is not replaced, so that the other kind decides the budget.
@@ -176,3 +179,45 @@ class Setting:
         found, ledgers = zip(*(self.transcripts(w, seed=21 + w) for w in (0, 1)), strict=True)
         shown = lower_bound(*(self.scores(said) for said in found), delta)
         return shown, float(price(ledgers[0], delta).epsilon[0])
+
+
+CONFIDENCE = 0.99
+
+
+def lower_bound(first: np.ndarray, second: np.ndarray, delta: float) -> float:
+    """ε that holds at least, with confidence 0.99: the test is chosen on one half of the scores, counted on the other.
+
+    first, second: scores in the two data sets, larger where the first is likelier.
+    """
+    halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
+    best: tuple[float, int, float] = (-np.inf, 1, 0.0)
+    for sign in (1, -1):
+        a, b = (sign * h[0] for h in halves[::sign])
+        # Ties at the ends of the scores are events too.
+        cuts = np.quantile(np.concatenate([a, b]), np.linspace(0.0, 1.0, 400)) - 1e-9
+        found = _bounds(*((s[None] >= cuts[:, None]).sum(axis=1) for s in (a, b)), a.size, b.size, delta)
+        k = int(np.argmax(found))
+        best = max(best, (float(found[k]), sign, float(cuts[k])))
+    _, sign, cut = best
+    a, b = (sign * h[1] for h in halves[::sign])
+    counts = (np.array([(s >= cut).sum()]) for s in (a, b))
+    return max(0.0, float(_bounds(*counts, a.size, b.size, delta)[0]))
+
+
+def _bounds(hits: np.ndarray, false: np.ndarray, n: int, m: int, delta: float) -> np.ndarray:
+    """log((TPR − δ)/FPR) with the rates at the ends of their Clopper-Pearson intervals."""
+    risk = 0.5 * (1.0 - CONFIDENCE)
+    least = np.where(hits > 0, beta.ppf(risk, np.maximum(hits, 1), n - hits + 1), 0.0)
+    most = np.where(false < m, beta.ppf(1.0 - risk, false + 1, np.maximum(m - false, 1)), 1.0)
+    return np.log(np.maximum(least - delta, 1e-300) / most)
+
+
+def log_law(integers: np.ndarray, query: np.ndarray, scale: np.ndarray, kind: str) -> np.ndarray:
+    """log probability of the released integers, up to a constant, given what was rounded and noised."""
+    g = grid(scale, kind, 1)
+    if kind == "gaussian":
+        return -0.5 * ((integers - np.rint(query / g)) * g / scale) ** 2
+    floor = np.floor(query / g)
+    up, steps = query / g - floor, integers - floor
+    # Rounded down with probability 1 − up, else up, and then a difference of two geometrics.
+    return -np.abs(steps) * g / scale + np.log1p(up * np.expm1((np.abs(steps) - np.abs(steps - 1)) * g / scale))

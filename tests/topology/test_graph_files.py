@@ -16,7 +16,7 @@ import scipy.sparse
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.topology import find_named, from_edges, from_file, from_networkx, names, title
+from decentral_dp.topology import find_named, from_edges, from_file, from_networkx, graph_title, names
 from decentral_dp.topology.networkx_graphs import write_graphml
 from tests.support.topology_oracle import check
 
@@ -36,7 +36,7 @@ def test_every_named_network_loads() -> None:
         topology = from_file(name)
         check(topology)
         assert (topology.name, topology.n_agents, len(topology.edges)) == (name, agents, links)
-        assert title(name) != name
+        assert graph_title(name) != name
         assert find_named(name).name == f"{name}.graphml"
 
 

@@ -63,7 +63,6 @@ def write_shards(
     unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
     shards = deal(replace(c, scenario=unscaled), n_agents)[0]
     loaded = c.data.make(n_agents, False)
-    bounds = loaded.bounds
     out.mkdir(parents=True, exist_ok=True)
     entries, paths = [], []
     for agent in range(n_agents):
@@ -74,12 +73,17 @@ def write_shards(
             "test": shards.test[agent::n_agents],
         }
         write_synced(path, _archive(shards, parts), mode=0o600)
-        entries.append(
-            ShardEntry(parts["train"].size, parts["validation"].size, parts["test"].size, digest_of_shard(path))
-        )
+        counts = {name: part.size for name, part in parts.items()}
+        entries.append(ShardEntry(**counts, sha256=digest_of_shard(path)))
         paths.append(path)
     manifest = Manifest(
-        shards.source, shards.feature_names, shards.classes, tuple(entries), bounds, shards.image, shards.all_notes
+        source=shards.source,
+        features=shards.feature_names,
+        classes=shards.classes,
+        range=loaded.bounds,
+        image=shards.image,
+        notes=shards.all_notes,
+        agents=tuple(entries),
     )
     write_synced(out / MANIFEST, manifest.to_toml().encode())
     write_synced(out / SCENARIO, _scenario(c, loaded).encode())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
@@ -18,7 +17,7 @@ from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
-from decentral_dp.data.agent_shards import read_manifest
+from decentral_dp.data.agent_shards import read_shard_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped
@@ -129,7 +128,7 @@ def test_a_run_has_one_digest_for_one_manifest(shards: Path, tmp_path: Path) -> 
     moved = shutil.copytree(shards, tmp_path / "moved")
     assert run_digest(sharded(moved)) == run_digest(sharded(shards))
     manifest = moved / "manifest.toml"
-    digest = read_manifest(manifest).agents[2].sha256
+    digest = read_shard_manifest(manifest).agents[2].sha256
     manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
     assert run_digest(sharded(moved)) != run_digest(sharded(shards))
 
@@ -221,7 +220,7 @@ def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"agent 0: .*another SHA-256 than the manifest says"):
         decentral_dp.resume(tmp_path / "run")
     manifest = moved / "manifest.toml"
-    zeroth, first = (one.sha256 for one in read_manifest(manifest).agents[:2])
+    zeroth, first = (one.sha256 for one in read_shard_manifest(manifest).agents[:2])
     manifest.write_text(manifest.read_text().replace(zeroth, first))
     with pytest.raises(InputError, match="are others than when the run was begun"):
         decentral_dp.resume(tmp_path / "run")
@@ -248,12 +247,12 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
         path.write_text("\n".join(lines))
         agents.append({"train": 4, "validation": 2, "sha256": agent_shards.digest_of_shard(path)})
     told = {"features": ["a", "b"], "classes": ["no", "yes"], "range": [0.0, 3.0], "agents": agents}
-    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    (tmp_path / "manifest.toml").write_text(tomli_w.dumps(told))
     content = load("ring_breast_cancer").model_dump(exclude_unset=True)
     content["problem"] = {
         "kind": "logistic_hyperparameter",
         "data": "a{agent}.csv",
-        "manifest": "manifest.json",
+        "manifest": "manifest.toml",
         "label": "label",
         "scale": "public_ranges",
     }
@@ -273,7 +272,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
             content
             | {
                 "problem": content["problem"]
-                | {"data": f"{tmp_path}/a{{agent}}.csv", "manifest": str(tmp_path / "manifest.json")}
+                | {"data": f"{tmp_path}/a{{agent}}.csv", "manifest": str(tmp_path / "manifest.toml")}
             }
         ).result.status
         == "ok"
@@ -337,15 +336,17 @@ def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> Non
 
 def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(shards, tmp_path / "moved")
-    told = read_manifest(moved / "manifest.toml")
+    told = read_shard_manifest(moved / "manifest.toml")
     held = []
     for agent, one in enumerate(told.agents):
         with np.load(moved / f"agent-{agent}.npz") as arrays:
-            table = pd.DataFrame(arrays["X"], columns=list(told.names)).assign(kind=arrays["y"], split=arrays["split"])
+            table = pd.DataFrame(arrays["X"], columns=list(told.features)).assign(
+                kind=arrays["y"], split=arrays["split"]
+            )
         table.to_parquet(moved / f"agent-{agent}.parquet", index=False)
         digest = agent_shards.digest_of_shard(moved / f"agent-{agent}.parquet")
-        held.append(one._replace(sha256=digest))
-    (moved / "manifest.toml").write_text(replace(told, agents=tuple(held)).to_toml())
+        held.append(one.model_copy(update={"sha256": digest}))
+    (moved / "manifest.toml").write_text(told.model_copy(update={"agents": tuple(held)}).to_toml())
     ours = sharded(moved, "problem.data='agent-{agent}.parquet'", "problem.label='kind'", *FREE)
     assert same(played(ours), played(sharded(shards, *FREE)))
 

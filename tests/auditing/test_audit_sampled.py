@@ -28,8 +28,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import Script
-from tests.support.transcript_settings import CLIP, ROUNDS, WEIGHT, Setting
-from tests.support.transcripts import log_law
+from tests.support.transcript_settings import CLIP, ROUNDS, WEIGHT, Setting, log_law
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,9 @@ def apart(ledger: Ledger, split: Split) -> float:
     return sum(float(amplify(c.sensitivity[split][:, 0] / c.scale[:, 0], c.rate[split][:, 0]).sum()) for c in lines)
 
 
-@pytest.mark.parametrize(("name", "split"), [("spdb", "train"), ("spdb", "validation"), ("bsa", "train")])
+@pytest.mark.parametrize(
+    ("name", "split"), [("ldp_dsbo", "train"), ("spdb", "train"), ("spdb", "validation"), ("bsa", "train")]
+)
 def test_fresh_batches_in_every_exchange_cost_what_is_charged(name: str, split: Split) -> None:
     """The largest likelihood ratio met. x and y of SPDB share a batch: amplified one by one they would be too cheap."""
     made = Sampled(name, kind=split, size=0.8, copies=600)

@@ -1,6 +1,6 @@
-"""Auditing the algorithms that take several exchanges a round, and the single-level ones, by exact likelihood ratios.
+"""Auditing whole transcripts of gossip algorithms by exact likelihood ratios.
 
-As in test_audit: many copies of one agent draw their transcripts with the real mechanism in two neighbouring data
+Many copies of one agent draw their transcripts with the real mechanism in two neighbouring data
 sets. All copies hear the same neighbour. What was rounded and noised is a known number in either data set, so no
 distinguisher does better.
 """
@@ -25,6 +25,7 @@ from tests.support.transcript_settings import (
     STEP,
     Quieter,
     Setting,
+    lower_bound,
 )
 
 
@@ -32,6 +33,8 @@ from tests.support.transcript_settings import (
 @pytest.mark.parametrize(
     ("name", "kind", "share"),
     [
+        ("ldp_dsbo", "train", 0.25),
+        ("ldp_dsbo, private state", "train", 0.25),
         ("ma_dsbo", "train", 0.25),
         ("ma_dsbo", "validation", 0.4),
         ("ldp_single_level", "train", 0.25),
@@ -56,9 +59,8 @@ def test_a_series_and_answers_to_a_server_show_no_more(name: str, kind: str, sha
     assert share * certified <= shown <= certified
 
 
-PURE = [(name, kind) for name in ("ma_dsbo", "spdb", "bsa") for kind in ("train", "validation")] + [
-    ("dp_dsgd", "train")
-]
+BILEVEL = ("ldp_dsbo", "ldp_dsbo, private state", "ma_dsbo", "spdb", "bsa")
+PURE = [*((name, kind) for name in BILEVEL for kind in ("train", "validation")), ("dp_dsgd", "train")]
 
 
 @pytest.mark.parametrize(("name", "kind"), PURE)
@@ -160,3 +162,14 @@ def test_a_forgotten_clip_shows() -> None:
     for name in ("ma_dsbo", "dp_dsgd"):
         shown, certified = Setting(name, copies=600, size=0.2, problem=Unclipped(2)).audit()
         assert shown > certified
+
+
+def test_the_statistics_find_what_is_there() -> None:
+    """Randomised response at ε = 1, and with a δ: the bound comes close and stays below, in either direction."""
+    rng = np.random.default_rng(3)
+    truth = np.e / (1 + np.e)
+    first = (rng.random(40_000) < truth).astype(float)
+    second = (rng.random(40_000) < 1 - truth).astype(float)
+    assert 0.9 <= lower_bound(first, second, 0.0) <= 1.0
+    assert 0.9 <= lower_bound(-second, -first, 0.0) <= 1.0
+    assert 0.5 < lower_bound(first, second, 0.1) < 0.9
