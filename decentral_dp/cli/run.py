@@ -170,8 +170,6 @@ def print_comparison(comparison: Comparison) -> None:
 
     out = console()
     for words in comparison_tables(comparison):
-        if words.is_folded:
-            continue
         out.print(Text(words.title, style="bold"))
         if not words.rows:
             out.print(words.empty_text)

@@ -116,7 +116,6 @@ class ComparisonTable(NamedTuple):
         numbers: whether texts are numbers.
         note: what has to be known of them.
         empty_text: said in place of a table without rows.
-        is_folded: whether it is on the page alone, where it is opened.
     """
 
     title: str
@@ -124,7 +123,6 @@ class ComparisonTable(NamedTuple):
     numbers: bool
     note: str
     empty_text: str
-    is_folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -372,7 +370,7 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, baselines, what was sent, settings that differ."""
-    tables = [_budget_rows(comparison), *_metric_rows(comparison)]
+    tables = [_budget_rows(comparison), _metric_rows(comparison)]
     runs, sent, settings = comparison.runs, comparison.communication, comparison.settings
     if any(run.baselines for run in runs):
         scores = []
@@ -392,12 +390,10 @@ def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     rows = [(str(key), [ABSENT if v is None else quoted(v) for v in settings.loc[key]]) for key in settings.index]
     # Two sets of records have other features, whose ranges would hide all that differs besides.
     ranges = [row for row in rows if row[0].startswith(_RANGES)]
-    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page." if ranges else ""
+    note = f"Ranges of {len(ranges)} features differ; Comparison.settings lists them." if ranges else ""
     others = [row for row in rows if row not in ranges]
     nothing = note or "Nothing: the settings are the same."
-    tables.append(ComparisonTable("What differs in the settings", others, False, note, nothing))
-    folded = ComparisonTable("Ranges that differ", ranges, False, "", "", is_folded=True)
-    return [*tables, folded] if ranges else tables
+    return [*tables, ComparisonTable("What differs in the settings", others, False, note, nothing)]
 
 
 def _budget_rows(comparison: Comparison) -> ComparisonTable:
@@ -427,22 +423,20 @@ def _budget_rows(comparison: Comparison) -> ComparisonTable:
     return ComparisonTable("Budgets", rows, True, note, "")
 
 
-def _metric_rows(comparison: Comparison) -> list[ComparisonTable]:
-    """The last values; those of other states than the published one, where this was measured too, to be opened."""
+def _metric_rows(comparison: Comparison) -> ComparisonTable:
+    """The last values; those of other states than the published one only where this was not measured."""
     table = comparison.metrics
     rows: list[tuple[str, Sequence[str]]] = []
-    others: list[tuple[str, Sequence[str]]] = []
     for name in sorted(table.index):
         text = epsilon_text if name == "epsilon_spent" else score_text
         stem = next((name.removesuffix(end) for end in _OTHER_STATES if name.endswith(end)), "")
-        (others if stem in table.index else rows).append((str(name), [text(float(v)) for v in table.loc[name]]))
+        if stem not in table.index:
+            rows.append((str(name), [text(float(v)) for v in table.loc[name]]))
     if rows:
         rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
-    title = "Of the last released values, and of what is not released"
-    last = ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
-    return [last, *([ComparisonTable(title, others, True, "", "", is_folded=True)] if others else [])]
+    return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
 
 
 def _render(comparison: Comparison, template: str, drawn: Figure | None) -> str:
@@ -469,8 +463,6 @@ _DRAWN_METRICS = (
 )
 _MOST_PANELS = 6
 _DASHES = ("-", "--", ":", "-.")
-# Beyond this ratio of lengths the shorter run could not be seen.
-_LONGEST_RATIO = 20.0
 
 
 def comparison_figure(comparison: Comparison, columns: int = 2) -> Figure | None:
@@ -523,20 +515,6 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
         style.flat_axis(ax, values)
     else:
         style.value_axis(ax, values)
-    ends = [float(c.rounds[-1]) for _, c in curves_shown if c.rounds[-1] > 0]
-    if ends and max(ends) > _LONGEST_RATIO * min(ends):
-        ax.set_xscale("symlog", linthresh=1.0)
-        ax.set_xlim(left=0.0)
     ax.set_title(metric_label(name), fontweight="normal")
-    ax.set_xlabel(textwrap.fill(f"round{_missing_words(name, curves, runs)}", 60))
-
-
-def _missing_words(name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> str:
-    """Which runs have no curve here, and why."""
-    missing = [run.name for run, c in zip(runs, curves, strict=True) if c is None]
-    endless = [
-        run.name for run in runs if name == "epsilon_spent" and math.isinf(run.result.privacy.epsilon_max or 0.0)
-    ]
-    parts = [f"not measured by {', '.join(missing)}"] if missing else []
-    parts += [f"∞: {', '.join(endless)}"] if endless else []
-    return f" ({'; '.join(parts)})" if parts else ""
+    endless = [run.name for run in runs if spent and math.isinf(run.result.privacy.epsilon_max or 0.0)]
+    ax.set_xlabel(textwrap.fill(f"round (∞: {', '.join(endless)})" if endless else "round", 60))

@@ -76,7 +76,7 @@ _LOSS = (*_SPREAD, *(f"_unreleased{end}" for end in _SPREAD))
 _TEST = (*_LOSS, *(f"_last{end}" for end in _SPREAD))
 
 _LOWER_LOSS = "lower loss (train), or train_loss: the loss that training at one level minimises"
-_FIRST = "{} at which a metric first reaches a level; any metric, any level"
+_FIRST = "evaluated round at which a metric first reaches a level; any metric, any level"
 _DISTANT = "largest {} towards a neighbour; …_2, …_3: that far away"
 _DIVERGED = (
     "1 if the run diverged: a released value was not finite or above 10⁶ times its public scale, or the loss ended "
@@ -122,7 +122,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "consensus_z": Measure("distance of z to the network average (ℓ2)", _SPREAD),
         "agents": Measure("agents", reach=FACT),
         "bits": Measure("bits sent per agent", reach=SENT),
-        "bits_to_test_accuracy_0.9": Measure(_FIRST.format("bits sent per agent"), reach=OF_RUNS),
         "claimed": Measure("ε claimed by the printed formula", reach=PRICE),
         "claimed_endless": Measure("ε claimed by the printed formula for T → ∞", reach=OF_PLANS),
         "diverged": Measure("1 if the run diverged, else 0", reach=OF_RUNS, meaning=_DIVERGED),
@@ -130,7 +129,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
         "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
         "epsilon_spent": Measure("ε spent by the worst agent", axis="log"),
-        "epsilon_to_test_accuracy_0.9": Measure(_FIRST.format("ε spent by the worst agent"), reach=OF_RUNS),
         "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
         "messages": Measure("messages sent per agent", reach=SENT),
         "neighbour_weight": Measure("smallest total weight of an agent's neighbours", reach=FACT),
@@ -140,7 +138,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "network_epsilon_mean": Measure("mean ε towards one other agent", reach=FACT),
         "ok": Measure("1 if the cell ended ok, else 0; a mean is a share of cells", reach=FACT),
         "rounds": Measure("rounds that were run", reach=FACT),
-        "rounds_to_test_accuracy_0.9": Measure(_FIRST.format("evaluated round"), reach=OF_RUNS),
+        "rounds_to_test_accuracy_0.9": Measure(_FIRST, reach=OF_RUNS),
         "seconds": Measure("seconds that the run took", reach=OF_RUNS),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
         "test_worst_group_loss": Measure("loss of the worst group of held-out records"),
@@ -153,7 +151,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 )
 # The held-out score that judges a run, the first that it has: its name in sentences, and its decimals.
 JUDGES = {"test_auc": ("AUC", 3), "test_accuracy": ("accuracy", 2), "test_r2": ("R²", 2)}
-_COSTS = {"rounds": "rounds", "epsilon": "ε spent", "bits": "bits sent per agent"}
 
 
 def metric_words(name: str) -> str | None:
@@ -174,10 +171,9 @@ def metric_words(name: str) -> str | None:
         links = name.removeprefix(start)
         if links != name and links.isdecimal():
             return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"
-    cost, reached, score = name.partition("_to_")
-    if reached and cost in _COSTS:
-        metric, _, level = score.rpartition("_")
-        return f"{_COSTS[cost]} until {level} is reached, {metric_label(metric)}"
+    if name.startswith("rounds_to_"):
+        metric, _, level = name.removeprefix("rounds_to_").rpartition("_")
+        return f"rounds until {level} is reached, {metric_label(metric)}"
     ending = next((e for e in ENDINGS if name.endswith(e) and name not in MEASURES), "")
     measure = MEASURES.get(name.removesuffix(ending))
     return None if measure is None else measure.label + (ENDINGS[ending][0] if ending else "")

@@ -53,7 +53,6 @@ interrupted goes on where it stopped, and a study that was changed computes only
     # name = "pays"
     # title = "When tuning pays"
     # measure = "test_accuracy"
-    # better = "higher"                 # or "lower": whether lower values are a gain
     # x = "privacy.epsilon"             # an axis of numbers
     # y = "topology.agents"             # another one: then the picture is a phase diagram, one panel a pair
     # pairs = [{ name = "LDP-DSBO", of = "tuned", over = "x fixed" }]   # names of variants
@@ -88,7 +87,7 @@ over the differences. A level "pays" where the interval lies above 0, "costs" wh
 
 Written to the folder: report.html (one page, which loads nothing), results.parquet (cell, seed, one column per axis,
 round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n, cells, failed, mean,
-low, high, interval), cells.parquet (guarantee, δ, status and reason of every cell), claims.json, gains.csv, study.toml,
+low, high), cells.parquet (guarantee, δ, status and reason of every cell), claims.json, gains.csv, study.toml,
 plots/, and cells/, from which it resumes. Until all of it is written, begun.json records the request.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this

@@ -26,7 +26,7 @@ Split = Literal["run", "plan"]
 # Of pairs so many links apart; any number of links can be asked for.
 _AT_A_DISTANCE = re.compile(r"network_(epsilon|linear)_distance_[1-9][0-9]{0,5}")
 # When a metric first reaches a level; any level can be asked for.
-_TO = re.compile(r"(rounds|epsilon|bits)_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
+_TO = re.compile(r"rounds_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
 OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
 # An algorithm may send other variables, each with its distance.
@@ -97,38 +97,33 @@ def is_to(name: str) -> bool:
     """Whether a name asks when a metric first reaches a level.
 
     Example:
-        >>> is_to("rounds_to_test_accuracy_0.9"), is_to("bits_to_test_accuracy"), is_to("rounds_to_nothing_1")
+        >>> is_to("rounds_to_test_accuracy_0.9"), is_to("rounds_to_test_accuracy"), is_to("rounds_to_nothing_1")
         (True, False, False)
     """
     parts = _TO.fullmatch(name)
-    return parts is not None and parts[2] in names_of("run", over_rounds=True)
+    return parts is not None and parts[1] in names_of("run", over_rounds=True)
 
 
 def first_reaching(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
-    """Find at which round, ε or number of bits a metric first reaches a level; NaN where it never does.
-
-    An ε that is not known of that round is the next one that is.
+    """Find at which round a metric first reaches a level; NaN where it never does.
 
     Args:
         name: such as "rounds_to_test_accuracy_0.9".
         curves: name → its rounds, and its values there.
 
     Example:
-        >>> first_reaching("bits_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]], "bits": [[0, 5], [0.0, 640.0]]})
-        640.0
+        >>> first_reaching("rounds_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]]})
+        5.0
     """
     parts = _TO.fullmatch(name)
-    if parts is None or parts[2] not in curves:
+    if parts is None or parts[1] not in curves:
         return math.nan
-    rounds, values = curves[parts[2]]
-    measure = MEASURES.get(re.sub(r"(_last|_unreleased)?(_min|_max)?$", "", parts[2]))
+    measure = MEASURES.get(re.sub(r"(_last|_unreleased)?(_min|_max)?$", "", parts[1]))
     sign = 1.0 if measure is not None and measure.better == "higher" else -1.0
-    level = sign * float(parts[3])
-    first = next((t for t, value in zip(rounds, values, strict=True) if sign * number(value) >= level), None)
-    if first is None or parts[1] == "rounds":
-        return math.nan if first is None else float(first)
-    at, known = curves.get("bits" if parts[1] == "bits" else "epsilon_spent", ((), ()))
-    return next((number(value) for t, value in zip(at, known, strict=True) if t >= first), math.nan)
+    level = sign * float(parts[2])
+    return next(
+        (float(t) for t, value in zip(*curves[parts[1]], strict=True) if sign * number(value) >= level), math.nan
+    )
 
 
 def named_measures(study: Study) -> set[str]:
@@ -168,12 +163,11 @@ CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
 # Measures of what one agent learns of another begin so.
 NETWORK = CERTIFIED, LINEAR = ("network_epsilon_", "network_linear_")
-_OTHER_PREFIXES = (*NETWORK, "epsilon_to_")
 
 
 def is_epsilon(name: str) -> bool:
     """Whether a measure is a price, certified or claimed, of which rounding may take nothing off."""
-    return name in (*BUDGETS, *CLAIMS) or name.startswith(_OTHER_PREFIXES)
+    return name in (*BUDGETS, *CLAIMS) or name.startswith(NETWORK)
 
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
@@ -200,7 +194,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     at_delta = cells["guarantee"].isin(["certified", "as_printed"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
-    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(_OTHER_PREFIXES)):
+    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(NETWORK)):
         return []
     return sorted(set(cells.loc[at_delta, "delta"]))
 

@@ -14,9 +14,9 @@ import pandas as pd
 
 from decentral_dp.reporting.plots.style import picture_of
 from decentral_dp.reporting.render import render
-from decentral_dp.studies.gains import gain_words
+from decentral_dp.studies.comparisons import Verdict, gain_words
+from decentral_dp.studies.figures import study_figures
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
-from decentral_dp.studies.plots import study_figures
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Study, to_toml
 from decentral_dp.studies.tables import (
@@ -27,7 +27,6 @@ from decentral_dp.studies.tables import (
     failures_text,
     study_table,
 )
-from decentral_dp.studies.verdicts import Verdict
 
 
 @dataclass(frozen=True, repr=False)

@@ -149,9 +149,6 @@ class Gain(Table):
     where: dict[str, Label] = {}
     """Axis → value of the runs that count; all if left out."""
 
-    better: Literal["higher", "lower"] = "higher"
-    """Whether "higher" or "lower" values are a gain."""
-
     between: Literal["programs", "networks"] = "programs"
     """What the sides differ in: "programs", on one network, or "networks", of one program."""
 

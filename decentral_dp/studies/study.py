@@ -27,14 +27,13 @@ from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
-from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
+from decentral_dp.studies.comparisons import check_claims, check_gains, check_where, gain_table, verdict
+from decentral_dp.studies.figures import gain_figures, study_figures, unnamed_axes_text
 from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures, require_axis
 from decentral_dp.studies.page import Findings, study_page
-from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
-from decentral_dp.studies.verdicts import check_claims, check_where, verdict
 from decentral_dp.tasks.outcomes import (
     CELLS,
     STUDY,
@@ -308,7 +307,7 @@ def _write(
         findings,
         out / "plots",
         [note for record in records for note in record["notes"]],
-        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, measured))},
+        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_text(plot, measured))},
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())

@@ -20,7 +20,7 @@ from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text, power_text
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.studies import measures
-from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
+from decentral_dp.studies.comparisons import interval, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
 from decentral_dp.studies.schema import Axis, Cell, Study
 from decentral_dp.tasks.outcomes import number
@@ -85,7 +85,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
 
     Returns:
         Columns: the axes, round, last, name, n (cells that the mean is over), cells (of the combination), failed (of
-        these), mean, low, high, interval. Where all cells failed, a name that others have measured has n = 0.
+        these), mean, low, high. Where all cells failed, a name that others have measured has n = 0.
     """
     counted = rows_of_means(frame, cells)
     counts = counts_of(cells, axes)
@@ -96,18 +96,18 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         for named, group in part.groupby(by, sort=False):
             at: dict[str, Any] = dict(zip(by, named, strict=True))
             total, failed = counts[tuple(at[a] for a in axes)]
-            mean, low, high, kind = cell_mean(at["name"], group["value"].to_numpy(), confidence)
+            mean, low, high = interval(group["value"].to_numpy(), confidence)
             entry: dict[str, Any] = {"round": int(group["round"].max()), "last": last, "n": len(group), "cells": total}
-            entry |= {"failed": failed, "mean": mean, "low": low, "high": high, "interval": kind}
+            entry |= {"failed": failed, "mean": mean, "low": low, "high": high}
             rows.append({**at, **entry})
-    nothing = {"round": 0, "last": True, "n": 0, **dict.fromkeys(("mean", "low", "high"), math.nan), "interval": "none"}
+    nothing = {"round": 0, "last": True, "n": 0, **dict.fromkeys(("mean", "low", "high"), math.nan)}
     there = {(*(row[a] for a in axes), row["name"]) for row in rows if row["last"]}
     measured = list(dict.fromkeys(counted.loc[counted["last"], "name"]))
     for labels, (total, failed) in counts.items():
         at = {**dict(zip(axes, labels, strict=True)), "cells": total, "failed": failed}
         missing = [name for name in measured if (*labels, name) not in there] if failed == total else []
         rows += [{**at, **nothing, "name": name} for name in missing]
-    columns = [*axes, "round", "last", "name", "n", "cells", "failed", "mean", "low", "high", "interval"]
+    columns = [*axes, "round", "last", "name", "n", "cells", "failed", "mean", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -215,21 +215,19 @@ def study_table(measured: Measured) -> TextTable:
     lost = bool(_count_failures(cells))
     between = [*((name, "") for name in stated), *([("ended ok", "")] if lost else [])]
     heads = [*heads[: len(names)], *between, *heads[len(names) :]]
-    # A column that has one interval in brackets has all of them so.
-    ends = {row["name"] for row in known.values() if row["n"] and is_lopsided(row["mean"], row["low"], row["high"])}
     rows, keys = [], []
     for labels, part in parts.items():
         values = [known.get((*labels, column)) for column in columns]
         texts = [*map(str, labels), *(stated[name][labels] for name in stated)]
         texts += [success_text(part)] if lost else []
-        rows.append([*texts, *(_mean(row, c, part, c in ends) for row, c in zip(values, columns, strict=True))])
+        rows.append([*texts, *(_mean(row, c, part) for row, c in zip(values, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in values]
         keys.append([*by, *(None for _ in stated), *([ok] if lost else []), *means])
     words = len(names) + len(between)
-    kinds = last.loc[last["name"].isin(columns), "interval"]
-    return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
+    text = note(study, cells, last[last["name"].isin(columns)])
+    return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, text)
 
 
 def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame) -> list[tuple[str, str]]:
@@ -249,7 +247,7 @@ def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
     return measured or study.measure or [name for name in _DEFAULT_MEASURES if name in there]
 
 
-def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
+def note(study: Study, cells: pd.DataFrame, means: pd.DataFrame) -> str:
     """Say what means and intervals are over, which cells diverged, and which algorithms have more than their name."""
     text = "Means over the cells that ended ok"
     if not _count_failures(cells):
@@ -257,8 +255,18 @@ def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
         text = "Of one cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         text += "; prices and facts also over those that diverged"
-    intervals = described_intervals(kinds, study.confidence)
-    return f"{text}. {intervals + '. ' if intervals else ''}{failures_text(cells)}{_diverged(cells)}{_methods(cells)}"
+    sentences = [f"{text}.", intervals_text(means, study.confidence), failures_text(cells)]
+    return " ".join(filter(None, sentences)) + _diverged(cells) + _methods(cells)
+
+
+def intervals_text(means: pd.DataFrame, confidence: float) -> str:
+    """Say which intervals means have; "" where none has one.
+
+    Example:
+        >>> intervals_text(pd.DataFrame({"low": [0.1]}), 0.95), intervals_text(pd.DataFrame({"low": [math.nan]}), 0.95)
+        ("95 % intervals: Student's t.", '')
+    """
+    return f"{100 * confidence:g} % intervals: Student's t." if means["low"].notna().any() else ""
 
 
 # Cells that diverged and are named in a note; of more, the rest is counted.
@@ -380,11 +388,11 @@ def _guarantee_columns(
     return stated
 
 
-def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bool) -> str:
+def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
     ok = int(part["status"].isin(GOOD).sum())
     if row is None or not row["n"]:
         return "–" if ok else FAILED
-    spread = spread_text(row["mean"], row["low"], row["high"], ends)
+    spread = spread_text(row["mean"], row["low"], row["high"])
     # Three digits throughout where there is an interval: 0.5 beside 0.502 would seem to be less well known.
     mean = epsilon_text(row["mean"]) if measures.is_epsilon(name) else power_text(row["mean"], pad=bool(spread))
     # Fewer than ended ok: the others have no such number.

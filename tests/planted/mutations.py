@@ -2324,7 +2324,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",
-        "studies/verdicts.py",
+        "studies/comparisons.py",
         "all(one.low > 0.0 or",
         "all(one.low + one.high > 0.0 or",
         ("tests/studies/test_study.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),

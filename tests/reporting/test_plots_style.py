@@ -17,7 +17,6 @@ from decentral_dp.reporting.plots.style import (
     new_figure,
     package_style,
     picture_of,
-    title,
     write_figure,
 )
 
@@ -26,17 +25,6 @@ INCHES = (5.6, 3.5)
 
 def pixels(figure: Any) -> np.ndarray[Any, Any]:
     return np.asarray(Image.open(io.BytesIO(picture_of(figure))).convert("RGBA"))
-
-
-def test_a_picture_is_what_the_canvas_holds() -> None:
-    with package_style():
-        figure = new_figure(*INCHES)
-        figure.subplots().plot([0.0, 1.0], [0.0, 1.0])
-        found = pixels(figure)
-        assert np.array_equal(found, pixels(figure))
-        canvas: Any = figure.canvas
-        assert np.array_equal(found, np.asarray(canvas.buffer_rgba()))
-    assert (found != 255).any()
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -98,18 +86,3 @@ def test_rounds_below_a_narrow_panel_do_not_run_into_each_other(rounds: int) -> 
         boxes = [label.get_window_extent(renderer) for label in shown]
         assert len(boxes) >= 2
         assert all(a.x1 + 3.0 < b.x0 for a, b in itertools.pairwise(boxes))
-
-
-def test_a_power_of_ten_above_the_axes_stays_clear_of_the_title() -> None:
-    with package_style():
-        figure = new_figure(*INCHES)
-        ax = figure.subplots()
-        ax.plot([0.0, 1.0], [1e9, 3e9])
-        ax.set_ylabel("y")
-        title(ax, "A title")
-        figure.draw_without_rendering()
-        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-        power = ax.yaxis.get_offset_text()
-        assert power.get_text() == "1e9"
-        heading = next(c for c in ax.get_children() if getattr(c, "get_text", str)() == "A title")
-        assert not heading.get_window_extent(renderer).overlaps(power.get_window_extent(renderer))

@@ -16,17 +16,17 @@ import tomli_w
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.studies.gains import (
+from decentral_dp.studies.comparisons import (
     COSTS,
     FAILED,
     OPEN,
     PAYS,
     UNEQUAL,
     check_gains,
-    gain_figures,
     gain_table,
     gain_words,
 )
+from decentral_dp.studies.figures import gain_figures
 from decentral_dp.studies.schema import Study, axes, cells, load_study
 from decentral_dp.studies.study import conduct
 
@@ -233,12 +233,6 @@ def test_the_verdict_of_a_level(
     assert table["n"].tolist() == [3, 2 if FAILED in said else 3]
 
 
-def test_lower_may_be_better(make: Make) -> None:
-    table = gain_table(make(gains=[GAIN | {"better": "lower"}]), *measured((UP, DOWN)))
-    assert table["verdict"].tolist() == [COSTS, PAYS]
-    np.testing.assert_allclose(table["mean"], [-0.11, 0.11])
-
-
 @pytest.mark.parametrize(
     ("gains", "options", "paying"),
     [
@@ -257,3 +251,26 @@ def test_levels_that_pay_are_counted(
     (sentence,) = gain_words(study.gains[0], table)
     assert paying in sentence
     assert [name for name, _ in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])
+
+
+@pytest.mark.parametrize("y", [None, "algorithm.rounds"])
+def test_every_pair_of_a_gain_is_drawn(make: Make, y: str | None) -> None:
+    pairs = [{"name": f"p{k}", "of": "a", "over": "b"} for k in range(2)]
+    study = make(gains=[{**GAIN, "pairs": pairs, "y": y} if y else {**GAIN, "pairs": pairs}])
+    verdicts = {2: PAYS, 4: FAILED}
+    table = pd.DataFrame(
+        {"gain": "gain", "pair": f"p{k}", "privacy.epsilon": x, "algorithm.rounds": rounds, "verdict": verdicts[rounds]}
+        | {"n": 3, "pairs": 3, "failed": 0, "mean": 0.1 * rounds, "low": 0.0, "high": 1.0}
+        for k in range(2)
+        for x in (1.0, 8.0)
+        for rounds in ((2, 4) if y else (2,))
+    )
+    cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["gaussian"], "delta": [1e-5]})
+    ((name, figure),) = gain_figures(study, table, cells)
+    assert name == "gain"
+    if y is None:
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p0", "p1"]
+    else:
+        panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
+        assert [[text.get_text() for text in ax.texts] for ax in panels] == [["+", "×"] * 2] * 2
+        np.testing.assert_allclose(panels[0].collections[0].get_array(), [[0.2, 0.2], [0.4, 0.4]])

@@ -56,32 +56,26 @@ def test_when_a_level_is_reached() -> None:
     curves = {
         "test_accuracy": [[0, 2, 4], [0.5, 0.7, 0.9]],
         "test_loss": [[0, 2, 4], [2.0, 1.0, math.nan]],
-        "epsilon_spent": [[0, 4], [0.0, 3.0]],
-        "bits": [[0, 2, 4], [0.0, 10.0, 20.0]],
     }
     assert first_reaching("rounds_to_test_accuracy_0.7", curves) == 2.0
-    assert first_reaching("bits_to_test_accuracy_0.71", curves) == 20.0
-    # Of a round between those that are priced the price of a later one is said.
-    assert first_reaching("epsilon_to_test_accuracy_0.7", curves) == 3.0
     assert first_reaching("rounds_to_test_loss_1.5", curves) == 2.0
     assert math.isnan(first_reaching("rounds_to_test_loss_0.5", curves))
     assert math.isnan(first_reaching("rounds_to_test_auc_0.5", curves))
 
 
 def test_levels_are_those_of_the_runs_own_curve(tmp_path: Path) -> None:
-    names = [f"{what}_to_test_loss_0.6" for what in ("rounds", "epsilon", "bits")]
-    found = decentral_dp.study(_study(measure=[*names, "rounds_to_test_loss_0.0"], seeds=2), workers=1).results
+    names = ["rounds_to_test_loss_0.6", "rounds_to_test_loss_0.0"]
+    found = decentral_dp.study(_study(measure=names, seeds=2), workers=1).results
     for seed in (1, 2):
         metrics = decentral_dp.run("classification", set=SET | {"seed": seed}).metrics
         means = metrics[metrics["agent"] == "mean"].pivot(index="round", columns="name", values="value")
         at = int(means.index[means["test_loss"] <= 0.6][0])
         assert at > 0
         mine = found[(found["seed"] == seed)].set_index("name")["value"].to_dict()
-        spent = means["epsilon_spent"][at]
-        assert mine == dict(zip(names, [at, pytest.approx(spent), 2 * WIDTH * 64 * at], strict=True))
+        assert mine == {"rounds_to_test_loss_0.6": at}
 
 
-@pytest.mark.parametrize("name", ["rounds_to_test_accuracy", "bits_to_nothing_0.5", "seconds_to_test_loss_0.5"])
+@pytest.mark.parametrize("name", ["rounds_to_test_accuracy", "rounds_to_nothing_0.5", "seconds_to_test_loss_0.5"])
 def test_levels_that_nothing_measures_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f'"{name}" is not measured'):
         decentral_dp.study(_study(measure=[name]), workers=1)

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots.style import package_style
-from decentral_dp.studies import plots as study_plots
+from decentral_dp.studies import figures
 from decentral_dp.studies.page import Findings
 
 POINTS_PER_INCH = 72.0
@@ -57,14 +57,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 def drawn(found: Findings, width: float | None) -> dict[str, Any]:
     study = found.study.model_copy(update={"width": width})
-    figures = {}
+    drawings = {}
     with package_style(paper=width is not None):
         for plot in study.plots:
-            figure = study_plots._draw(plot, found.measurements._replace(study=study))
+            figure = figures.draw_plot(plot, found.measurements._replace(study=study))
             assert figure is not None
             figure.draw_without_rendering()
-            figures[plot.name] = figure
-    return figures
+            drawings[plot.name] = figure
+    return drawings
 
 
 def test_a_pdf_is_as_wide_as_it_was_asked_for_and_its_letters_are_letters(found: Findings) -> None:
@@ -109,7 +109,7 @@ def panels_of(found: Findings, name: str, **changes: Any) -> Any:
     study = found.study.model_copy(update={"width": None, **changes})
     plot = next(plot for plot in study.plots if plot.name == name)
     with package_style():
-        figure = study_plots._draw(plot, found.measurements._replace(study=study))
+        figure = figures.draw_plot(plot, found.measurements._replace(study=study))
         assert figure is not None
         figure.draw_without_rendering()
     return figure

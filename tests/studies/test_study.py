@@ -34,18 +34,15 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.studies import plots as study_plots
+from decentral_dp.studies import figures
 from decentral_dp.studies import runs as cell_files
-from decentral_dp.studies.gains import check_gains
-from decentral_dp.studies.intervals import interval
+from decentral_dp.studies.comparisons import Verdict, check_claims, check_gains, interval, verdict
 from decentral_dp.studies.measures import axis_label, check_names, epsilon_words, names_of
 from decentral_dp.studies.page import Findings
-from decentral_dp.studies.plots import PlotData, lines_of
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Plot, Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import check_plot, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
-from decentral_dp.studies.verdicts import Verdict, check_claims, verdict
 from decentral_dp.tasks.parallel import in_processes
 from tests.support.commands import Command
 
@@ -277,7 +274,7 @@ def test_the_summary_takes_the_seeds_together(mixed: Findings) -> None:
     frame = pd.read_parquet(mixed.folder / "summary.parquet")
     assert list(frame) == [
         *("topology", "topology.weights", "round", "last", "name"),
-        *("n", "cells", "failed", "mean", "low", "high", "interval"),
+        *("n", "cells", "failed", "mean", "low", "high"),
     ]
     row = frame[frame["last"] & (frame["name"] == "test_loss") & (frame["topology"] == "complete")].iloc[0]
     values = mixed.results[
@@ -310,7 +307,7 @@ def test_of_many_lines_no_two_look_alike() -> None:
     varied = {axis.name: axis for axis in axes(study)}
     plot = Plot(name="many", x="round", y=["upper_loss"], lines="topology")
     rows = pd.DataFrame({"topology": varied["topology"].labels})
-    drawn = lines_of(PlotData(plot, varied, rows, rows, rows))
+    drawn = figures.lines_of(plot, varied, rows)
     assert len({(line.colour, line.marker) for line in drawn}) == len(drawn) == len(graphs)
 
 
@@ -984,7 +981,7 @@ def test_a_legend_names_the_parts_of_an_algorithm_beyond_its_name(tmp_path: Path
     found = decentral_dp.study(content, out=tmp_path / "study")
     means = summary(found.results, [a.name for a in found.axes], 0.95, found.cells)
     with package_style():
-        figure = study_plots._draw(found.study.plots[0], Measured(found.study, found.axes, means, found.cells))
+        figure = figures.draw_plot(found.study.plots[0], Measured(found.study, found.axes, means, found.cells))
     assert figure is not None
     named = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert named == ["plain", "more: D-SGD + momentum 0.9, tail average"]
@@ -995,11 +992,11 @@ def test_pictures_show_what_failed(mixed: Findings) -> None:
     crosses = {}
     with package_style():
         for plot in mixed.study.plots[:3]:
-            figure = study_plots._draw(plot, Measured(mixed.study, mixed.axes, means, mixed.cells))
+            figure = figures.draw_plot(plot, Measured(mixed.study, mixed.axes, means, mixed.cells))
             assert figure is not None
             crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
-    # Over rounds the cross is in the panel of the weights that failed; for ok itself there is a number.
-    assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 0}
+    # Over rounds and where x is not measured of what failed, the cross is on the right.
+    assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 1}
 
 
 def test_pictures_and_measures_without_numbers_are_warned_of(make: Make, tmp_path: Path) -> None:
@@ -1044,7 +1041,7 @@ def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
     assert found.numbers.startswith("8.82 against 8")
     cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
     cells[["adjacency", "adversary"]] = ""
-    row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
+    row = {"round": 1, "last": True, "n": 1, "mean": 8.811, "low": math.nan, "high": math.nan}
     study = make(measure=["claimed", "epsilon_max", "upper_loss"])
     means = pd.DataFrame([{"name": name, **row} for name in study.measure])
     assert list(study_table(Measured(study, [], means, cells)).rows[0][-3:]) == ["8.82", "8.82", "8.81"]

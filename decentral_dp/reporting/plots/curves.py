@@ -7,13 +7,14 @@ Figures of the releases: their noise and sensitivity, and the values of x.
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import capitalise, delta_text, epsilon_text, power_text, spans
@@ -287,8 +288,6 @@ DRAWN_COORDINATES = 100
 _NAMED_COORDINATES = 40
 # Inches that these names take below the axis, of which a figure has half anyway.
 _NAMES_BELOW = 0.9
-# Letters in a line of a legend that has half a figure.
-_LEGEND_LETTERS = 22
 
 
 def upper_variable(figure: Figure, d: Drawing) -> bool:
@@ -340,32 +339,26 @@ def noise(figure: Figure, d: Drawing) -> bool:
     if "scale" not in d.ledger:
         return False
     columns = ("channel", "round", "release", "mechanism", "records", "scale", "sensitivity")
-    rows = {name: np.asarray(d.ledger[name]) for name in columns}
-    rows = _select(rows, (rows["scale"] > 0) & (rows["mechanism"] != "free") & (rows["mechanism"] != "none"))
+    rows = pd.DataFrame({name: np.asarray(d.ledger[name]) for name in columns})
+    rows = rows[(rows["scale"] > 0) & ~rows["mechanism"].isin(["free", "none"])]
     # What one release carries is said in words.
-    if not rows["scale"].size or (d.is_trusted and np.unique(rows["release"]).size == 1):
+    if rows.empty or (d.is_trusted and np.unique(rows["release"]).size == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
-    is_bounded = np.isfinite(rows["sensitivity"])
-    unbounded = [*dict.fromkeys(rows["channel"][~is_bounded].tolist())]
+    unbounded = [*dict.fromkeys(rows.loc[~np.isfinite(rows["sensitivity"]), "channel"])]
+    bounded = rows[(rows["sensitivity"] > 0) & np.isfinite(rows["sensitivity"])]
     laplace = bool((rows["mechanism"] == "laplace").any())
-    channels = [*dict.fromkeys(rows["channel"].tolist())]
-    others = [c for c in channels if c not in CHANNEL_COLOURS]
-    colours = {**CHANNEL_COLOURS, **{c: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, c in enumerate(others)}}
-    scales = {(c, ""): _over(_select(rows, rows["channel"] == c), "round", "scale") for c in channels}
-    bounded = _select(rows, (rows["sensitivity"] > 0) & is_bounded)
-    moves = {
-        (c, kind): _over(part, "round", "sensitivity")
-        for c in channels
-        for kind in np.unique(bounded["records"]).tolist()
-        if (part := _select(bounded, (bounded["channel"] == c) & (bounded["records"] == kind)))["round"].size
-    }
-    _ledger_lines(left, scales, channels, colours)
-    _ledger_lines(right, moves, channels, colours)
-    log_axis(left, "x", rows["round"], narrow=True)
-    log_axis(left, "y", rows["scale"])
-    log_axis(right, "y", rows["sensitivity"])
-    drawn = set(np.unique(rows["mechanism"]).tolist()) - {"laplace", "gaussian"}
+    others = (channel for channel in dict.fromkeys(rows["channel"]) if channel not in CHANNEL_COLOURS)
+    colours = {**CHANNEL_COLOURS, **dict(zip(others, itertools.cycle(OTHER_COLOURS), strict=False))}
+    for channel, part in rows.groupby("channel", sort=False):
+        _draw_range(left, part, "scale", str(channel), colours[channel], "-")
+    for (channel, kind), part in bounded.groupby(["channel", "records"], sort=False):
+        dash = "--" if kind == "validation" else "-"
+        _draw_range(right, part, "sensitivity", f"{channel}, {kind}", colours[channel], dash)
+    log_axis(left, "x", rows["round"].to_numpy(), narrow=True)
+    log_axis(left, "y", rows["scale"].to_numpy())
+    log_axis(right, "y", rows["sensitivity"].to_numpy())
+    drawn = set(rows["mechanism"]) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
     one = d.result.privacy.protected.removesuffix(" of one agent")
     to_what = f"sensitivity to {one}" if one == "one record" else "sensitivity"
@@ -378,93 +371,25 @@ def noise(figure: Figure, d: Drawing) -> bool:
         if not ax.lines:
             ax.tick_params(axis="y", which="both", left=False, labelleft=False)
             ax.text(0.5, 0.5, "∞", transform=ax.transAxes, ha="center", va="center", fontsize=28, color=GREY)
-    _legends(figure, (left, right))
-    moving = _select(rows, rows["sensitivity"] > 0)
-    moving["ratio"] = moving["scale"] / moving["sensitivity"]
+    figure.legend(handles=[*right.lines] or [*left.lines], loc="outside lower center", ncols=3)
     if unbounded:
-        message = f"Nothing bounds what {one} can do to {_list_names(unbounded)}: no noise can be enough"
+        message = f"Nothing bounds what {one} can do to {', '.join(spans(unbounded, least=3))}: no noise can be enough"
     elif "uncertified" in drawn:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
-        ratio = moving["ratio"]
+        moving = rows[rows["sensitivity"] > 0]
+        ratio = moving["scale"] / moving["sensitivity"]
         if d.is_trusted:  # One number for all kinds of records, by the one that can do most.
-            by_channel = (_select(moving, moving["channel"] == c) for c in np.unique(moving["channel"]))
-            ratio = np.concatenate([_over(of, "release", "ratio").low for of in by_channel])
+            ratio = ratio.groupby([moving["channel"], moving["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"
         message = f"{what} {low if low == high else f'{low} to {high}'} times what {one} can move"
-    figure.suptitle(
-        textwrap.fill(message, int(figure.get_figwidth() * 11.0)), x=0.02, ha="left", fontsize=10.5, fontweight="bold"
-    )
+    figure.suptitle(message, x=0.02, ha="left", fontsize=10.5, fontweight="bold", wrap=True)
     return True
 
 
-def _legends(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Every line named: among the lines where there is room, below them where there are many or long names."""
-    labels = [[textwrap.fill(str(line.get_label()), _LEGEND_LETTERS) for line in ax.lines] for ax in axes]
-    rows = max(sum(label.count("\n") + 1 for label in of) for of in labels)
-    below = rows > 4 or any(len(label) > _LEGEND_LETTERS - 6 for of in labels for label in of)
-    if below:
-        figure.set_figheight(figure.get_figheight() + 0.2 * rows)
-    for ax, of in zip(axes, labels, strict=True):
-        if of and below:
-            ax.legend(ax.lines, of, loc="upper left", bbox_to_anchor=(-0.2, -0.2), borderaxespad=0.0)
-        elif of:
-            ax.legend(loc="best")
-
-
-def _select(rows: Mapping[str, NDArray[Any]], of: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    return {name: values[of] for name, values in rows.items()}
-
-
-def _over(rows: Mapping[str, NDArray[Any]], index: str, name: str) -> Curve:
-    """A column over another one: its median, least and largest."""
-    order = np.argsort(rows[index], kind="stable")
-    places, first = np.unique(rows[index][order], return_index=True)
-    parts = np.split(rows[name][order], first[1:])
-    middle, low, high = (np.array([of(part) for part in parts]) for of in (np.median, np.min, np.max))
-    return Curve(places, middle, low, high, None)
-
-
-def _ledger_lines(
-    ax: Axes, curves: Mapping[tuple[str, str], Curve], channels: Sequence[str], colours: Mapping[str, str]
-) -> None:
-    """Lines by (channel, record kind), each named; those that coincide are one line with all their names."""
-    lines: list[tuple[list[tuple[str, str]], Curve]] = []
-    # The longest first: a shorter one that runs along it is a part of it.
-    for key in sorted(curves, key=lambda key: (-curves[key].rounds.size, channels.index(key[0]), key[1])):
-        curve = curves[key]
-        same = next((keys for keys, c in lines if _coincide(c, curve)), None)
-        if same is None:
-            lines.append(([key], curve))
-        else:
-            same.append(key)
-    for keys, c in lines:
-        colour, style = colours[keys[0][0]], "--" if all(kind == "validation" for _, kind in keys) else "-"
-        ax.fill_between(c.rounds, c.low, c.high, color=colour, alpha=0.16, linewidth=0)
-        marker = "o" if c.rounds.size <= 25 else None
-        ax.plot(c.rounds, c.mean, style, color=colour, marker=marker, label=_channel_names(keys))
-
-
-def _channel_names(keys: Sequence[tuple[str, str]]) -> str:
-    """ "h, v1–v5, train; z, train and validation": channels of the same record kinds together."""
-    kinds: dict[str, list[str]] = {}
-    for channel, kind in keys:
-        kinds.setdefault(channel, []).append(kind)
-    same_style: dict[str, list[str]] = {}
-    for channel, of in kinds.items():
-        same_style.setdefault(" and ".join(of), []).append(channel)
-    return "; ".join(f"{_list_names(names)}, {of}" if of else _list_names(names) for of, names in same_style.items())
-
-
-def _list_names(names: Sequence[str]) -> str:
-    """ "h, v1–v5": numbered channels in a row drawn together."""
-    return ", ".join(spans(names, least=3))
-
-
-def _coincide(longer: Curve, shorter: Curve) -> bool:
-    """Whether two curves cannot be told apart where the shorter is."""
-    at = np.flatnonzero(np.isin(longer.rounds, shorter.rounds))
-    return at.size == shorter.rounds.size and all(
-        np.allclose(a[at], b, rtol=0.01, atol=0.0) for a, b in zip(longer[1:4], shorter[1:4], strict=True)
-    )
+def _draw_range(ax: Axes, rows: pd.DataFrame, name: str, label: str, colour: str, dash: str) -> None:
+    """Draw a column over rounds: its median as a line, least to largest as a band."""
+    of = rows.groupby("round")[name].agg(["median", "min", "max"])
+    ax.fill_between(of.index, of["min"], of["max"], color=colour, alpha=0.16, linewidth=0)
+    ax.plot(of.index, of["median"], dash, color=colour, marker="o" if len(of) <= 25 else None, label=label)

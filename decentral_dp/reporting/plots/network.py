@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import capitalise, delta_text, epsilon_text, topology_name
@@ -124,7 +125,9 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     circle = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     if m < 4 or len(edges) >= m * (m - 1) // 2:
         return circle
-    hops = _hop_counts(m, edges)
+    hops = shortest_path(csr_array((np.ones(len(edges)), edges.T.astype(np.int32)), (m, m)), directed=False)
+    # Agents without a path are one edge further than the farthest with one.
+    hops[np.isinf(hops)] = hops[np.isfinite(hops)].max() + 1.0
     square = hops**2
     centred = -0.5 * (square - square.mean(0) - square.mean(1)[:, None] + square.mean())
     values, vectors = np.linalg.eigh(centred)
@@ -143,21 +146,3 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
         pull = weight * hops / np.maximum(gaps, 1e-9)
         at = inverse @ (pull.sum(1)[:, None] * at - pull @ at)
     return at
-
-
-def _hop_counts(m: int, edges: NDArray[np.int64]) -> Array:
-    """(m, m) edges between two agents, one more than the most where no path is.
-
-    Without scipy.sparse.csgraph: its import takes longer than the picture of a small graph.
-    """
-    ends = np.concatenate([edges, edges[:, ::-1]]).T
-    graph = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(m, m))
-    hops, reached, steps = np.full((m, m), np.inf), eye_array(m, format="csr"), 0
-    while reached.nnz:
-        at = reached.nonzero()
-        hops[at] = np.minimum(hops[at], steps)
-        # Paths go on from those that were reached just now.
-        reached.data = (hops[at] == steps).astype(np.float64)
-        reached.eliminate_zeros()
-        reached, steps = reached @ graph, steps + 1
-    return np.where(np.isinf(hops), hops[np.isfinite(hops)].max() + 1.0, hops)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-import struct
 import textwrap
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POINTS_PER_INCH = 72.0
-
 # Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
 
@@ -40,13 +36,12 @@ OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8
 # Of curves one after another, where nothing else gives them a colour.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
 # Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
-LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
-# Letters of a title, which stands above the axes alone, in an inch of a figure.
-TITLE_LETTERS_PER_INCH = 9.4
+_LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 # Nothing of the software and the day is written: the same picture is the same file.
 _SAVE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "png": {"metadata": {"Software": None}},
     "svg": {"metadata": {"Date": None}},
     "pdf": {"metadata": {"CreationDate": None, "Producer": None, "Creator": None}},
 }
@@ -87,59 +82,18 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def side_label(text: str, figure: Figure, taken: float = 0.0) -> str:
-    """Wrap the label of a y axis, so that it is no longer than the figure's axes are high.
-
-    Args:
-        text: the label.
-        figure: where it stands.
-        taken: inches of the height that a legend takes.
-    """
-    return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - taken) * LETTERS_PER_INCH)))
+def side_label(text: str, figure: Figure) -> str:
+    """Wrap the label of a y axis, so that it is no longer than the figure's axes are high."""
+    legend = 0.45 if figure.legends else 0.0
+    return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - legend) * _LETTERS_PER_INCH)))
 
 
 def picture_of(figure: Figure, ending: Format = "png") -> bytes:
     """Return the content of a figure's file in one format."""
-    from matplotlib import rcParams
-
     _write_out(figure)
-    if ending != "png":
-        content = io.BytesIO()
-        figure.savefig(content, format=ending, **_SAVE_OPTIONS[ending])
-        return content.getvalue()
-    # savefig draws everything twice, first for the layout alone, which each drawing makes.
-    canvas: Any = figure.canvas
-    shown, dpi = figure.get_dpi(), rcParams["savefig.dpi"]
-    figure.set_dpi(shown if dpi == "figure" else dpi)
-    canvas.draw()
-    png = _png(np.asarray(canvas.buffer_rgba()), figure.get_dpi())
-    figure.set_dpi(shown)
-    return png
-
-
-# Of 0 to 9. Six, the usual one, makes files smaller by a tenth, and takes twice as long.
-_COMPRESSION = 3
-
-
-def _png(pixels: Array, dpi: float) -> bytes:
-    """The opaque pixels (h, w, 4) of a figure as a PNG whose rows are not filtered.
-
-    Pillow tries five filters on every row, for photographs: that takes three times as long, and figures get larger.
-    """
-    height, width, _ = pixels.shape
-    rows = np.zeros((height, 1 + 3 * width), dtype=np.uint8)
-    rows[:, 1:] = pixels[..., :3].reshape(height, -1)
-    per_metre = round(dpi / 0.0254)
-    chunks = {
-        b"IHDR": struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0),
-        b"pHYs": struct.pack(">2IB", per_metre, per_metre, 1),
-        b"IDAT": zlib.compress(rows.data, _COMPRESSION),
-        b"IEND": b"",
-    }
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks.items()
-    )
+    content = io.BytesIO()
+    figure.savefig(content, format=ending, **_SAVE_OPTIONS[ending])
+    return content.getvalue()
 
 
 def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",), mode: int = 0o666) -> list[Path]:
@@ -174,8 +128,6 @@ def remove_figure(path: Path, but: Sequence[Format] = ()) -> None:
             path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
 
 
-# Inches of height that a legend below the axes takes.
-_LEGEND = 0.35
 # Steps between ticks, at most. Making and placing its ticks is what takes the time of a figure.
 _TICKS = 5
 
@@ -199,26 +151,8 @@ def draw_curves(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=_TICKS, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if len(curves) > 1:
-        _legend(ax, curves)
-
-
-def _legend(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
-    """Say which curve is which: below the axes where there are bands, which may leave no free place inside."""
-    if not any(np.any(c.high > c.low) for c, *_ in curves.values()):
-        ax.legend(loc="best")
-        return
-    width = ax.figure.get_figwidth() if hasattr(ax.figure, "get_figwidth") else 0.0
-    # A handle takes the room of five letters.
-    fits = sum(len(label) + 5 for label in curves) <= width * LETTERS_PER_INCH
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.46, -0.22),
-        ncols=len(curves) if fits else 2,
-        handlelength=1.5,
-        handletextpad=0.5,
-        columnspacing=1.2,
-        borderaxespad=0.0,
-    )
+        figure: Any = ax.get_figure(root=True)
+        figure.legend(loc="outside lower center", ncols=2 if max(map(len, curves)) > 12 else len(curves))
 
 
 def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool = False) -> None:
@@ -250,14 +184,10 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float], narrow: bool
 
 
 def title(ax: Axes, text: str) -> None:
-    """Set the title, and wrap the label of the y axis, which is set before; both to the size of the figure."""
-    figure = ax.get_figure(root=True)
-    if figure is not None:
-        words = textwrap.fill(text, int(figure.get_figwidth() * TITLE_LETTERS_PER_INCH))
-        # Beyond these a power of ten may stand above the axis; to look for one takes longer than to draw the ticks.
-        is_plain = 1e-4 < max(map(abs, ax.get_ylim())) < 1e5
-        ax.set_title(words, loc="left", y=1.0 if is_plain else None)
-        ax.set_ylabel(side_label(ax.get_ylabel(), figure, 0.0 if ax.get_legend() is None else _LEGEND))
+    """Set the title, and wrap the label of the y axis, which is set before."""
+    ax.set_title(text, loc="left", wrap=True)
+    figure: Any = ax.get_figure(root=True)
+    ax.set_ylabel(side_label(ax.get_ylabel(), figure))
 
 
 def flat_axis(ax: Axes, values: Array) -> None:
@@ -283,36 +213,17 @@ def value_axis(ax: Axes, values: Array) -> None:
 
 
 def change(name: str, c: Curve) -> str:
-    """What a curve did, in words: its ends, and an extreme in between that lies clearly beyond both."""
+    """Say what a curve did: its ends."""
     first, last = c.ends
     if c.overflow is not None:
         return f"{name} overflows at round {c.overflow}"
     if c.mean.size == 1:
         return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
-    peaks = _peaks(c)
-    through = f", through {' and '.join(peaks)}" if peaks else ""
-    if _has_equal_ends(c):
-        return f"{name} {'starts and ends' if peaks else 'stays'} at {power_text(last)}{through}"
-    return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}{through}"
+    if abs(last - first) <= 0.01 * abs(first):
+        return f"{name} {'stays' if is_constant(c) else 'starts and ends'} at {power_text(last)}"
+    return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}"
 
 
 def is_constant(c: Curve) -> bool:
-    """Whether a curve over several rounds stays what it was."""
-    return c.overflow is None and c.mean.size > 1 and _has_equal_ends(c) and not _peaks(c)
-
-
-def _has_equal_ends(c: Curve) -> bool:
-    first, last = c.ends
-    return abs(last - first) <= 0.01 * abs(first)
-
-
-def _peaks(c: Curve) -> list[str]:
-    """The extremes in between that lie clearly beyond both ends."""
-    first, last = c.ends
-    low, high = int(np.argmin(c.mean)), int(np.argmax(c.mean))
-    clear = 0.1 * (c.mean[high] - c.mean[low])
-    return [
-        f"{power_text(c.mean[at])} at round\u00a0{c.rounds[at]:.0f}"
-        for at, beyond in ((high, c.mean[high] - max(first, last)), (low, min(first, last) - c.mean[low]))
-        if beyond > max(clear, 0.01 * abs(first))
-    ]
+    """Return whether a curve over several rounds stays what it was."""
+    return c.overflow is None and c.mean.size > 1 and bool(np.ptp(c.mean) <= 0.01 * abs(c.mean[0]))

@@ -1,10 +1,16 @@
-"""Claims of a study: comparisons of two means, decided by the differences seed by seed.
+"""Paired comparisons of a study: claims about two means, and gains of one variant over another, seed by seed.
 
-Both sides of a claim are measured with the same seeds, so their difference, seed by seed, has less noise than either
-side. The margin of a comparison is how far the left side lies inside its bound: factor · right − left for "less",
+Both sides are measured with the same seeds, so their difference, seed by seed, has less noise than either side. Its
+mean has Student's interval.
+
+The margin of a claim is how far the left side lies inside its bound: factor · right − left for "less",
 left − factor · right for "greater", and the distance from the nearer end for "within". A claim holds where the whole
 interval of the mean margin lies above 0, it does not hold where it lies below, and else it is undecided. Every
 combination of the axes that neither side fixes is decided by itself.
+
+Both sides of a gain have the same problem, records, seed and privacy target, and the same graph or the same program. A
+level pays where the whole interval of the mean gain lies above 0, both sides cost the same certified ε, and no cell of
+either side failed: a mean over the pairs that are left would flatter.
 """
 
 from __future__ import annotations
@@ -17,13 +23,48 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
+from decentral_dp.bounded import Array
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import epsilon_text, power_text
-from decentral_dp.simulation.statistics import Interval
-from decentral_dp.studies.intervals import interval, spread_text
-from decentral_dp.studies.measures import is_epsilon, require_axis
-from decentral_dp.studies.schema import Axis, Claim, Label, Side, Study, Where
+from decentral_dp.simulation.statistics import Interval, over_seeds
+from decentral_dp.studies.measures import check_measure, is_epsilon, label_text, metric_stem, require_axis
+from decentral_dp.studies.runs import GOOD
+from decentral_dp.studies.schema import VARIANT, Axis, Cell, Claim, Gain, Label, Pair, Side, Study, Where
+
+
+def interval(values: Array | Sequence[float], confidence: float) -> Interval:
+    """Compute mean and confidence interval, mean ± t·s/√n with Student's t of n − 1 degrees of freedom.
+
+    Args:
+        values: (n,).
+        confidence: level, such as 0.95.
+
+    Limits:
+        The ends are NaN for a single value. Where a value is infinite the mean is too, without an interval.
+
+    Example:
+        >>> [round(v, 3) for v in interval([1.0, 2.0, 3.0], confidence=0.95)]
+        [2.0, -0.484, 4.484]
+    """
+    v = np.asarray(values, dtype=np.float64)
+    # Sums of values that diverged may overflow, and infinities of both signs have no mean.
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, low, high = over_seeds(v, confidence) if np.isfinite(v).all() else (float(v.mean()), math.nan, math.nan)
+    return Interval(mean, low, high) if math.isfinite(high - low) else Interval(mean, math.nan, math.nan)
+
+
+def spread_text(mean: float, low: float, high: float) -> str:
+    """Print an interval behind its mean: " ± half"; "" where none is seen.
+
+    Example:
+        >>> spread_text(2.0, 1.5, 2.5), spread_text(2.0, 2.0, 2.0)
+        (' ± 0.5', '')
+    """
+    # Less than a thousandth is not seen in the mean either.
+    seen = high - mean >= 1e-3 * abs(mean) and high > low
+    return f" ± {power_text(float(f'{(high - low) / 2:.2g}'))}" if seen else ""
+
 
 Outcome: TypeAlias = "Literal['holds', 'undecided', 'does not hold', 'not measured']"
 HOLDS: Outcome = "holds"
@@ -230,7 +271,7 @@ def _margin(left: np.ndarray[Any, Any], bound: np.ndarray[Any, Any], sign: float
     # No seed enters a plan unless it draws the graph; of a run one seed has no interval.
     if (margins == first).all() and (margins.size > 1 or study.kind == "plan"):
         return Interval(first, first, first)
-    return Interval(*interval(margins, study.confidence))
+    return interval(margins, study.confidence)
 
 
 def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis]) -> Values:
@@ -261,3 +302,141 @@ def _values(side: Side, study: Study, counted: pd.DataFrame, axes: Sequence[Axis
 
 def _mean(values: Mapping[int, float]) -> float:
     return float(np.mean(list(values.values()))) if values else -math.inf
+
+
+# What a level of a pair is called.
+PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"
+# What a pair shares: tables of the scenario, by what it is between, and keys of its [privacy].
+_SHARED_TABLES = {"programs": ("problem", "topology"), "networks": ("problem", "algorithm")}
+_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", "neighbours")
+# One side may cost so much more than the other: a calibration leaves less than this of its target unspent.
+_SAME_EPSILON = 1.002
+COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")
+
+
+def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> None:
+    """Refuse a gain that names no variant, axis or measure of this study, or that compares what differs otherwise.
+
+    Raises:
+        InputError: one sentence on what is wrong.
+    """
+    known = {axis.name: axis for axis in axes}
+    variants = known[VARIANT].labels if VARIANT in known else ()
+    for gain in study.gains:
+        place = f"gains ({gain.name})"
+        check_measure(f"{place}.measure", gain.measure, study.kind, over_rounds=False)
+        for key, name in (("x", gain.x), ("y", gain.y)):
+            if name is not None and (name == VARIANT or name not in known):
+                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of the grid; name a key of it.")
+            if name is not None and gain.y is not None and not known[name].is_numeric:
+                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of numbers; leave out y, and make it x.")
+        check_where(gain.where, axes, place)
+        left = [a.name for a in axes if a.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(a.values) > 1]
+        if left:
+            raise InputError(f"{place}: {left[0]} varies too; make it x or y, or fix it in where.")
+        for pair in gain.pairs:
+            for name in (pair.of, pair.over):
+                if name not in variants:
+                    raise InputError(
+                        f"{place}.pairs: {quoted(name)} is no variant{nearest_of(name, [str(v) for v in variants])}."
+                    )
+            run = [cell for cell in cells if all(cell.labels[axis] == label for axis, label in gain.where.items())]
+            _check_alike(f"{place}.pairs ({pair.name})", pair, run, gain.between)
+
+
+def _check_alike(place: str, pair: Pair, cells: Sequence[Cell], between: str) -> None:
+    """The same records and target on both sides, cell by cell; the same graph, or the same program."""
+
+    def shared(cell: Cell) -> dict[str, Any]:
+        out = {name: cell.content.get(name) for name in _SHARED_TABLES[between]}
+        privacy = cell.content.get("privacy") or {}
+        return out | {f"privacy.{key}": privacy.get(key) for key in _SHARED_PRIVACY}
+
+    sides: list[dict[Any, Cell]] = [{}, {}]
+    for cell in cells:
+        for side, name in zip(sides, (pair.of, pair.over), strict=True):
+            if cell.labels[VARIANT] == name:
+                side[(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
+    both = [at for at in sides[0] if at in sides[1]]
+    if not both:
+        raise InputError(f"{place}: there is no cell of both sides. Name variants that are run at the same values.")
+    for at in both:
+        left, right = shared(sides[0][at]), shared(sides[1][at])
+        unlike = next((key for key in left if left[key] != right[key]), None)
+        if unlike is not None:
+            raise InputError(
+                f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {unlike}, so that their difference is "
+                f"not of the {between} alone. Give both the same."
+            )
+
+
+def gain_table(study: Study, results: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate the paired gains of a study, a row for every pair and level.
+
+    Args:
+        study: with its gains.
+        results: of `tables.results`.
+        cells: of `tables.cell_table`.
+
+    Returns:
+        Columns: gain, pair, the axes x and y of its gain, name (the measure), n (pairs that ended ok on both sides),
+        pairs, failed, mean, low, high, epsilon_of and epsilon_over (the largest certified ε of either side), verdict.
+    """
+    rows = [row for gain in study.gains for pair in gain.pairs for row in _levels(study, gain, pair, results, cells)]
+    named = [axis for gain in study.gains for axis in gain.axes]
+    columns = [*COLUMNS[:2], *dict.fromkeys(named), *COLUMNS[2:], "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: pd.DataFrame) -> list[dict[str, Any]]:
+    last = results[results["last"]]
+    known = cells[[*dict.fromkeys(("cell", "seed", "status", VARIANT, *gain.axes, *gain.where))]]
+    for column, name in (("score", gain.measure), ("epsilon", "epsilon_max")):
+        by_cell = last[last["name"] == name].groupby("cell")["value"].first()
+        known = known.assign(**{column: known["cell"].map(by_cell)})
+    sides = [select(known, gain.where | {VARIANT: name}) for name in (pair.of, pair.over)]
+    both = sides[0].merge(sides[1], on=["seed", *gain.axes], suffixes=("_of", "_over"))
+    ended = both[both["status_of"].isin(GOOD) & both["status_over"].isin(GOOD)]
+    both["gain"] = ended["score_of"] - ended["score_over"]
+    rows = []
+    for level, part in both.groupby(gain.axes, sort=False):
+        each, spent = (
+            part["gain"].dropna(),
+            part.loc[part.index.isin(ended.index), ["epsilon_of", "epsilon_over"]].max(),
+        )
+        mean, low, high = interval(each.to_numpy(), study.confidence)
+        row: dict[str, Any] = {"gain": gain.name, "pair": pair.name, **dict(zip(gain.axes, level, strict=True))}
+        row |= {"name": gain.measure, "n": len(each), "pairs": len(part), "failed": len(part) - len(each)}
+        row |= {"mean": mean, "low": low, "high": high, **spent}
+        rows.append(row | {"verdict": _verdict(row)})
+    return rows
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """What is said of a level; nothing good where a cell failed or the two sides did not cost the same."""
+    if row["failed"]:
+        return FAILED
+    if math.isfinite(row["epsilon_over"]) and not row["epsilon_of"] <= _SAME_EPSILON * row["epsilon_over"]:
+        return UNEQUAL
+    if row["low"] > 0.0:
+        return PAYS
+    return COSTS if row["high"] < 0.0 else OPEN
+
+
+def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
+    """State for each pair of a gain at how many levels it pays, and its largest gain there, one sentence each."""
+    parts = []
+    for pair in gain.pairs:
+        rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
+        pays = rows["verdict"] == PAYS
+        # The largest gain that can be told from 0, where there is one.
+        shown = rows[pays] if pays.any() else rows[rows["mean"].notna()]
+        if shown.empty:
+            parts.append(f"{pair.name}: not measured.")
+            continue
+        row = max(shown.to_dict("records"), key=lambda one: float(one["mean"]))
+        spread = spread_text(row["mean"], row["low"], row["high"])
+        at = ", ".join(f"{metric_stem(axis)} {label_text(row[axis])}" for axis in gain.axes)
+        largest = f"{power_text(row['mean'])}{spread} (n = {row['n']}) at {at}"
+        parts.append(f"{pair.name}: pays at {pays.sum()} of {len(rows)} levels; the largest gain is {largest}.")
+    return parts
