@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 # Letters of a refusal, and of a word in it that is no path and of one that is, at most.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
@@ -78,6 +78,49 @@ class InputError(ValueError):
     def __init__(self, message: object = "", command: str = "") -> None:
         super().__init__(readable(str(message), lines=False))
         self.command = readable(command, lines=False) if command else str(self)
+
+
+Subject = TypeVar("Subject")
+
+
+class Refusal(NamedTuple, Generic[Subject]):
+    """A row of a table of refusals.
+
+    In the texts `{it}` is the value that `find` returned, and `{of}` the subject.
+
+    Args:
+        find: subject → the offending value; anything false if the subject may pass.
+        key: of the scenario.
+        problem: why it is refused.
+        fix: how to change the scenario.
+    """
+
+    find: Callable[[Subject], Any]
+    key: str
+    problem: str
+    fix: str
+
+
+def refuse(subject: Subject, table: Iterable[Refusal[Subject]]) -> None:
+    """Raise the first refusal of a table that is true of a subject.
+
+    Args:
+        subject: to be checked.
+        table: in order of precedence; a row may rely on all rows before it.
+
+    Raises:
+        InputError: the refusal.
+
+    Example:
+        >>> table = [Refusal(lambda rounds: rounds > 9, "algorithm.rounds", "too large (got {of})", "take at most 9")]
+        >>> refuse(9, table)
+        >>> refuse(10, table)
+        Traceback (most recent call last):
+        decentral_dp.errors.InputError: algorithm.rounds: too large (got 10). Fix: take at most 9.
+    """
+    for row in table:
+        if it := row.find(subject):
+            raise InputError(f"{row.key}: {row.problem}. Fix: {row.fix}.".format(it=it, of=subject))
 
 
 def option_error(option: str, rest: str) -> InputError:

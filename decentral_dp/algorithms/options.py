@@ -28,7 +28,7 @@ from decentral_dp.files.tables import LARGEST_COUNT, type_in_words, without_none
 # Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
 RESERVED = ("protocol", "start")
 # Keys of the table that every algorithm has, so that no field may be called like one.
-COMMON = ("kind", "rounds", "init", "protocol", "sampler")
+COMMON = ("kind", "rounds", "init", "protocol")
 _METADATA = "decentral_dp"
 _SCALARS = (StepSize, int, float, bool, str)
 _STRICT = ConfigDict(strict=True)

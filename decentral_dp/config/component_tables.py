@@ -404,9 +404,6 @@ class AlgorithmTable(Table):
     """ "released": everything is computed at the own released values; "private", of ldp_dsbo: its state is kept without
     noise"""
 
-    sampler: str | None = None
-    """of minimax algorithms that sample: how; "poisson", or it is refused"""
-
     def own_keys(self) -> dict[str, Any]:
         """What is given of the algorithm's own keys."""
         values = {k: getattr(self, k) for k in type(self).model_fields} | (self.model_extra or {})

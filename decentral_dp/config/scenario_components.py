@@ -1,12 +1,9 @@
-"""What a scenario names, built: records, dealt or with their agents; algorithm, stream.
-
-The problem that a scenario names, built from public facts of its data.
-"""
+"""From the names of a scenario to objects: records, problem, algorithm, clip and stream."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from decentral_dp import annexes
-from decentral_dp.algorithms import ALGORITHMS, Entry, Options
+from decentral_dp.algorithms import ALGORITHMS, Options
 from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
     DECLARED_KEYS,
-    AlgorithmTable,
     Column,
     DomainTable,
     ProblemTable,
@@ -30,17 +26,17 @@ from decentral_dp.config.component_tables import (
 from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.schema import ClipTable, Scenario, by_channel
-from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
+from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
-from decentral_dp.problems.saddle import Minimax, Saddle
+from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
 
@@ -64,6 +60,87 @@ NOT_BESIDE = {
     "limit": "nobody counts the records of all",
     "classes": "the manifest lists them",
 }
+
+
+def _key_beside_manifest(c: Components) -> tuple[str, str] | None:
+    """The first key that a manifest leaves without use, and why."""
+    table = c.scenario.problem
+    if table.manifest is None:
+        return None
+    if isinstance(table.validation, float):
+        return "validation", "every agent's file says which records are for validation"
+    return next(((key, why) for key, why in NOT_BESIDE.items() if getattr(table, key) is not None), None)
+
+
+_RECORDS: tuple[Refusal[Components], ...] = (
+    Refusal(
+        lambda c: c.scenario.problem.manifest is None and AGENT in c.scenario.problem.data,
+        "problem.manifest",
+        "missing. Every agent has a file of its own in problem.data, and a public manifest lists their contents",
+        "write one with simulation.folder.shards.write_shards",
+    ),
+    Refusal(
+        lambda c: c.scenario.problem.manifest is not None and c.data.is_outside,
+        "problem.manifest",
+        "records that are handed over are here already",
+        "leave one of the two out",
+    ),
+    Refusal(
+        lambda c: c.scenario.problem.manifest is not None and AGENT not in c.scenario.problem.data,
+        "problem.data",
+        "a manifest needs the path of every agent's file (got {of.scenario.problem.data})",
+        f'give for example "shards/agent-{{{AGENT}}}.npz"',
+    ),
+    Refusal(
+        _key_beside_manifest,
+        "problem.{it[0]}",
+        "it has no use with problem.manifest, for {it[1]}",
+        "leave it out",
+    ),
+)
+
+
+def _points_in_papers(c: Components) -> str:
+    """The first schedule with points, of which papers have none."""
+    privacy = c.scenario.privacy
+    if privacy.guarantee != "as_printed":
+        return ""
+    tables = {f"algorithm.{k}": v for k, v in c.keys.items()} | {f"privacy.{k}": privacy.noise(k) for k in CHANNELS}
+    return next((key for key, table in tables.items() if getattr(table, "points", None)), "")
+
+
+_ALGORITHM: tuple[Refusal[Components], ...] = (
+    Refusal(
+        lambda c: c.scenario.algorithm.protocol == "private" and not c.algorithm.private,
+        "algorithm.protocol",
+        '{of.algorithm.kind} has no "private" protocol',
+        "leave it out",
+    ),
+    Refusal(
+        lambda c: next((o for o in c.algorithm.keys if o.key in c.algorithm.options and o.key not in c.keys), None),
+        "algorithm.{it.key}",
+        "missing. {of.algorithm.kind} needs it",
+        "add for example {it.line}",
+    ),
+    Refusal(
+        lambda c: c.scenario.privacy.constants is not None and c.scenario.privacy.guarantee in c.algorithm.loss_range,
+        "privacy.constants",
+        "{of.algorithm.kind} draws by losses, and no declared constant bounds how far losses of records differ",
+        'take "second_order_dp_bilevel", or a problem with analytic constants',
+    ),
+    Refusal(
+        _points_in_papers,
+        "{it}.points",
+        "papers state power laws, scale and decay only",
+        "leave points out",
+    ),
+    Refusal(
+        lambda c: c.algorithm.custom and c.algorithm.is_derived and c.scenario.privacy.guarantee == "as_printed",
+        "privacy.guarantee",
+        "{of.algorithm.kind} states no noise of a paper",
+        'take "certified", or "none"',
+    ),
+)
 
 
 def check_sizes(c: Components) -> None:
@@ -97,7 +174,13 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
-    _check_trajectories(c, dataset)
+    played, entry = dataset.trajectory is not None, c.problem_entry
+    if entry is not None and entry.trajectories != played:
+        raise InputError(
+            f"problem.data: {entry.kind} reads {'single records' if played else 'whole trajectories'} (got "
+            f"{dataset.source!r}). Fix: take other records; cartpole, and .npz files with observations, rewards and "
+            "lengths, are trajectories."
+        )
     shards = make_shards(
         dataset,
         n_agents,
@@ -122,21 +205,6 @@ def scale_of(c: Components) -> Any:
     return c.scenario.problem.scale if path is None else str(path)
 
 
-def _check_trajectories(c: Components, dataset: Dataset) -> None:
-    """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
-    played, kind = dataset.trajectory is not None, c.scenario.problem.kind
-    wanted = played if c.problem_entry is None else c.problem_entry.trajectories
-    if played == wanted:
-        return
-    which = "whole trajectories" if played else "no trajectories"
-    mend = (
-        f"Only {', '.join(name for name, entry in PROBLEMS.items() if entry.trajectories)} reads them."
-        if played
-        else "Take cartpole, or a .npz file with observations, rewards and lengths."
-    )
-    raise InputError(f"problem.data: the records of {dataset.source!r} are {which}, and {kind} cannot use them. {mend}")
-
-
 def place_of_shards(s: Scenario) -> str:
     """Where the agents have their files: an absolute path with {agent}, beside the manifest's own start."""
     place = os.path.expanduser(s.problem.data)
@@ -152,19 +220,14 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         InputError: keys that such records do not go with, or a manifest that does not fit.
     """
     table = c.scenario.problem
+    refuse(c, _RECORDS)
     if table.manifest is None:
-        if AGENT in table.data:
-            raise InputError(
-                f"problem.manifest: missing. Every agent has a file of its own in problem.data = {quoted(table.data)}, "
-                "and a public manifest says what they hold. simulation.folder.shards.write_shards writes one."
-            )
         return None
-    _check_elsewhere(c)
     manifest = read_shard_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
     if len(manifest.agents) != n_agents:
         raise InputError(
-            f"problem.manifest: it lists {len(manifest.agents)} agents, and the topology has {n_agents}. Make them "
-            "equally many."
+            f"problem.manifest: it lists {len(manifest.agents)} agents, and the topology has {n_agents}. Fix: make "
+            "them equally many."
         )
     given = table.label_range
     return AgentShards(
@@ -181,26 +244,6 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
     )
 
 
-def _check_elsewhere(c: Components) -> None:
-    """Refuse keys that records with their agents do not go with. Raises InputError."""
-    table = c.scenario.problem
-    if c.data.is_outside:
-        raise InputError("problem.manifest: records that are handed over are here already. Leave one of the two out.")
-    if AGENT not in table.data:
-        raise InputError(
-            f"problem.data: got {quoted(table.data)} beside a manifest, wanted the place of every agent's file, such "
-            f'as "shards/agent-{AGENT}.npz".'
-        )
-    for key, why in NOT_BESIDE.items():
-        if getattr(table, key) is not None:
-            raise InputError(f"problem.{key}: beside problem.manifest it has no use, for {why}. Leave it out.")
-    if isinstance(table.validation, float):
-        raise InputError(
-            "problem.validation: beside problem.manifest every agent's file says which records are for validation. "
-            "Leave it out, or name that column."
-        )
-
-
 def stream_of(s: Scenario) -> Stream:
     """Which records a round reads."""
     spec = s.problem.stream
@@ -213,29 +256,19 @@ def stream_of(s: Scenario) -> Stream:
 def algorithm_of(c: Components) -> Algorithm | Coordinated:
     """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
-    if table.protocol == "private" and not entry.private:
-        raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
-    taken = {o.key: o for o in entry.keys}
-    _check_taken(table.kind, [key for key in c.keys if key not in taken])
-    _check_sampler(table, entry)
-    for key in entry.options:
-        if key not in c.keys:
-            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {taken[key].line}.")
-    if privacy.constants is not None and privacy.guarantee in entry.loss_range:
-        raise InputError(
-            f"privacy.constants: {table.kind} draws by losses, and how far losses of records differ no declared "
-            'constant says, so that nothing bounds what one record moves. Take "second_order_dp_bilevel", or a problem '
-            "with analytic constants."
-        )
-    tables = {f"algorithm.{k}": v for k, v in c.keys.items()} | {f"privacy.{k}": privacy.noise(k) for k in CHANNELS}
-    if privacy.guarantee == "as_printed" and (given := [k for k, v in tables.items() if getattr(v, "points", None)]):
-        raise InputError(f"{given[0]}.points: papers state power laws, scale and decay alone. Leave points out.")
+    unread = [key for key in c.keys if key not in {o.key for o in entry.keys}]
+    if unread:
+        refused = f"{', '.join(f'algorithm.{key}' for key in unread)}: {table.kind} takes none of these. Leave them out"
+        if len(unread) == 1:
+            takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
+            refused = f"algorithm.{unread[0]}: {table.kind} takes none, only {', '.join(takers)}. Leave it out"
+        command = " ".join(f"--set algorithm.{key}=null" for key in unread)
+        raise InputError(f"{refused}.", command=f"{refused} ({command}).")
+    refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)
     if not entry.custom:
         return entry.build(options, privacy.guarantee)
-    if privacy.guarantee == "as_printed" and entry.is_derived:
-        raise InputError(f'privacy.guarantee: {table.kind} states no noise of a paper. Use "certified", or "none".')
     made: Algorithm | Coordinated = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
@@ -244,37 +277,11 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
     return made
 
 
-def _check_taken(kind: str, unread: Sequence[str]) -> None:
-    """Refuse keys that the algorithm would leave unread, all at once. Raises InputError."""
-    if not unread:
-        return
-    refused = f"{', '.join(f'algorithm.{key}' for key in unread)}: {kind} takes none of these. Leave them out"
-    if len(unread) == 1:
-        takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
-        refused = f"algorithm.{unread[0]}: {kind} takes none, only {', '.join(takers)}. Leave it out"
-    options = " ".join(f"--set algorithm.{key}=null" for key in unread)
-    raise InputError(f"{refused}.", command=f"{refused} ({options}).")
-
-
 def _value(value: Any) -> Any:
     """The value of a field."""
     if isinstance(value, Step):
         return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
-
-
-def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:
-    """Refuse samples that are no Poisson samples, and a sampler where nothing is sampled. Raises InputError."""
-    if table.sampler is None:
-        return
-    if entry.solves != "minimax" or "rate" not in (*entry.options, *entry.optional):
-        raise InputError(f"algorithm.sampler: {table.kind} takes none. Leave it out.")
-    if table.sampler != "poisson":
-        raise InputError(
-            f"algorithm.sampler: {quoted(table.sampler)} samples cannot be priced, only Poisson samples can: batches "
-            "with fixed counts per class are none, and how many records a class has is private. Leave it out, or set "
-            '"poisson".'
-        )
 
 
 def check_levels(c: Components, terms: Collection[str]) -> None:
@@ -288,8 +295,7 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
         InputError: the problem has one level, and they read more than the gradient of the lower loss.
     """
     if c.one_level and not set(terms) <= set(ONE_LEVEL):
-        s = c.scenario
-        raise refusal_of_levels(s.algorithm.kind, s.problem.kind)
+        raise refusal_of_levels(c.scenario.algorithm.kind, c.scenario.problem.kind)
 
 
 # What a whole problem of an author's has to have; by the first it is known. One that is given as an object may be for a
@@ -313,21 +319,22 @@ _PROBLEM_MEMBERS: Mapping[str, tuple[str, ...]] = {
 _EVALUATION_MEMBERS = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
 
 
-def check_server(s: Scenario, topology: Topology) -> None:
-    """Refuse what messages along links alone have, where agents answer a server. Raises InputError."""
-    kind = s.algorithm.kind
+def link_keys(s: Scenario, topology: Topology) -> str:
+    """The first key of messages along links, which agents that answer a server do not have; "" if there is none."""
     if topology.over_time is not None:
-        raise InputError(
-            f"topology: the agents of {kind} answer a server, and no message goes along a link. Leave out over_time, "
-            "drop, offline and delay."
-        )
+        return "topology.over_time, drop, offline, delay"
     if s.topology.compression is not None:
+        return "topology.compression"
+    return next((f"privacy.box.{channel}" for channel in s.privacy.domain), "")
+
+
+def check_server(s: Scenario, topology: Topology) -> None:
+    """Refuse keys of messages along links if agents answer a server. Raises InputError."""
+    if key := link_keys(s, topology):
         raise InputError(
-            f"topology.compression: the agents of {kind} answer a server, and keep no replicas of one another. Leave "
-            "it out."
+            f"{key}: the agents of {s.algorithm.kind} answer a server, and no message goes along a link. Fix: leave it "
+            "out."
         )
-    for channel in s.privacy.domain:
-        raise InputError(f"privacy.box.{channel}: agents of {kind} answer a server, in no domain. Leave the box out.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:
@@ -432,29 +439,7 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     """The problem as agents ask their own records about it, who trust nobody. Raises InputError."""
     if c.algorithm.solves == "bilevel":
         return problem_of(c, shards)
-    s = c.scenario
-    if s.run.agent_scores:
-        raise InputError(
-            f"run.agent_scores: what {c.problem.name} is judged by is no sum that agents could send. Leave it out."
-        )
-    if s.problem.positive_share == "released":
-        raise InputError(
-            f"problem.positive_share: {s.algorithm.kind} has nobody who could release it for all agents. Give a public "
-            "number."
-        )
-    if s.privacy.guarantee == "certified" and c.mechanism.norm not in (None, "l2"):
-        raise InputError(
-            f"privacy.mechanism: {c.mechanism.description} wants gradients clipped in {c.mechanism.norm}, and minimax "
-            'problems clip them in l2 alone. Take mechanism = "gaussian".'
-        )
-    problem: Minimax = make_problem(c, shards)
-    for term in ("grad_x", "grad_y"):
-        if not problem.terms.get(term, False):
-            raise InputError(
-                f"algorithm.kind: {s.algorithm.kind} needs {term} as a mean over records, and {c.problem.name} has "
-                "none. Take another algorithm or problem."
-            )
-    return Saddle(problem)
+    return Saddle(make_problem(c, shards))
 
 
 def make_problem(c: Components, shards: Shards) -> Any:

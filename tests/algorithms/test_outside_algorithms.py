@@ -224,7 +224,7 @@ def test_keys_are_refused_as_ours_are(folder: Path, given: str) -> None:
 
 
 def test_a_missing_key_is_refused_with_an_example(folder: Path) -> None:
-    said = "algorithm.y: missing. heavy_ball:HeavyBall needs it; add for example y = { scale = 0.1, decay = 0.5 }."
+    said = "algorithm.y: missing. heavy_ball:HeavyBall needs it. Fix: add for example y = { scale = 0.1, decay = 0.5 }."
     with pytest.raises(InputError, match=re.escape(said)):
         build(load(folder / "heavy_ball.toml", ["algorithm.y=null"]))
 

@@ -242,16 +242,16 @@ def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("problem", "algorithm", "said"),
     [
-        ({"kind": "mspbe", "data": "digits", "discount": 0.9}, "dp_sgda", "are no trajectories, and mspbe cannot"),
+        ({"kind": "mspbe", "data": "digits", "discount": 0.9}, "dp_sgda", "mspbe reads whole trajectories"),
         (
             {"kind": "dro", "data": "cartpole", "synthetic": SMALL, "divergence": "chi2", "strength": 1.0, "cap": 1.0},
             "dp_sgda",
-            "are whole trajectories, and dro cannot use them. Only mspbe reads them",
+            "dro reads single records",
         ),
         (
             {"kind": "logistic_regularisation", "data": "cartpole", "synthetic": SMALL},
             "pp_ift",
-            "are whole trajectories, and logistic_regularisation cannot",
+            "logistic_regularisation reads single records",
         ),
     ],
 )

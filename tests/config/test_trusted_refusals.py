@@ -56,7 +56,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("algorithm.domain", {"kind": "box", "low": 1.0, "high": 1.0}, "no interior"),
         ("algorithm.domain", {"kind": "cube", "low": 0.0, "high": 1.0}, '"box"'),
         ("algorithm.init", {"x": 9.0}, "outside the domain"),
-        ("algorithm.protocol", "private", "knows no"),
+        ("algorithm.protocol", "private", "has no .private. protocol"),
         ("algorithm.y", {"scale": 1.0}, "takes none, only"),
         ("algorithm.inverse", 4, "takes none, only"),
         ("algorithm.method", "em", "takes none, only"),
@@ -92,7 +92,7 @@ def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: 
     declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
     said = refusal(kind, **{"privacy.constants": declared, "privacy.guarantee": guarantee})
     assert said.startswith("privacy.constants")
-    assert "no declared constant says" in said
+    assert "no declared constant bounds" in said
 
 
 @pytest.mark.parametrize(

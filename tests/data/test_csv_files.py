@@ -66,7 +66,7 @@ def test_a_file_in_another_format_holds_the_same_records(separator: str, encodin
     found = read(path, rules=rules, csv=csv_format(separator, ",", encoding))
     assert found.features.tolist() == [[1.5, 1, 0, 27.5], [-2.25, 0, 1, 30], [1e-3, 1, 0, 31]]
     assert found.labels.tolist() == [0, 1, 0]
-    with pytest.raises(InputError, match=r"problem\.separator, problem\.decimal and problem\.encoding"):
+    with pytest.raises(InputError, match=r"keys separator, decimal and encoding"):
         read(path, rules=rules)
 
 

@@ -291,9 +291,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a batch of fixed size without a record, amplified",
-        "simulation/jobs/gossip_plan.py",
-        "if unit.zeroed and unit.records is not None and",
-        "if False and",
+        "simulation/jobs/gossip_setup.py",
+        "d.unit.zeroed and d.unit.records is not None and d.stream",
+        "False and d.stream",
         (f"{_UNITS}::test_fixed_batches_need_a_replacement",),
     ),
     Mutation(

@@ -631,7 +631,7 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"privacy": {"mechanism": "laplace"}}, "under Gaussian noise alone"),
+        ({"privacy": {"mechanism": "laplace"}}, "under Gaussian noise only"),
         ({"privacy": {"unit": "agent"}}, "not for an agent"),
         ({"problem": {"stream": {"kind": "poisson"}}}, "needs rate"),
         ({"problem": {"stream": {"kind": "poisson", "rate": 0.5, "batch": 2}}}, "takes no batch"),

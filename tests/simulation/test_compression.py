@@ -279,14 +279,14 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
 @pytest.mark.parametrize(
     ("base", "changes", "words"),
     [
-        ("classification", {"topology.drop": 0.1}, "replicas of what an agent sent go apart"),
-        ("classification", {"topology.offline": 0.1}, "replicas of what an agent sent go apart"),
-        ("classification", {"topology.over_time": "matching"}, "replicas of what an agent sent go apart"),
-        ("classification", {"topology.delay": 1}, "replicas of what an agent sent go apart"),
+        ("classification", {"topology.drop": 0.1}, "replicas of an agent's messages diverge"),
+        ("classification", {"topology.offline": 0.1}, "replicas of an agent's messages diverge"),
+        ("classification", {"topology.over_time": "matching"}, "replicas of an agent's messages diverge"),
+        ("classification", {"topology.delay": 1}, "replicas of an agent's messages diverge"),
         ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
         ("dp_bilevel_breast_cancer", {}, "answer a server"),
-        ("push_sum", {}, "adds up what it hears"),
-        ("figure_1_as_printed", {}, "papers state their noise for whole messages"),
+        ("push_sum", {}, "no shares of a mass"),
+        ("figure_1_as_printed", {}, r"topology\.compression: guarantee = \"as_printed\" runs"),
     ],
 )
 def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[str, Any], words: str) -> None:

@@ -80,9 +80,9 @@ def test_without_the_projection_of_releases_noise_leads_out_of_the_domain(monkey
 @pytest.mark.parametrize(
     ("name", "box", "told"),
     [
-        ("bsa", "y=1.0", r"privacy\.box\.y: agents of bsa answer a server"),
-        ("spdb", "z=1.0", r"privacy\.box\.z: spdb releases no z, but x, y"),
-        ("ring_breast_cancer", "y=-1.0", r"privacy\.box\.y: got -1, wanted a bound above 0"),
+        ("bsa", "y=1.0", r"privacy\.box\.y: the agents of bsa answer a server"),
+        ("spdb", "z=1.0", r"privacy\.box\.z: spdb makes no such release"),
+        ("ring_breast_cancer", "y=-1.0", r"privacy\.box\.y: the domain of the release is empty"),
         ("dp_bilevel", "x=1.0", r"privacy\.box: dp_bilevel plans its whole budget beforehand"),
     ],
 )

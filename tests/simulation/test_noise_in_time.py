@@ -346,15 +346,15 @@ def test_a_file_of_words_is_no_factor(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "laplace": ("both are normal", {"privacy.mechanism": "laplace"}),
+    "laplace": ("under Gaussian noise only", {"privacy.mechanism": "laplace"}),
     "minibatch": ("secret sample", {"problem.stream": {"kind": "minibatch", "batch": 30}}),
     "poisson": ("secret sample", {"problem.stream": {"kind": "poisson", "rate": 0.1}}),
-    "accumulate": ("each moves as much", {"problem.stream": {"kind": "accumulate", "batch": 3}}),
-    "steps": ("do not decay", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
-    "noise": ("do not decay", {"privacy.y": {"decay": 0.5}}),
-    "away": ("still goes on from", {"topology.offline": 0.2}),
-    "local steps": ("one release", {"algorithm.local_steps": 2}),
-    "links": ("links that change", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
+    "accumulate": ("a batch supposes public rounds", {"problem.stream": {"kind": "accumulate", "batch": 3}}),
+    "steps": ("changes with the rounds", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
+    "noise": ("changes with the rounds", {"privacy.y": {"decay": 0.5}}),
+    "away": ("one release of one batch", {"topology.offline": 0.2}),
+    "local steps": ("one release of one batch", {"algorithm.local_steps": 2}),
+    "links": ("with the links", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
     "fresh": ("turns are priced", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
     "nothing": ("give across", {"privacy.correlation": {}}),
     "a ratio alone": ("ratio is of across", {"privacy.correlation": {"in_time": "banded_square_root", "ratio": 2.0}}),
@@ -371,7 +371,7 @@ def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
 
 
 def test_a_state_that_is_never_noised_is_refused() -> None:
-    with pytest.raises(InputError, match="goes on from was released"):
+    with pytest.raises(InputError, match="depends on releases only"):
         decentral_dp.plan(
             "ring_breast_cancer",
             set={

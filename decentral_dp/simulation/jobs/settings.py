@@ -53,12 +53,13 @@ from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import CENTRED_STREAMS, clip_of, stream_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
+from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.protocol import Planned, StepFacts
 from decentral_dp.topology import Topology
@@ -184,6 +185,54 @@ def stable_momentum(topology: Topology, kind: str) -> float:
     return HEAVY_BALL if dies_out and topology.over_time is None else 0.0
 
 
+class Unplanned(NamedTuple):
+    """A scenario that leaves a step or a clip out. key: the first one. curvature: L."""
+
+    components: Components
+    key: str
+    curvature: float
+
+    @property
+    def noisy(self) -> bool:
+        return self.components.scenario.privacy.guarantee == "certified"
+
+    @property
+    def example(self) -> str:
+        """The keys that replace the plan, with values."""
+        if self.noisy:
+            return "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }"
+        return "algorithm.y, for example y = { scale = 0.5 }"
+
+
+def _has_target(c: Components) -> bool:
+    """Whether the noise is Gaussian and follows from ε and δ."""
+    privacy = c.scenario.privacy
+    return privacy.epsilon is not None and privacy.delta > 0.0 and c.mechanism == GAUSSIAN
+
+
+# Scenarios of which the rule knows nothing.
+_UNPLANNED: tuple[Refusal[Unplanned], ...] = (
+    Refusal(
+        lambda u: u.components.scenario.privacy.unit == "agent" and u.components.keys.get("local_steps"),
+        "{of.key}",
+        "missing. It is planned for clipped records, and local steps of an agent are clipped as one",
+        "give {of.example}",
+    ),
+    Refusal(
+        lambda u: not math.isfinite(u.curvature),
+        "{of.key}",
+        "missing. It is planned if features have declared ranges",
+        'set problem.scale, which is "public_ranges" for breast_cancer, digits and wine; or normalise = "l2"',
+    ),
+    Refusal(
+        lambda u: u.noisy and not _has_target(u.components),
+        "{of.key}",
+        "missing. It is planned for Gaussian noise and a target",
+        'set mechanism = "gaussian", epsilon and delta; or give algorithm.y and privacy.clip',
+    ),
+)
+
+
 def with_settings(
     c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float
 ) -> tuple[Components, str]:
@@ -203,7 +252,12 @@ def with_settings(
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
-        _check_centring(s, centring, topology)
+        why = _no_centre(s, topology) if centring else "algorithm.centring is off"
+        if why:
+            raise InputError(
+                f"privacy.clip.x: it bounds features that are read from their mean, and {why}. Fix: "
+                f"{'leave x out' if centring else 'set algorithm.centring = true, or leave x out'}."
+            )
     is_declared = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
     missing = [name for name, there in is_declared.items() if not there]
     centring = centring and "x" not in s.privacy.clip
@@ -211,8 +265,8 @@ def with_settings(
         return c, ""
     known = problem.step_facts()
     if missing:
-        _check_known(c, known.curvature, missing[0], noisy)
-    has_target = s.privacy.epsilon is not None and s.privacy.delta > 0.0 and c.mechanism == GAUSSIAN
+        refuse(Unplanned(c, missing[0], known.curvature), _UNPLANNED)
+    has_target = _has_target(c)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy and has_target else math.inf
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, why = float(unit.clips(fewest)), 0.0, ""
@@ -255,16 +309,6 @@ def with_settings(
     privacy = s.privacy.model_copy(update=update)
     settled = s.model_copy(update={"algorithm": s.algorithm.model_copy(update=changes), "privacy": privacy})
     return replace(c, scenario=settled, keys={**c.keys, **changes}), why
-
-
-def _check_centring(s: Scenario, centring: bool, topology: Topology) -> None:
-    """Refuse a bound on features' means where none is released. Raises InputError."""
-    why = _no_centre(s, topology) if centring else "algorithm.centring is off"
-    if why:
-        raise InputError(
-            f"privacy.clip.x: it bounds features that are read from their mean, and {why}. Fix: "
-            f"{'leave x out' if centring else 'set algorithm.centring = true, or leave x out'}."
-        )
 
 
 def share_of_centre(features: int, noise: float) -> float:
@@ -329,33 +373,6 @@ def _no_centre(s: Scenario, topology: Topology, known: StepFacts | None = None) 
     return ""
 
 
-def _steps_left(known: StepFacts, step: float) -> float:
-    """The step as a share of that without noise."""
-    return step * known.curvature / _OF_CURVATURE
-
-
-def _check_known(c: Components, curvature: float, key: str, noisy: bool) -> None:
-    """Raise InputError where the rule knows nothing. curvature: L."""
-    s, wanted = c.scenario, "algorithm.y, for example y = { scale = 0.5 }."
-    if noisy:
-        wanted = "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }."
-    if s.privacy.unit == "agent" and c.keys.get("local_steps"):
-        raise InputError(
-            f"{key}: missing. It is planned for clipped records, and local steps of an agent are clipped as one. Give "
-            f"{wanted}"
-        )
-    if not math.isfinite(curvature):
-        raise InputError(
-            f"{key}: missing. It is planned where features have declared ranges. Set problem.scale, which is "
-            '"public_ranges" for breast_cancer, digits and wine; or normalise = "l2".'
-        )
-    if noisy and (s.privacy.epsilon is None or s.privacy.delta == 0.0 or c.mechanism != GAUSSIAN):
-        raise InputError(
-            f'{key}: missing. It is planned for Gaussian noise and a target. Set mechanism = "gaussian", epsilon and '
-            "delta; or give algorithm.y and privacy.clip."
-        )
-
-
 def settings_text(
     problem: Any,
     algorithm: Any,
@@ -364,12 +381,9 @@ def settings_text(
     rounds: int,
     noise: Mapping[str, NoiseSchedule],
     unit: Unit,
-    own_square: float,
+    pairs: PairNoise | None,
 ) -> str:
-    """What the settings of training come to, planned or given, in sentences; "" of anything else.
-
-    own_square: mean over agents of the squares of their own deviations, over those of the schedules.
-    """
+    """What the settings of training come to, planned or given, in sentences; "" of anything else."""
     step_size = getattr(algorithm, "y", None)
     if not isinstance(problem, Planned) or not isinstance(step_size, StepSize):
         return ""
@@ -385,6 +399,8 @@ def settings_text(
     if not noise or not math.isfinite(clip.y):
         return f"{note}, without a clip{centred}."
     schedule = next(schedule for channel, schedule in noise.items() if channel != "x")
+    # Mean over agents of the squares of their own deviations, over those of the schedules.
+    own_square = 1.0 if pairs is None else pairs.own_square()
     at, repeated = np.arange(rounds), 1 if algorithm.block else algorithm.steps
     squares = np.square(schedule.select(np.array([np.argmax(schedule.scale)])).deviations(at + 1)).sum()
     change = math.sqrt(squares * repeated * own_square / averaged) / (1.0 - algorithm.heavy_ball)
@@ -420,7 +436,8 @@ def settings_text(
             )
         return note
     known = problem.step_facts()
-    share = _steps_left(known, algorithm.y.scale)
+    # The step as a share of that without noise.
+    share = algorithm.y.scale * known.curvature / _OF_CURVATURE
     if known.linear or not share < _LEAST_STEP_SHARE:
         return note
     return (

@@ -28,7 +28,7 @@ from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD
-from decentral_dp.simulation.jobs.gossip_plan import clipped_families
+from decentral_dp.simulation.jobs.gossip_setup import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import group_equal, statement
 from decentral_dp.simulation.statements.statement import Horizon, Number, PaperClaim, PrivacyStatement, SharedNoise

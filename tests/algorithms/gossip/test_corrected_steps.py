@@ -176,7 +176,7 @@ class TestGradientTracking(Corrected):
     refused = (
         ("x", {"scale": 0.1}, "algorithm.x: gradient_tracking takes none"),
         ("y", None, "algorithm.y: missing"),
-        ("protocol", "private", 'knows no "private" protocol'),
+        ("protocol", "private", 'has no "private" protocol'),
     )
 
     def free(self, kind: str) -> set[str]:
@@ -190,7 +190,7 @@ class TestExactDiffusion(Corrected):
     bugs = (HalfExact, UnnoisedExact)
     refused = (
         ("heavy_ball", 0.5, "algorithm.heavy_ball"),
-        ("protocol", "private", 'knows no "private" protocol'),
+        ("protocol", "private", 'has no "private" protocol'),
     )
 
     def free(self, kind: str) -> set[str]:
@@ -322,5 +322,5 @@ def test_noise_of_a_tracker_does_not_add_up() -> None:
 
 
 def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
-    with pytest.raises(InputError, match="got 1, and what gradient_tracking sends by then reads no record"):
+    with pytest.raises(InputError, match="no release of gradient_tracking reads a record so early"):
         decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})

@@ -193,7 +193,7 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("alone", {"topology.drop": 0.1}, "agents of alone send nothing"),
+        ("alone", {"topology.drop": 0.1}, "on a network without links"),
         ("central", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
         ("federated", {"topology.kind": "isolated"}, "answer a server"),
         ("federated", {"privacy.guarantee": "as_printed"}, "as_printed"),

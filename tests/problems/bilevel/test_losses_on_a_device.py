@@ -21,7 +21,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses, on_device
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs import build, gossip_plan
+from decentral_dp.simulation.jobs import build, gossip_setup
 from tests.support.emulated_device import emulated_cuda
 
 P, Q, D, N = 2, 6, 3, 9
@@ -299,7 +299,7 @@ def test_an_authors_problem_says_where_it_computes(tmp_path: Path) -> None:
 
 @needs_none
 def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gossip_plan, "deal", lambda *a: pytest.fail("something was computed"))
+    monkeypatch.setattr(gossip_setup, "deal", lambda *a: pytest.fail("something was computed"))
     with pytest.raises(InputError, match=r"^run\.device: .*no CUDA device"):
         decentral_dp.plan("own_losses", set={"run.device": "cuda"})
 

@@ -184,12 +184,12 @@ def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("problem.partition='iid'", "problem.partition: beside problem.manifest it has no use"),
-        ("problem.test=0.1", "problem.test: beside problem.manifest it has no use"),
-        ("problem.limit=9", "problem.limit: beside problem.manifest it has no use"),
-        ("problem.validation=0.5", "problem.validation: beside problem.manifest every agent's file says"),
+        ("problem.partition='iid'", "problem.partition: it has no use with problem.manifest"),
+        ("problem.test=0.1", "problem.test: it has no use with problem.manifest"),
+        ("problem.limit=9", "problem.limit: it has no use with problem.manifest"),
+        ("problem.validation=0.5", "problem.validation: it has no use with problem.manifest"),
         ("problem.scale='standard'", 'problem.scale: "standard" is fitted on the records'),
-        ("problem.data='breast_cancer'", 'problem.data: got "breast_cancer" beside a manifest'),
+        ("problem.data='breast_cancer'", "problem.data: a manifest needs the path"),
         ("topology.agents=5", "problem.manifest: it lists 4 agents, and the topology has 5"),
     ],
 )

@@ -333,7 +333,7 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("tables", "sentence"),
     [
-        ({"problem": {"scale": None}}, "algorithm.y: missing. It is planned where features have declared ranges"),
+        ({"problem": {"scale": None}}, "algorithm.y: missing. It is planned if features have declared ranges"),
         ({"privacy": {"mechanism": "laplace"}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
         ({"privacy": {"epsilon": None}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
         ({"privacy": {"delta": 0.0}}, "algorithm.y: missing. It is planned for Gaussian noise and a target"),
@@ -341,11 +341,11 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
-            "algorithm.y: missing. It is planned where features have declared ranges",
+            "algorithm.y: missing. It is planned if features have declared ranges",
         ),
         (
             {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
-            "local steps of an agent are clipped as one. Give algorithm.y and privacy.clip",
+            "local steps of an agent are clipped as one. Fix: give algorithm.y and privacy.clip",
         ),
         (
             {"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa", "rounds": "auto"}},
@@ -364,14 +364,14 @@ def test_refusals(tables: dict[str, Any], sentence: str) -> None:
 
 @pytest.mark.parametrize(
     ("memory", "mend"),
-    [(30e6, "Take run.average = 146, or fewer agents"), (2e6, "GB. Take fewer agents or a smaller model.")],
+    [(30e6, "take run.average = 146, or fewer agents"), (2e6, "GB. Fix: take fewer agents or a smaller model.")],
 )
 def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
     memory: float, mend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: dict[str, Any] = {"problem": {"model": {"kind": "mlp", "widths": [150]}}}
     many = {"average": 0.2}
-    monkeypatch.setattr("decentral_dp.simulation.jobs.gossip_plan.machine_memory", lambda: memory)
+    monkeypatch.setattr("decentral_dp.simulation.jobs.gossip_setup.machine_memory", lambda: memory)
     with pytest.raises(
         InputError, match=r"run\.average: 200 released values of 5 agents with 4,801 numbers each"
     ) as refused:
@@ -382,7 +382,7 @@ def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
 
 
 def test_a_model_larger_than_memory_is_refused_before_its_first_weights_are_drawn() -> None:
-    with pytest.raises(InputError, match="Take fewer agents or a smaller model"):
+    with pytest.raises(InputError, match="take fewer agents or a smaller model"):
         decentral_dp.plan(_scenario(problem={"model": {"kind": "mlp", "widths": [10**10]}}))
 
 

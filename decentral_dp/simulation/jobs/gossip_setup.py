@@ -1,0 +1,695 @@
+"""From the names of a gossip scenario to objects, and the table of gossip scenarios that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts
+from decentral_dp.config.component_tables import Partition
+from decentral_dp.config.components import Components
+from decentral_dp.config.scenario_components import (
+    algorithm_of,
+    check_levels,
+    clip_of,
+    deal,
+    link_keys,
+    local_problem_of,
+    stream_of,
+    with_clip,
+)
+from decentral_dp.config.schema import CorrelationTable, PrivacyTable, Scenario
+from decentral_dp.data import Shards, Stream
+from decentral_dp.data.agent_shards import AgentShards
+from decentral_dp.data.synthetic import machine_memory
+from decentral_dp.errors import InputError, Refusal, refuse
+from decentral_dp.exchange import senders_of
+from decentral_dp.formatting import agent_names
+from decentral_dp.participants.agents import Network
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
+from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.unit import RECORD, Unit, unit_of
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Planned, Problem
+from decentral_dp.problems.saddle import Saddle
+from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_FOR_SCALES, pair_noise_of
+from decentral_dp.simulation.jobs.job import public_network
+from decentral_dp.simulation.jobs.settings import with_centring, with_settings
+from decentral_dp.topology import Topology
+from decentral_dp.topology import build as build_graph
+
+# Arrays of all agents' values that a round needs in addition to those that are averaged.
+_ARRAYS_OF_A_ROUND = 10
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A gossip scenario before a record is read.
+
+    Args:
+        components: the names of the scenario, looked up.
+        declared_topology: the graph of the [topology] table.
+        topology: the graph of the run: of isolated agents, or of one server, if the algorithm or topology.pooled
+            wants it.
+        network: the public part of it.
+        stream: the records that a round reads.
+        unit: the difference of neighbouring data sets.
+        mechanism: of the charged releases.
+    """
+
+    components: Components
+    declared_topology: Topology
+    topology: Topology
+    network: Network
+    stream: Stream
+    unit: Unit
+    mechanism: Mechanism
+
+    @property
+    def s(self) -> Scenario:
+        return self.components.scenario
+
+    @property
+    def privacy(self) -> PrivacyTable:
+        return self.s.privacy
+
+    @property
+    def kind(self) -> str:
+        """Name of the algorithm."""
+        return self.s.algorithm.kind
+
+    @property
+    def is_private(self) -> bool:
+        return self.privacy.guarantee != "none"
+
+    @property
+    def is_minimax(self) -> bool:
+        return self.components.algorithm.solves == "minimax"
+
+    @property
+    def pools(self) -> bool:
+        """Whether one server has the records of all agents."""
+        return self.components.algorithm.network == "pooled" or bool(self.s.topology.pooled)
+
+    @property
+    def correlation(self) -> CorrelationTable | None:
+        """Correlation of noise between agents or over rounds; None without noise."""
+        return self.privacy.correlation if self.is_private else None
+
+    @property
+    def pairs_correlation(self) -> str | None:
+        return None if self.correlation is None else self.correlation.across
+
+    @property
+    def pair_ratio(self) -> float | None:
+        return None if self.correlation is None else self.correlation.ratio
+
+    @property
+    def time_correlation(self) -> Any:
+        return None if self.correlation is None else self.correlation.in_time
+
+    @property
+    def unit_key(self) -> str:
+        """The key that settles a unit other than one replaced record."""
+        return "privacy.neighbours" if self.unit.records == 1 else "privacy.unit"
+
+
+@dataclass(frozen=True)
+class Resolved(Setup):
+    """A gossip scenario with every name resolved to an object, and every default settled.
+
+    Args:
+        shards: the public facts of the records, and the records unless agents keep them.
+        elsewhere: the place of the records if agents keep them.
+        problem: built from public facts of the data.
+        algorithm: the program of the agents.
+        channels: channel → its releases.
+        clip: bounds on every record's contribution.
+        pairs: noise that neighbours share; None if noise is independent between agents.
+        not_centred: why features are not centred although the scenario asks for it; "" if they are.
+    """
+
+    shards: Shards
+    elsewhere: AgentShards | None
+    problem: Problem
+    algorithm: Algorithm
+    channels: Mapping[str, Channel]
+    clip: Clip
+    pairs: PairNoise | None
+    not_centred: str
+
+    @property
+    def charged(self) -> dict[str, str]:
+        """Channel → family, of the releases that depend on records."""
+        return {name: c.family for name, c in self.channels.items() if _terms_of_records(c, self.problem)}
+
+    @property
+    def counts(self) -> Counts:
+        return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
+
+    @property
+    def follows_from_releases(self) -> bool:
+        """Whether a release is, given those before it, a sum of clipped means at public points.
+
+        A custom algorithm is held to its recorded sums: unbounded sums are infinite, and a release that was not
+        planned is not made.
+        """
+        return (bool(self.components.algorithm.custom) or self.algorithm.memoryless) and (
+            self.algorithm.protocol == "released"
+        )
+
+
+def resolve_gossip(c: Components) -> Resolved:
+    """Make every object that a gossip scenario names, once, and settle the defaults of training.
+
+    Args:
+        c: the names of the scenario, looked up.
+
+    Raises:
+        InputError: a row of the table of refusals that needs no record, or an object that cannot be made.
+    """
+    s, full = c.scenario, c.topology.make()
+    topology = full
+    if c.algorithm.network == "pooled" or s.topology.pooled:
+        topology = build_graph("complete", 1, {})
+    elif c.algorithm.network == "isolated":
+        topology = build_graph("isolated", full.n_agents, {})
+    # The graph has the names of the records' agents, unless it has its own.
+    partition = s.problem.partition
+    names = agent_names(partition.agents) if isinstance(partition, Partition) else ()
+    if len(names) == topology.n_agents and not agent_names(topology.labels):
+        topology = replace(topology, labels=names)
+    setup = Setup(
+        components=c,
+        declared_topology=full,
+        topology=topology,
+        network=public_network(topology, s),
+        stream=stream_of(s),
+        unit=unit_of(s.privacy.unit, s.privacy.neighbours),
+        mechanism=NO_NOISE if s.privacy.guarantee == "none" else c.mechanism,
+    )
+    refuse(setup, _BEFORE_RECORDS)
+    shards, elsewhere = deal(c, full.n_agents)
+    if setup.pools:
+        note = f"One server, whom all {full.n_agents} agents trust with their records, has all of them."
+        merged = shards.pool()
+        shards = replace(merged, notes=(*merged.notes, note))
+    problem = local_problem_of(c, shards)
+    # Planned settings read synthetic records at the first weights, which have to fit as well.
+    _check_memory(s, topology.n_agents, problem)
+    pairs = pair_noise_of(s, setup.network)
+    averaged = averaged_noises(topology) * (1.0 if pairs is None else pairs.gain_of_average())
+    c, not_centred = with_settings(c, problem, shards, topology, averaged)
+    s = c.scenario
+    norm = c.mechanism.norm or "l2"
+    problem = with_clip(problem, s, clip_of(s, norm))
+    algorithm = cast(Algorithm, algorithm_of(c))
+    if isinstance(problem, Planned) and problem.p:
+        reach = 1.0 if pairs is None else pairs.reach()
+        algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach)
+    if isinstance(algorithm, Checked):
+        algorithm.check(problem.p, problem.q)
+    if setup.unit != RECORD:
+        algorithm = algorithm.for_unit(setup.unit)
+    if s.privacy.guarantee == "certified":
+        clip = clip_of(s, norm)
+        for t in {int(np.argmin(share.series(s.algorithm.rounds))) for _, share in clip.shares}:
+            # Refuses bounds so small that float64 does not keep them.
+            clip.at(t)
+    else:
+        clip = Clip(norm if setup.is_private else "l2")
+    return Resolved(
+        **{**vars(setup), "components": c},
+        shards=shards,
+        elsewhere=elsewhere,
+        problem=problem,
+        algorithm=algorithm,
+        channels=algorithm.releases(problem.p, problem.q),
+        clip=clip,
+        pairs=pairs,
+        not_centred=not_centred,
+    )
+
+
+def check_gossip(r: Resolved) -> None:
+    """Refuse a scenario that has no proof, or keys that it would not read. Raises InputError."""
+    check_levels(r.components, [term for channel in r.channels.values() for term in channel.terms])
+    refuse(r, _REFUSALS)
+
+
+def averaged_noises(topology: Topology) -> int:
+    """How many agents' noise is averaged; of agents without links that of one."""
+    return topology.n_agents if topology.edges.size else 1
+
+
+def clipped_families(channels: Mapping[str, Channel], problem: Problem) -> list[str]:
+    """The families whose clip bounds the contribution of a record of this problem."""
+    return list(dict.fromkeys(CLIP_OF_TERM[t] for c in channels.values() for t in _terms_of_records(c, problem)))
+
+
+def _terms_of_records(channel: Channel, problem: Problem) -> list[str]:
+    return [t for t in channel.terms if MATRICES.get(t, t) in problem.reads_records]
+
+
+def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
+    """Refuse a run whose values do not fit into this machine. Raises InputError."""
+    average, width, memory = min(s.tail_length, s.algorithm.rounds), problem.p + problem.q, machine_memory()
+    needed = 8.0 * n_agents * width * (average + _ARRAYS_OF_A_ROUND)
+    if s.run.engine == "local" and needed > memory:
+        fitting = int(memory / (8.0 * n_agents * width)) - _ARRAYS_OF_A_ROUND
+        fix = f"take run.average = {fitting}, or" if fitting > 0 else "take"
+        raise InputError(
+            f"run.average: {average} released values of {n_agents} agents with {width:,} numbers each, and the arrays "
+            f"of a round, take {needed / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g} GB. Fix: {fix} fewer "
+            "agents or a smaller model."
+        )
+
+
+def _kinds_with(fact: str) -> str:
+    """The algorithms of this package that state a fact which others leave at its default, for a refusal."""
+    default = getattr(Algorithm, fact)
+    return ", ".join(
+        f'"{kind}"' for kind, e in ALGORITHMS.items() if getattr(e.algorithm, fact, default) is not default
+    )
+
+
+def _first(keys: Mapping[str, Any]) -> str:
+    """The first key whose value is true; "" if there is none."""
+    return next((key for key, value in keys.items() if value), "")
+
+
+def _not_in_papers(d: Setup) -> str:
+    """The first key that no paper's protocol has."""
+    if d.privacy.guarantee != "as_printed":
+        return ""
+    return _first(
+        {
+            "privacy.epsilon": d.privacy.epsilon is not None,
+            "privacy.clip": d.privacy.clip,
+            d.unit_key: d.unit != RECORD,
+            "privacy.correlation": d.correlation,
+            "algorithm.protocol": d.s.algorithm.protocol == "private",
+            "topology.over_time, drop, offline, delay": d.declared_topology.over_time,
+            "topology.compression": d.s.topology.compression,
+        }
+    )
+
+
+def _unequal_noise(d: Setup) -> str:
+    """The first channel whose noise differs between agents."""
+    tables = {name: table for name in ("x", "y", "z") if (table := d.privacy.noise(name)) is not None}
+    return _first(
+        {
+            name: table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
+            for name, table in tables.items()
+        }
+    )
+
+
+def _unlinked(d: Setup) -> str:
+    """The first agent without a neighbour to share noise with."""
+    unlinked = np.setdiff1d(np.arange(d.network.n_agents), d.network.links())
+    lonely = unlinked.size and (d.pairs_correlation != "zero_sum" or d.network.n_agents == 1)
+    return f"agent {unlinked[0]}" if lonely else ""
+
+
+def _too_large_for_scales(d: Setup) -> bool:
+    changes, colluders = d.network.over_time, d.privacy.colluders
+    return (
+        (changes is not None and changes.kind != "fixed")
+        or colluders >= len(MOST_FOR_SCALES)
+        or d.network.n_agents > MOST_FOR_SCALES[colluders]
+    )
+
+
+# Rows that need no record. A row may rely on those before it.
+_BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
+    Refusal(
+        lambda d: _first(
+            {
+                "problem.label_bound": d.s.problem.label_bound is not None,
+                "privacy.constants": d.privacy.constants is not None,
+            }
+        ),
+        "{it}",
+        "{of.kind} clips contributions, and needs none",
+        "leave it out",
+    ),
+    # Privacy: papers as published.
+    Refusal(
+        lambda d: d.privacy.guarantee == "as_printed" and d.privacy.mechanism_kind != LAPLACE.name,
+        "privacy.mechanism",
+        'the paper\'s protocol uses Laplace noise, and "as_printed" takes no other',
+        'take "laplace", or guarantee = "certified"',
+    ),
+    Refusal(
+        _not_in_papers,
+        "{it}",
+        'guarantee = "as_printed" runs the protocol of the paper and its own noise, for one replaced record and a '
+        "network that stays",
+        'leave it out, or take guarantee = "certified"',
+    ),
+    # Privacy: threat model and unit.
+    Refusal(
+        lambda d: d.privacy.colluders >= d.declared_topology.n_agents,
+        "privacy.observer",
+        "no agent is left whose records ε protects (got {of.privacy.colluders} colluders of "
+        "{of.declared_topology.n_agents} agents)",
+        "give fewer colluders than agents",
+    ),
+    Refusal(
+        lambda d: d.is_private and d.unit.zeroed and d.components.algorithm.custom,
+        "privacy.neighbours",
+        '"zero_out" is derived for algorithms of this package, not for {of.kind}',
+        'take "replace"',
+    ),
+    Refusal(
+        lambda d: d.is_private and d.unit != RECORD and getattr(d.components.mechanism, "privacy_unit", ""),
+        "{of.unit_key}",
+        "the mechanism states its price for {it}",
+        "leave it out",
+    ),
+    Refusal(
+        lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.stream.kind == "minibatch",
+        "privacy.neighbours",
+        "in a batch of fixed size another record takes the place of one that is not drawn, so that "
+        '"zero_out" gains nothing there',
+        'take "replace", or another stream',
+    ),
+    # Privacy: samples.
+    Refusal(
+        lambda d: d.stream.kind == "poisson" and d.is_private and (d.mechanism != GAUSSIAN or d.unit.records is None),
+        "problem.stream",
+        "Poisson samples are priced under Gaussian noise only, for records and groups of them, not for an agent",
+        'set privacy.mechanism = "gaussian" and leave privacy.unit out, or take "all"',
+    ),
+    Refusal(
+        lambda d: d.stream.kind == "turns" and d.is_private and d.time_correlation is None,
+        "problem.stream",
+        "turns are priced in noise that is correlated over rounds, or fresh by a band of 1",
+        'give for example privacy.correlation = {{ in_time = {{ bands = 1 }} }}, or take "all"',
+    ),
+    # Privacy: correlated noise (docs/proofs/40).
+    Refusal(
+        lambda d: d.correlation is not None and d.mechanism != GAUSSIAN,
+        "privacy.correlation",
+        "sums of correlated noise are priced under Gaussian noise only",
+        'leave it out, or take mechanism = "gaussian"',
+    ),
+    Refusal(
+        lambda d: d.time_correlation is not None and d.stream.kind not in ("all", "turns"),
+        "privacy.correlation.in_time",
+        "noise that is correlated over rounds shows a secret sample in later rounds, and the price of a batch supposes "
+        "public rounds (got problem.stream {of.stream.kind})",
+        'leave it out, or take problem.stream.kind = "turns"',
+    ),
+    Refusal(
+        lambda d: d.pairs_correlation and d.time_correlation is not None and d.network.over_time,
+        "privacy.correlation",
+        "shared noise changes its size with the links, and noise that is correlated over rounds is priced at one size",
+        "leave it out, or take a network that stays",
+    ),
+    Refusal(
+        lambda d: d.pairs_correlation and d.s.problem.manifest is not None,
+        "privacy.correlation",
+        "agents with records of their own add secrets to their noise that no neighbour has",
+        "leave it out, or give all records to one scenario",
+    ),
+    Refusal(
+        lambda d: d.pairs_correlation and _unlinked(d),
+        "privacy.correlation",
+        "{it} has no neighbour to share noise with, and the price of its own noise would set the scale of all",
+        "leave it out, or link it",
+    ),
+    Refusal(
+        lambda d: d.pairs_correlation and _unequal_noise(d),
+        "privacy.{it}",
+        "neighbours share noise of one scale, and here each agent has its own",
+        "give one scale and one decay for all",
+    ),
+    Refusal(
+        lambda d: d.pairs_correlation == "optimised" and (d.pair_ratio or _too_large_for_scales(d)),
+        "privacy.correlation",
+        f'"optimised" finds a scale for each link, without a ratio, of links that stay, of at most '
+        f"{MOST_FOR_SCALES[0]} agents, or {MOST_FOR_SCALES[1]} against one colluder",
+        'leave ratio out, or take across = "pairwise"',
+    ),
+    Refusal(
+        lambda d: (
+            d.pairs_correlation in ("pairwise", "zero_sum")
+            and d.pair_ratio is None
+            and (d.network.over_time is not None or d.network.n_agents > MOST_FOR_RATIO)
+        ),
+        "privacy.correlation.ratio",
+        f"missing. It is found for networks that stay, of {MOST_FOR_RATIO} agents at most",
+        "give for example ratio = 2.0",
+    ),
+    # Networks.
+    Refusal(
+        lambda d: d.topology.over_time is None and d.declared_topology.over_time,
+        "topology",
+        "no message of {of.kind} is lost or late on a network without links",
+        "leave out over_time, drop, offline and delay",
+    ),
+    Refusal(
+        lambda d: d.topology.over_time is not None and d.topology.over_time.delay >= d.s.algorithm.rounds,
+        "topology.delay",
+        "messages are {of.topology.over_time.delay} rounds late, and there are {of.s.algorithm.rounds} rounds",
+        "take a delay below algorithm.rounds",
+    ),
+    Refusal(
+        lambda d: (
+            d.pools
+            and _first(
+                {"problem.manifest": d.s.problem.manifest is not None, "privacy.unit": d.privacy.unit == "agent"}
+            )
+        ),
+        "{it}",
+        "one server has the records of all agents (topology.pooled or {of.kind}), so that they cannot be with their "
+        "agents, and as a unit it would be all of them",
+        'leave it out, or take agents with records of their own, such as those of "alone" or "federated"',
+    ),
+    # Minimax problems of agents that trust nobody.
+    Refusal(
+        lambda d: d.is_minimax and d.s.run.agent_scores,
+        "run.agent_scores",
+        "the scores of {of.components.problem.name} are no sums that agents could send",
+        "leave it out",
+    ),
+    Refusal(
+        lambda d: d.is_minimax and d.s.problem.positive_share == "released",
+        "problem.positive_share",
+        "{of.kind} has nobody who could release it for all agents",
+        "give a public number",
+    ),
+    Refusal(
+        lambda d: (
+            d.is_minimax and d.privacy.guarantee == "certified" and d.components.mechanism.norm not in (None, "l2")
+        ),
+        "privacy.mechanism",
+        "{of.mechanism.description} needs gradients clipped in {of.mechanism.norm}, and minimax problems clip them in "
+        "l2 only",
+        'take mechanism = "gaussian"',
+    ),
+    # Channels.
+    Refusal(
+        lambda d: _first({name: not low < high for name, (low, high) in d.privacy.domain.items()}),
+        "privacy.box.{it}",
+        "the domain of the release is empty, expected a bound above 0 on the size of every coordinate",
+        "give a larger bound",
+    ),
+)
+
+
+def _silent_pairs(r: Resolved) -> bool:
+    """Whether agents that share noise are silent in some rounds; an absence is public before the round."""
+    return bool(r.pairs_correlation) and senders_of(r.algorithm, r.network._replace(over_time=None)) is not None
+
+
+def _splits_read(r: Resolved) -> set[str]:
+    return {
+        r.problem.reads_records[MATRICES.get(t, t)]
+        for channel in r.channels.values()
+        for t in _terms_of_records(channel, r.problem)
+    }
+
+
+def _noise_tables(r: Resolved) -> dict[str, Any]:
+    """Family → its noise table, of the families whose channels are charged."""
+    return {} if r.mechanism == NO_NOISE else {f: r.privacy.noise(f) for f in dict.fromkeys(r.charged.values())}
+
+
+def _missized(r: Resolved) -> tuple[str, int] | None:
+    """The first noise schedule with another number of values than agents."""
+    for family, table in _noise_tables(r).items():
+        for key in ("scale", "decay"):
+            values = getattr(table, key, None)
+            if isinstance(values, list) and len(values) != r.topology.n_agents:
+                return f"{family}.{key}", len(values)
+    return None
+
+
+# Rows that need the problem or the algorithm.
+_REFUSALS: tuple[Refusal[Resolved], ...] = (
+    # Networks.
+    Refusal(
+        lambda r: r.algorithm.central and link_keys(r.s, r.topology),
+        "{it}",
+        "the agents of {of.kind} answer a server, and no message goes along a link",
+        "leave it out",
+    ),
+    Refusal(
+        lambda r: r.algorithm.central and r.topology.n_agents > 1 and not r.topology.edges.size,
+        "topology.kind",
+        '"isolated" has agents learn alone, and those of {of.kind} answer a server',
+        'take a connected kind, or an algorithm of neighbours such as "dp_dsgd"',
+    ),
+    Refusal(
+        lambda r: r.algorithm.conserves_mass and r.privacy.domain,
+        "privacy.box",
+        "{of.kind} sends numerators, and a box for their ratios does not hold for them",
+        "leave the box out",
+    ),
+    Refusal(
+        lambda r: not r.algorithm.central and r.topology.directed and not r.algorithm.conserves_mass,
+        "topology",
+        "{of.topology.name} is directed, and {of.kind} averages with weights that are the same both ways",
+        'take algorithm.kind = "push_sum", or a graph whose links go both ways',
+    ),
+    Refusal(
+        lambda r: (
+            r.s.topology.compression is not None
+            and (r.algorithm.conserves_mass or r.topology.over_time or senders_of(r.algorithm, r.network) is not None)
+        ),
+        "topology.compression",
+        "replicas of an agent's messages diverge if some agents miss a message, and are no shares of a mass",
+        "leave it out, or leave out over_time, drop, offline and delay and take an algorithm such as dp_dsgd",
+    ),
+    # Problems.
+    Refusal(
+        lambda r: (
+            isinstance(r.problem, Saddle)
+            and _first({t: not r.problem.minimax.terms.get(t) for t in ("grad_x", "grad_y")})
+        ),
+        "algorithm.kind",
+        "{of.kind} needs {it} as a mean over records, and {of.components.problem.name} has none",
+        "take another algorithm or problem",
+    ),
+    # Privacy: unit (docs/proofs/36).
+    Refusal(
+        lambda r: r.is_private and r.unit != RECORD and not r.follows_from_releases and _kinds_with("memoryless"),
+        "{of.unit_key}",
+        "how far {of.unit.noun} moves the releases of {of.kind} is not derived, only for algorithms of this package "
+        "without noiseless state ({it}) and for custom ones",
+        "leave it out, or take one of these",
+    ),
+    Refusal(
+        lambda r: r.is_private and r.unit != RECORD and r.components.problem.is_outside,
+        "{of.unit_key}",
+        "a custom problem is accounted for one replaced record only",
+        "leave it out",
+    ),
+    Refusal(
+        lambda r: r.is_private and r.unit.records != 1 and len(_splits_read(r)) > 1,
+        "privacy.unit",
+        "releases of {of.kind} read train and validation records, of which {of.unit.noun} may hold both, and that is "
+        "not derived",
+        'take unit = "record", or a problem of one level',
+    ),
+    # Privacy: samples.
+    Refusal(
+        lambda r: (
+            r.stream.kind == "poisson"
+            and (r.components.algorithm.custom or not r.algorithm.one_mean or r.algorithm.protocol != "released")
+            and _kinds_with("one_mean")
+        ),
+        "problem.stream",
+        "releases of Poisson samples by {of.kind} have no price here, only those of {it}",
+        'take one of these, or "minibatch"',
+    ),
+    # Privacy: correlated noise (docs/proofs/40).
+    Refusal(
+        lambda r: r.correlation is not None and not r.follows_from_releases and _kinds_with("memoryless"),
+        "privacy.correlation",
+        "the price supposes that a query depends on releases only, and that is false or unknown of {of.kind} with "
+        "{of.algorithm.protocol} states",
+        "leave it out, or take released states of one of {it}, or a custom algorithm",
+    ),
+    Refusal(
+        _silent_pairs,
+        "privacy.correlation",
+        "in some rounds of {of.kind} an agent is silent, whose neighbours' noise stays",
+        "leave it out, or take dp_dsgd",
+    ),
+    Refusal(
+        lambda r: r.correlation is not None and r.algorithm.subtracts_variance,
+        "privacy.correlation",
+        "{of.kind} subtracts the variance of fresh independent noise from squares of its steps",
+        "leave it out, or take steps that are not adaptive",
+    ),
+    Refusal(
+        lambda r: (
+            r.time_correlation is not None
+            and (
+                r.components.algorithm.custom
+                or r.algorithm.releases_per_round != 1
+                or (r.stream.kind == "turns" and not r.algorithm.one_mean)
+                or senders_of(r.algorithm, r.network) is not None
+            )
+        ),
+        "privacy.correlation.in_time",
+        "it is priced if every agent makes one release of one batch in every round, and that is false or unknown of "
+        "{of.kind} on this network",
+        "leave it out, or take dp_dsgd without local steps and let everybody send",
+    ),
+    # Privacy: clips and noise.
+    Refusal(
+        lambda r: _first({channel: channel not in r.channels for channel in r.privacy.domain}),
+        "privacy.box.{it}",
+        "{of.kind} makes no such release",
+        "leave it out",
+    ),
+    Refusal(
+        lambda r: (
+            r.privacy.guarantee == "certified"
+            and _first({f: f not in r.privacy.clip for f in clipped_families(r.channels, r.problem)})
+        ),
+        "privacy.clip.{it}",
+        "missing. A certified run bounds every record's contribution to {it}",
+        "add for example clip.{it} = 1.0",
+    ),
+    Refusal(
+        lambda r: (
+            r.privacy.epsilon is not None
+            and _first({f: table is not None and table.scale is not None for f, table in _noise_tables(r).items()})
+        ),
+        "privacy.{it}.scale",
+        "epsilon = {of.privacy.epsilon} already settles the noise",
+        "give one of the two",
+    ),
+    Refusal(
+        lambda r: (
+            r.privacy.epsilon is None
+            and _first({f: table is None or table.scale is None for f, table in _noise_tables(r).items()})
+        ),
+        "privacy.{it}.scale",
+        "missing. Every channel that reads records needs noise",
+        "give privacy.epsilon, or a noise scale for every such channel",
+    ),
+    Refusal(
+        _missized,
+        "privacy.{it[0]}",
+        "got {it[1]} values, expected one for each of {of.topology.n_agents} agents",
+        "give one value for each agent, or one for all",
+    ),
+    Refusal(
+        lambda r: r.is_private and r.privacy.epsilon is not None and r.privacy.delta == 0.0 and not r.mechanism.pure,
+        "privacy.delta",
+        "{of.mechanism.description} gives no pure guarantee",
+        'take a delta above 0, for example 1e-5, or mechanism = "laplace"',
+    ),
+)
