@@ -118,7 +118,7 @@ def test_csv_returns_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
         ("a,b,y\n", {}, r"no records"),
         ("a,target\n1,0\n", {"label": "traget"}, r"problem\.label: .* no column 'traget'; column 2 has a similar name"),
         ("a,b,target\n1,2,0\n", {"label": None}, r"problem\.label: missing"),
-        ("a;b;y\n1;2;0\n", {}, r"no header with the separator .*problem\.separator"),
+        ("a;b;y\n1;2;0\n", {}, r"no header with the separator .*keys separator"),
         ("y\n0\n", {}, r"0 names of them"),
         ("a,a,y\n1,2,0\n", {}, r"column 2 of the first line"),
         ("a,,y\n1,2,0\n", {}, r"column 2 of the first line"),
@@ -150,7 +150,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_bytes(b"a,y\n\xff\xfe,1\n")
-    with pytest.raises(InputError, match=r"no table of text in utf-8.*problem\.encoding"):
+    with pytest.raises(InputError, match=r"no table of text in utf-8.*encoding"):
         load("raw.csv", n_agents=1, seed=0, label="y", classes=[0, 1], root=tmp_path)
 
 

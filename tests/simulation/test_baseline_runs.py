@@ -177,7 +177,7 @@ def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monk
     ("name", "changes", "words"),
     [
         ("dp_bilevel_breast_cancer", {}, r"topology\.pooled: the agents of dp_bilevel trust its coordinator already"),
-        ("classification", {"topology.drop": 0.1}, r"with topology\.pooled agents send nothing"),
+        ("classification", {"topology.drop": 0.1}, r"topology: no message of dp_dsgd is lost or late"),
         ("classification", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
     ],
 )
