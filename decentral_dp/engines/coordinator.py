@@ -155,7 +155,9 @@ class _Coordinator:
             limit = protocol.MOST_OF_SCALE * self._scale
             for channel, value in values.items():
                 finite = bool(np.isfinite(value).all())
-                if not (finite and float(np.linalg.norm(value)) <= limit):
+                with np.errstate(over="ignore"):
+                    is_short = float(np.linalg.norm(value)) <= limit
+                if not (finite and is_short):
                     self._divergence = protocol.DivergedRelease(t, channel, finite)
                     return
 

@@ -383,6 +383,15 @@ class Host:
     def _open_exchange(self, exchange: Exchange) -> Mapping[str, Any]:
         if not isinstance(exchange, Ask if self._central else Gossip):
             raise wrong_yield(self._node.program, self._round + 1, f"yields {type(exchange).__name__}")
+        agents = self._node.agents.size
+        for channel, value in exchange.values.items():
+            rows = len(value.value if isinstance(value, Bounded) else value)
+            if rows != agents:
+                author = type(getattr(self._node.program, "program", self._node.program)).__name__
+                raise UserCodeError(
+                    f"round {self._round + 1}: step of {author} sends {channel} with {rows} rows (expected {agents}, "
+                    "one for each agent of its block). Fix: keep axis 0 of values as it is."
+                )
         self._open = exchange
         return exchange.values
 

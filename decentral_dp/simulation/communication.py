@@ -217,7 +217,7 @@ def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
     """Messages that one agent sends to one other in a round, and the numbers and bits in all of them."""
     made, widths = job.compression, _widths_of_a_round(job)
     sizes = [(w, BITS * w) if made is None else made.size(w) for _, w, _ in widths]
-    numbers, bits = map(sum, zip(*sizes, strict=True))
+    numbers, bits = sum(n for n, _ in sizes), sum(b for _, b in sizes)
     return len({exchange for *_, exchange in widths}), numbers, bits
 
 

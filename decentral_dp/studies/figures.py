@@ -427,7 +427,7 @@ def _figure(study: Study, panels: int, across: int) -> tuple[Figure, list[Axes]]
     down = math.ceil(panels / across)
     width = study.width or (5.8 if across == 1 else 3.6 * across)
     # Inches of height per inch of width; panels below each other are flat.
-    ratio = 0.36 if across == 1 < down else 0.58 if across == 1 else 0.75
+    ratio = 0.46 if across == 1 < down else 0.58 if across == 1 else 0.75
     figure = style.new_figure(width, (0.5 + ratio * width / across) * down)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     for ax in grid.flat[panels:]:

@@ -520,7 +520,10 @@ def _check_calibratable(ledger: Ledger, charged: Charges) -> None:
             )
     sensitivity = any((line.loss > 0.0).any() for lines in charged.lines.values() for line in lines)
     if not sensitivity:
-        raise InputError("privacy.epsilon: no release touches any data, so there is no noise to calibrate.")
+        raise InputError(
+            "privacy.epsilon: no release reads a record, so there is no noise to calibrate. Fix: a custom algorithm "
+            "names what it releases in RELEASES."
+        )
 
 
 def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) -> dict[str, Array]:
