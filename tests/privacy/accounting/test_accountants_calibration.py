@@ -146,7 +146,7 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
         calibrate(silent, 1.0, DELTA)
     unmoved = ledger(line("y", {"train": np.zeros(3)}, np.ones(3)))
     for nothing in (unmoved, Ledger(1, ())):
-        with pytest.raises(InputError, match="touches any data"):
+        with pytest.raises(InputError, match="reads a record"):
             calibrate(nothing, 1.0, DELTA)
     for shares in ({"y": 1.0}, {"y": 0.5, "z": 0.5, "x": 0.1}, {"y": 0.0, "z": 1.0}):
         with pytest.raises(InputError, match="share"):
