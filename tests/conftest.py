@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import importlib.util
+import re
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from decentral_dp.errors import InputError
 from tests import slow_tests
 
 # How long an example takes says something of the machine, and nothing of the code.
@@ -47,6 +50,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     slow_tests.configure(config)
+
+
+# Extras that are absent where only the dependencies of the package are installed.
+ABSENT = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Skip a test that needs an extra which is not installed."""
+    try:
+        return (yield)
+    except InputError as error:
+        for name in ABSENT:
+            if re.search(rf"\b{name}\b.*is not installed", str(error)):
+                pytest.skip(f"{name} is not installed")
+        raise
 
 
 @pytest.fixture(autouse=True, scope="session")

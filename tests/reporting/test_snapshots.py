@@ -18,4 +18,6 @@ def test_every_text_is_recorded(shown: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in TEXTS.iterdir()))
 def test_text(name: str, shown: dict[str, str]) -> None:
-    assert shown[name] == (TEXTS / name).read_text(encoding="utf-8")
+    # Versions of pandas fill columns of a table differently.
+    recorded = (TEXTS / name).read_text(encoding="utf-8")
+    assert [line.split() for line in shown[name].splitlines()] == [line.split() for line in recorded.splitlines()]
