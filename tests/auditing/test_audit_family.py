@@ -19,6 +19,7 @@ from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
+from tests.support.naive import meddled, misheard
 from tests.support.replay import Crossed
 from tests.support.transcript_settings import (
     START,
@@ -80,45 +81,37 @@ class Leaky(MaDsbo):
     """Sends d of all rounds but the first in the clear."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = step.send(reply)
-                if t > 0 and isinstance(exchange.values.get("d"), Bounded):
-                    exchange.values["d"] = exchange.values["d"].value
-                reply = yield exchange
-        except StopIteration as done:
-            return done.value
+        def opened(values: dict[str, Any]) -> dict[str, Any]:
+            d = values.get("d")
+            return values | {"d": d.value} if t > 0 and isinstance(d, Bounded) else values
+
+        return meddled(super().step(t, dataset, s), opened, lambda _, reply: reply)
+
+
+def unnoised(channel: str, step: Any) -> Any:
+    """A step that takes its own message on a channel for released before noise was added."""
+
+    def heard(exchange: Any, reply: Any) -> Any:
+        own = exchange.values.get(channel)
+        if not isinstance(own, Bounded):
+            return reply
+        return reply._replace(released=Bundle({**reply.released, channel: own.value}))
+
+    return misheard(step, heard)
 
 
 class Unsent(MaDsbo):
     """Makes z of its own d before noise, and takes that z and the difference it makes for public."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = step.send(reply)
-                reply = yield exchange
-                if isinstance(exchange.values.get("d"), Bounded):
-                    reply = reply._replace(released=Bundle({**reply.released, "d": exchange.values["d"].value}))
-        except StopIteration as done:
-            return done.value
+        return unnoised("d", super().step(t, dataset, s))
 
 
 class Peeking(Spdb):
     """Continues its series from what it had before noise."""
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
-        step, reply = super().step(t, dataset, s), None
-        try:
-            while True:
-                exchange = step.send(reply)
-                reply = yield exchange
-                if isinstance(exchange.values.get("v"), Bounded):
-                    reply = reply._replace(released=Bundle({"v": exchange.values["v"].value}))
-        except StopIteration as done:
-            return done.value
+        return unnoised("v", super().step(t, dataset, s))
 
 
 def test_a_series_that_skips_the_noise_shows() -> None:
