@@ -57,9 +57,9 @@ def missing(name: str) -> Iterator[str]:
     if not entry.citations:
         yield f'ENTRY of {name} cites nothing: add Citation("Algorithm", KEY), KEY of works.toml.'
     for citation in entry.citations:
-        if isinstance(citation.work_or_key, str) and citation.work_or_key not in works():
+        if citation.key not in works():
             yield (
-                f"works.toml has no [{citation.work_or_key}], which ENTRY of {name} cites: add authors, title and "
+                f"works.toml has no [{citation.key}], which ENTRY of {name} cites: add authors, title and "
                 "year, and venue where there is one."
             )
             continue

@@ -12,15 +12,6 @@ from decentral_dp.algorithms.entry import Entry, Options, Setting
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
-# Listed in this order, before all others, which follow by setting and file.
-_LISTED_FIRST = (
-    *("ldp_dsbo", "ma_dsbo", "dsbo_jhip", "gbdsbo", "ldp_single_level", "dp_dsgd", "vrdsbo", "spdb", "bsa"),
-    *("regularisation_tuner", "pp_ift", "second_order_dp_bilevel", "dp_bilevel"),
-    *("dp_sgda", "dptd", "privatediff", "privatediff_xy", "double_spider", "recursive_spider"),
-    *("dp_spider", "dp_sgd_dual", "scdro"),
-    *("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism"),
-    "warm_start",
-)
 _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
@@ -34,8 +25,7 @@ def _entries(setting: Setting) -> Iterator[Entry]:
 
 
 def _algorithms() -> dict[str, Entry]:
-    entries = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
-    return {kind: entries[kind] for kind in _LISTED_FIRST} | entries
+    return {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
 
 
 ALGORITHMS = annexes.Registry(_algorithms)

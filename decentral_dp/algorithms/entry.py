@@ -38,10 +38,6 @@ class Rules(NamedTuple):
         trust: who is trusted. graph: the kind that shows it best. example: as that of an entry from outside.
         complete: makes the runnable program of a dataclass whose plan is derived, and of its start.
         domain: whether every algorithm may be given a domain of x.
-        strict: guarantees under which nothing may leak around the ledger.
-        plans_by_counts: whether a plan takes the numbers of records alone.
-        neighbours: whether agents talk to those they are linked to.
-        own_mechanism: whether the algorithm brings its law of noise.
         priced_on_cpu: whether a plan may compute on the processor whatever computes the run.
         unscored_note: what is said where agents keep their records, and nobody may ask them for scores.
     """
@@ -53,15 +49,11 @@ class Rules(NamedTuple):
     example: Mapping[str, str] = MappingProxyType({})
     complete: Callable[..., Algorithm | Coordinated] = declared.DeclaredGossip
     domain: bool = False
-    strict: tuple[str, ...] = ("certified",)
-    plans_by_counts: bool = False
-    neighbours: bool = False
-    own_mechanism: bool = False
     priced_on_cpu: bool = False
     unscored_note: str = ""
 
 
-GOSSIP = Rules(plans_by_counts=True, neighbours=True)
+GOSSIP = Rules()
 
 
 def rules_of(setting: Setting) -> Rules:
@@ -85,13 +77,11 @@ class Entry(NamedTuple):
         kind: its name in a scenario.
         algorithm: its dataclass, whose docstring begins with the summary for the list.
         citations: whom to cite.
-        message: what message t = 1, 2, … carries, where one sentence can say it.
     """
 
     kind: str
     algorithm: type
     citations: tuple[Citation, ...]
-    message: str = ""
     # Who runs it, and on which kind of problem: the name of the folder that it is in.
     setting: Setting = "gossip"
     # Who has the records: the agents of the scenario's graph, the same without links, or one agent that has them all.

@@ -154,11 +154,6 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """Whether it subtracts `LocalDataset.noise_variance`, which is of noise that is fresh and an agent's own."""
         return False
 
-    @property
-    def gradients_at(self) -> str:
-        """Where a released protocol takes its gradients, as a statement of privacy says it."""
-        return "points that follow from released values"
-
     def for_unit(self, unit: Unit) -> Self:
         """Return what runs where ε is for this unit: the algorithm itself, unless its rounds depend on it.
 
@@ -369,32 +364,20 @@ def gaussian_charges(rounds: int, releases_per_round: int, parts: Mapping[str, P
 LARGEST_MESSAGE = 64 * 2**20
 
 
-@runtime_checkable
-class Checked(Protocol):
-    """An algorithm that does not fit every problem."""
-
-    def check(self, p: int, q: int) -> None:
-        """Raises InputError where x in R^p and y in R^q are too large for it."""
-        ...
-
-
-def check_message(algorithm: str, numbers: int, formula: str, p: int, q: int, mend: str) -> None:
-    """Refuse a message of more than `LARGEST_MESSAGE` bytes.
+def check_message(algorithm: str, numbers: int, p: int, q: int) -> None:
+    """Refuse a message of more than `LARGEST_MESSAGE` bytes before anything is allocated.
 
     Args:
         algorithm: its name.
         numbers: float64 numbers in a message.
-        formula: how they add up.
         p: coordinates of x.
         q: coordinates of y.
-        mend: a sentence on what makes it smaller.
 
     Raises:
         InputError: a message that is larger.
     """
-    size = 8 * numbers
-    if size > LARGEST_MESSAGE:
+    if 8 * numbers > LARGEST_MESSAGE:
         raise InputError(
-            f"algorithm.kind: with p = {p} and q = {q} each message of {algorithm} is 8·({formula}) = {size:,} bytes, "
-            f"and more than {LARGEST_MESSAGE:,} are refused. {mend}"
+            f"algorithm.kind: each message of {algorithm} is too large (got {8 * numbers:,} bytes with p = {p} and "
+            f"q = {q}, expected at most {LARGEST_MESSAGE:,}). Fix: use fewer features, or another algorithm."
         )

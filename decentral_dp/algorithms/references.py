@@ -57,16 +57,16 @@ class Citation(NamedTuple):
 
     Args:
         part: of the work, as it is listed, "Algorithm 3, corrected".
-        work_or_key: the publication, or its key in works.toml.
+        key: of the publication in works.toml.
     """
 
     part: str
-    work_or_key: Work | str
+    key: str
 
     @property
     def work(self) -> Work:
         """The publication."""
-        return self.work_or_key if isinstance(self.work_or_key, Work) else works()[self.work_or_key]
+        return works()[self.key]
 
 
 @cache
@@ -90,15 +90,6 @@ def _initials(name: str) -> str:
 
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
-# Where gradients are taken.
-AT_OWN = "the agent's own released point"
-AT_MIXTURE = "the agent's mixture of released points"
-
-ONE_STEP = (
-    "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
-    "λ_(t−1) · gradient + noise of deviation σ_t."
-)
-
 # Minimax problems in a scenario, for the examples of `show`.
 AUC = {
     "problem": '"auc_maximisation"',

@@ -27,13 +27,9 @@ from decentral_dp.algorithms.protocol import (
     check_message,
 )
 from decentral_dp.algorithms.references import (
-    AT_MIXTURE,
-    AT_OWN,
     AUC,
     NOISED,
-    ONE_STEP,
     Citation,
-    Work,
 )
 from decentral_dp.algorithms.sensitivity_rules import (
     Use,

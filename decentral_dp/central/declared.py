@@ -102,15 +102,12 @@ class DeclaredCoordinator(Wrapper, protocol.Coordinated):
         return protocol.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
-# What a paper's noise is worth is stated for a trusted coordinator, too.
 BILEVEL = Rules(
     is_coordinated=True,
     trust="a trusted coordinator",
     graph="star",
     complete=DeclaredCoordinator,
     domain=True,
-    strict=("certified", "as_published"),
-    own_mechanism=True,
     unscored_note="The records are with their agents (problem.manifest), and scores of them are left out.",
 )
 MINIMAX = BILEVEL._replace(

@@ -120,7 +120,9 @@ class Components:
     @property
     def strict(self) -> bool:
         """Whether nothing may leak around the ledger."""
-        return self.scenario.privacy.guarantee in self.algorithm.rules.strict
+        guarantee = self.scenario.privacy.guarantee
+        # What a paper's noise is worth is stated for a trusted coordinator, too.
+        return guarantee == "certified" or (guarantee == "as_published" and self.algorithm.trusts_coordinator)
 
     @cached_property
     def outside_components(self) -> tuple[Component, ...]:
@@ -167,7 +169,7 @@ class Components:
         """
         table = self.scenario.problem
         counted = (
-            self.algorithm.rules.plans_by_counts
+            not self.algorithm.trusts_coordinator
             and not self.reads_user_code
             and not self.algorithm.custom
             and table.data in SYNTHETIC
@@ -229,7 +231,7 @@ def resolve(s: Scenario) -> Components:
         files=files,
         algorithm=entry,
         keys=_own_keys(s, entry),
-        mechanism=_mechanism(s, entry.rules.own_mechanism),
+        mechanism=_mechanism(s, entry.trusts_coordinator),
         problem=problem,
         problem_entry=registered,
         topology=topology,

@@ -143,11 +143,11 @@ class PublishedLdpDsbo(dp.Algorithm):
     protocol = "published"
     channels = dp.CHANNELS
 
-    def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.State:
+    def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.LdpDsboState:
         # A private state remembers every batch it met, so it is bounded from the start.
-        return ldp_dsbo.State(*(dataset.constant_state(dataset.start(c, self.start)) for c in dp.CHANNELS))
+        return ldp_dsbo.LdpDsboState(*(dataset.constant_state(dataset.start(c, self.start)) for c in dp.CHANNELS))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.State) -> dp.GossipSteps[ldp_dsbo.State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.LdpDsboState) -> dp.GossipSteps[ldp_dsbo.LdpDsboState]:
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         d = dataset.oracle(t, s.x, s.y, s.z)
         return ldp_dsbo.step_along(
@@ -266,7 +266,7 @@ class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
     Balasubramanian, ICML 2023.
     """
 
-    def init(self, dataset: dp.LocalDataset) -> ma_dsbo.State:
+    def init(self, dataset: dp.LocalDataset) -> ma_dsbo.MaDsboState:
         return super().init(dataset)._replace(r=dataset.constant_state(dataset.public(0.0, dataset.p)))
 
     def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
@@ -371,10 +371,10 @@ class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
     Communication Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
     """
 
-    def init(self, dataset: dp.LocalDataset) -> gbdsbo.State:
+    def init(self, dataset: dp.LocalDataset) -> gbdsbo.GbdsboState:
         x, y = self.starts(dataset)
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
-        return gbdsbo.State(
+        return gbdsbo.GbdsboState(
             x, y, {c: dataset.constant_state(dataset.public(0.0, width)) for c, width in widths.items()}
         )
 
@@ -397,8 +397,8 @@ class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
         return out | estimates if public.rounds > 1 else out
 
 
-def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.State:
-    return single_level.State(
+def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.OneLevelState:
+    return single_level.OneLevelState(
         dataset.start("x", program.start), dataset.constant_state(dataset.start("y", program.start))
     )
 
@@ -447,7 +447,9 @@ class PublishedDpDsgd(single_level.OneLevel):
             if getattr(self, key):
                 raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
+    def step(
+        self, t: int, dataset: dp.LocalDataset, s: single_level.OneLevelState
+    ) -> dp.GossipSteps[single_level.OneLevelState]:
         _, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))

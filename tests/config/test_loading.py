@@ -29,7 +29,7 @@ REFUSED = {
     "algorthm.rounds=3": 'algorthm: unknown key; did you mean "algorithm"',
     "problem.dta=3": 'problem.dta: unknown key; did you mean "data"',
     'problem."da ta"=3': 'problem."da ta": unknown key; did you mean "data"',
-    "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only ma_dsbo",
+    "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only bsa",
     "algorithm.kind=dp_dsgd": "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out.",
     "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "scenario: 2 keys are missing",
     "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd has no "private" protocol',

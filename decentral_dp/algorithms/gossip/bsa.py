@@ -34,7 +34,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series
 
 
-class State(NamedTuple):
+class BsaState(NamedTuple):
     """x: (b, p), y: (b, q): the server's, the same in every row."""
 
     x: dp.Array
@@ -64,11 +64,11 @@ class Bsa(dp.Algorithm):
 
     memoryless = True
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> BsaState:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        return State(x, y)
+        return BsaState(x, y)
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> Generator[dp.Ask, dp.Answer, State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: BsaState) -> Generator[dp.Ask, dp.Answer, BsaState]:
         batches = (dataset.batch(t, draw) for draw in range(self.releases_per_round - 1))
         x, y = s
         # What the server says, before it asks anything.
@@ -86,7 +86,7 @@ class Bsa(dp.Algorithm):
 
         at = next(batches)
         answer = yield dp.Ask(gx=at.upper_grad_x(x, y) - at.lower_jvp(x, y, w))
-        return State(x - self.x(t) * answer.mean.gx, y)
+        return BsaState(x - self.x(t) * answer.mean.gx, y)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {

@@ -27,21 +27,16 @@ Compressed Communication", ICML 2019, Algorithm 2. Noised and clipped, with trac
 from __future__ import annotations
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel, State
+from decentral_dp.algorithms.gossip.single_level import OneLevel, OneLevelState
 
 
 class Choco(OneLevel):
     """Decentralised SGD on compressed differences with error feedback (CHOCO-SGD; Koloskova, Stich & Jaggi, 2019)."""
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
-        return State(s.x, combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+        return OneLevelState(s.x, combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
 
-ENTRY = dp.Entry(
-    "choco",
-    Choco,
-    (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),),
-    message=dp.ONE_STEP,
-)
+ENTRY = dp.Entry("choco", Choco, (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),))

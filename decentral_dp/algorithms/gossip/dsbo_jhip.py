@@ -62,7 +62,7 @@ from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
 from decentral_dp.bounded import transpose, unproven
 
 
-class State(NamedTuple):
+class DsboJhipState(NamedTuple):
     """x: (b, p), y: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
 
     y_near: Σ_j w_ij ỹ_j of the last message.
@@ -88,17 +88,12 @@ class DsboJhip(NestedLoops):
     inner: int = dp.lower_steps()
     inverse: int = dp.inverse_iterations()
 
-    def check(self, p: int, q: int) -> None:
-        """Refuse messages that are too large."""
-        mend = "Use fewer features, or ma_dsbo, which sends vectors only."
-        dp.check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
-
     memoryless = True
 
-    def init(self, dataset: dp.LocalDataset) -> State:
-        return State(*self.starts(dataset), self.first_sum(dataset))
+    def init(self, dataset: dp.LocalDataset) -> DsboJhipState:
+        return DsboJhipState(*self.starts(dataset), self.first_sum(dataset))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: DsboJhipState) -> dp.GossipSteps[DsboJhipState]:
         released, x_near = yield dp.Gossip(x=s.x)
         x = self.own_value(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
@@ -106,7 +101,7 @@ class DsboJhip(NestedLoops):
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
         x = (1.0 - dataset.neighbour_weight) * x + x_near.x - self.x(t) * direction
-        return State(x=x, y=y, y_near=y_near)
+        return DsboJhipState(x=x, y=y, y_near=y_near)
 
     def tracked_inverse(
         self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value

@@ -31,7 +31,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.single_level import OneLevel
 
 
-class State(NamedTuple):
+class ExactDiffusionState(NamedTuple):
     """x: (b, p), constant. y: (b, q), before noise. correction: (b, q), c − ψ̃ of last round."""
 
     x: dp.Array
@@ -43,21 +43,16 @@ class State(NamedTuple):
 class ExactDiffusion(OneLevel):
     """Exact diffusion: a local noised step, corrected for disagreement, then gossip (Yuan et al., 2019)."""
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> ExactDiffusionState:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
-        return State(x, y, dataset.public(0.0, dataset.q))
+        return ExactDiffusionState(x, y, dataset.public(0.0, dataset.q))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: ExactDiffusionState) -> dp.GossipSteps[ExactDiffusionState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         change = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
         combined, correction = released.y + change, s.correction + change
         gradient = dataset.batch(t).lower_grad_y(s.x, combined)
-        return State(s.x, combined + correction - self.y(t) * gradient, correction)
+        return ExactDiffusionState(s.x, combined + correction - self.y(t) * gradient, correction)
 
 
-ENTRY = dp.Entry(
-    "exact_diffusion",
-    ExactDiffusion,
-    (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),),
-    message=dp.ONE_STEP,
-)
+ENTRY = dp.Entry("exact_diffusion", ExactDiffusion, (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),))

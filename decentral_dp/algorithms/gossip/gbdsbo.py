@@ -54,7 +54,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.bounded import unproven
 
 
-class State(NamedTuple):
+class GbdsboState(NamedTuple):
     """x: (b, p), y: (b, q): before noise. estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q)."""
 
     x: dp.Value
@@ -91,22 +91,16 @@ class Gbdsbo(dp.Algorithm):
         one = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
         return one | {f"v{j}": "lower_hessian" for j in range(1, self.inverse + 1)}
 
-    def check(self, p: int, q: int) -> None:
-        """Refuse messages that are too large."""
-        numbers, formula = 2 * p + 2 * q + p * q + self.inverse * q * q, f"2p + 2q + pq + {self.inverse}q²"
-        mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
-        dp.check_message("gbdsbo", numbers, formula, p, q, mend)
-
     memoryless = True
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> GbdsboState:
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}
         values: dict[str, dp.Value] = {
             c: dataset.start(c, self.start) if c in self.channels else dataset.public(0.0, d) for c, d in widths.items()
         }
-        return State(values.pop("x"), values.pop("y"), values)
+        return GbdsboState(values.pop("x"), values.pop("y"), values)
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: GbdsboState) -> dp.GossipSteps[GbdsboState]:
         sent: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
         released, neighbour_sum = yield dp.Gossip(**sent)
         own = {c: self.own_value(released[c], v) for c, v in sent.items()}
@@ -124,7 +118,7 @@ class Gbdsbo(dp.Algorithm):
             return correction(self.smoothness, u, h, *v)
 
         by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
-        return State(
+        return GbdsboState(
             x=mixed["x"] - self.x(t) * (own["s"] - by_y),
             y=mixed["y"] - self.y(t) * batch.lower_grad_y(x, y),
             estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal, NamedTuple
 from decentral_dp.algorithms import vocabulary as dp
 
 
-class State(NamedTuple):
+class GossipSgdaState(NamedTuple):
     """x: (b, p), y: (b, q), before noise."""
 
     x: dp.Value
@@ -55,23 +55,21 @@ class GossipSgda(dp.Derived):
     }
 
     memoryless = True
-    gradients_at = dp.AT_MIXTURE
 
-    def init(self, dataset: dp.LocalDataset) -> State:
-        return State(dataset.start("x", self.start), dataset.start("y", self.start))
+    def init(self, dataset: dp.LocalDataset) -> GossipSgdaState:
+        return GossipSgdaState(dataset.start("x", self.start), dataset.start("y", self.start))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: GossipSgdaState) -> dp.GossipSteps[GossipSgdaState]:
         own, near = yield dp.Gossip(x=s.x, y=s.y)
         own_weight = 1.0 - dataset.neighbour_weight
         x, y = dataset.project(own_weight * own.x + near.x, own_weight * own.y + near.y)
         batch = dataset.batch(t)
-        return State(x - self.x(t) * batch.upper_grad_x(x, y), y - self.y(t) * batch.lower_grad_y(x, y))
+        return GossipSgdaState(x - self.x(t) * batch.upper_grad_x(x, y), y - self.y(t) * batch.lower_grad_y(x, y))
 
 
 ENTRY = dp.Entry(
     "gossip_sgda",
     GossipSgda,
     (dp.Citation("Decentralised SGDA, here with noise and without its tables of gradients", "gao2022decentralized"),),
-    message=dp.ONE_STEP,
     example=dp.AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

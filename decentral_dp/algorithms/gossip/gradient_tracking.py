@@ -35,7 +35,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.single_level import OneLevel
 
 
-class State(NamedTuple):
+class GradientTrackingState(NamedTuple):
     """x: (b, p), constant. y: (b, q), public. s: (b, q), before noise. reference: (b, q), r, the public part of s."""
 
     x: dp.Array
@@ -50,19 +50,17 @@ class GradientTracking(OneLevel):
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"s": {"lower_grad_y": 1.0}}
 
-    gradients_at = "the agent's own y, which follows from released values and is sent"
-
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> GradientTrackingState:
         nothing = dataset.public(0.0, dataset.q)
-        return State(dataset.start("x", self.start), dataset.start("y", self.start), nothing, nothing)
+        return GradientTrackingState(dataset.start("x", self.start), dataset.start("y", self.start), nothing, nothing)
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: GradientTrackingState) -> dp.GossipSteps[GradientTrackingState]:
         a = 1.0 - dataset.neighbour_weight
         released, neighbour_sum = yield dp.Gossip(y=s.y, s=s.s)
         mixed = a * released.s + neighbour_sum.s
         y = a * released.y + neighbour_sum.y - self.y(t) * mixed
         reference = s.reference + mixed - released.s
-        return State(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
+        return GradientTrackingState(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
 
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Releases 1 … T − 1 of s, which carry the gradient of the round before; the last one is not sent."""

@@ -42,7 +42,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
-class State(NamedTuple):
+class LdpDsboState(NamedTuple):
     """x: (b, p), y: (b, q), z: (b, q): before noise."""
 
     x: dp.Value
@@ -70,23 +70,23 @@ class LdpDsbo(dp.Algorithm):
     def memoryless(self) -> bool:
         return self.protocol == "released"
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> LdpDsboState:
         values = [dataset.start(c, self.start) for c in dp.CHANNELS]
         if self.protocol == "released":
-            return State(*values)
+            return LdpDsboState(*values)
         # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
         hidden = [dataset.reads_records(c) for c in dp.CHANNELS]
-        return State(*(dataset.constant_state(v) if h else v for v, h in zip(values, hidden, strict=True)))
+        return LdpDsboState(*(dataset.constant_state(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: LdpDsboState) -> dp.GossipSteps[LdpDsboState]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         own = released if self.protocol == "released" else s
         if self.protocol == "private":
-            own = State(*(dataset.remembered_state(t, v) for v in s))
+            own = LdpDsboState(*(dataset.remembered_state(t, v) for v in s))
         d = dataset.oracle(t, released.x, released.y, released.z)
         steps = (self.x(t), self.y(t), self.z(t))
         x, y, z = step_along(steps, 1.0 - dataset.neighbour_weight, own, neighbour_sum, d)
-        return State(dataset.within_steps(x, max(steps[1:])), y, z)
+        return LdpDsboState(dataset.within_steps(x, max(steps[1:])), y, z)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}
@@ -110,7 +110,9 @@ class LdpDsbo(dp.Algorithm):
         return planned._replace(sensitivity=sensitivity, largest=dp.fading(planned.largest, keep))
 
 
-def step_along(steps: tuple[float, float, float], a: dp.Array, own: Any, neighbour_sum: dp.Bundle, d: Any) -> State:
+def step_along(
+    steps: tuple[float, float, float], a: dp.Array, own: Any, neighbour_sum: dp.Bundle, d: Any
+) -> LdpDsboState:
     """Compute a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
 
     Args:
@@ -124,7 +126,7 @@ def step_along(steps: tuple[float, float, float], a: dp.Array, own: Any, neighbo
         The next x, y and z.
     """
     by_x, by_y, by_z = steps
-    return State(
+    return LdpDsboState(
         x=_step(a, own.x, neighbour_sum.x, by_x, d.upper_grad_x - d.lower_jvp),
         y=_step(a, own.y, neighbour_sum.y, by_y, d.lower_grad_y),
         z=_step(a, own.z, neighbour_sum.z, by_z, d.lower_hvp - d.upper_grad_y),
@@ -144,5 +146,4 @@ ENTRY = dp.Entry(
     "ldp_dsbo",
     LdpDsbo,
     (dp.Citation("Algorithm and convergence theorem (Theorem 4.1)", "chen2024locally"),),
-    message=dp.ONE_STEP,
 )

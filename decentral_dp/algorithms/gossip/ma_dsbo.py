@@ -49,7 +49,7 @@ from decentral_dp.algorithms.gossip.neumann import U_TERMS
 D_TERMS = ("upper_grad_y", "lower_hvp")
 
 
-class State(NamedTuple):
+class MaDsboState(NamedTuple):
     """x: (b, p), y, z: (b, q): before noise where they are still to be sent, else what counts as the agent's own.
 
     r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
@@ -79,14 +79,14 @@ class MaDsbo(NestedLoops):
 
     channels = ("x", "y", "z")
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> MaDsboState:
         x, y = self.starts(dataset)
         z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
-        return State(
+        return MaDsboState(
             x, y, z, r if not dataset.reads_records("x") else dataset.constant_state(r), self.first_sum(dataset)
         )
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: MaDsboState) -> dp.GossipSteps[MaDsboState]:
         a = 1.0 - dataset.neighbour_weight
         released, x_near = yield dp.Gossip(x=s.x)
         x = self.own_value(released.x, s.x)
@@ -95,7 +95,7 @@ class MaDsbo(NestedLoops):
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
         alpha = self.x(t)
-        return State(
+        return MaDsboState(
             x=a * x + x_near.x - alpha * s.r,
             y=y,
             z=z,

@@ -37,7 +37,7 @@ import numpy as np
 from decentral_dp.algorithms import vocabulary as dp
 
 
-class State(NamedTuple):
+class PushSumState(NamedTuple):
     """x: (b, p), constant and public. y: (b, q), the numerator u before noise. w: (b, 1), its weight, public.
 
     last_mixed: (b, q), c of the round before, public.
@@ -62,19 +62,18 @@ class PushSum(dp.Derived):
 
     memoryless = True
     one_mean = True
-    gradients_at = f"{dp.AT_MIXTURE}, over its weight"
 
     conserves_mass = True
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> PushSumState:
         start = dataset.start("y", self.start)
-        return State(dataset.start("x", self.start), start, dataset.public(1.0, 1), start)
+        return PushSumState(dataset.start("x", self.start), start, dataset.public(1.0, 1), start)
 
     def solution(self, values: Mapping[str, dp.Array]) -> dict[str, dp.Array]:
         """z = u/w, (b, q), of the numerators u (b, q) and the public weights w (b, 1)."""
         return {"y": values["y"] / values["w"]}
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: PushSumState) -> dp.GossipSteps[PushSumState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y, w=s.w)
         combined = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
@@ -82,12 +81,11 @@ class PushSum(dp.Derived):
             there = online[dataset.agents][:, None]
             combined, w = np.where(there, combined, s.last_mixed), np.where(there, w, s.w)
         gradient = dataset.batch(t).lower_grad_y(s.x, combined / w)
-        return State(s.x, combined - self.y(t) * gradient, w, combined)
+        return PushSumState(s.x, combined - self.y(t) * gradient, w, combined)
 
 
 ENTRY = dp.Entry(
     "push_sum",
     PushSum,
     (dp.Citation("Stochastic gradient push, here with noise", "assran2019stochastic"),),
-    message=dp.ONE_STEP,
 )

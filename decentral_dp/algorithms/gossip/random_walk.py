@@ -29,15 +29,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.gossip.single_level import OneLevel, State
+from decentral_dp.algorithms.gossip.single_level import OneLevel, OneLevelState
 from decentral_dp.participants.agents import Network
 
 
 @dataclass(frozen=True)
 class RandomWalk(OneLevel):
     """A token walks over the graph; its holder takes a noised step and passes it to a neighbour."""
-
-    gradients_at = "the token as it was released"
 
     # Who sends is heard by the next who sends alone, whatever its neighbours are.
     passes_token: ClassVar[bool] = True
@@ -59,16 +57,11 @@ class RandomWalk(OneLevel):
                 neighbour = int(near[at][coins.integers(near[at].size)])
                 at = neighbour if coins.random() * near[neighbour].size < near[at].size else at
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> Generator[dp.Gossip, Any, State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> Generator[dp.Gossip, Any, OneLevelState]:
         own, _, heard = yield dp.Gossip(each=True, y=s.y)
         token = own.y.copy()
         token[heard.rows] = heard.values.y
-        return State(s.x, token - self.y(t) * dataset.batch(t).lower_grad_y(s.x, token))
+        return OneLevelState(s.x, token - self.y(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
-ENTRY = dp.Entry(
-    "random_walk",
-    RandomWalk,
-    (dp.Citation("Walk of a token", "cyffers2024differentially"),),
-    message=f"is that of its holder alone, and {dp.ONE_STEP}",
-)
+ENTRY = dp.Entry("random_walk", RandomWalk, (dp.Citation("Walk of a token", "cyffers2024differentially"),))

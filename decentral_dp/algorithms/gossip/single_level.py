@@ -56,7 +56,7 @@ from decentral_dp.algorithms import vocabulary as dp
 _TINY = 1e-300
 
 
-class State(NamedTuple):
+class OneLevelState(NamedTuple):
     """x: (b, p), constant and public. y: (b, q): before noise."""
 
     x: dp.Array
@@ -73,25 +73,22 @@ class OneLevel(dp.Derived, Protocol):
 
     memoryless: ClassVar[bool] = True
     one_mean: ClassVar[bool] = True
-    gradients_at: ClassVar[str] = dp.AT_MIXTURE
 
     def init(self, dataset: dp.LocalDataset) -> Any:
-        return State(dataset.start("x", self.start), dataset.start("y", self.start))
+        return OneLevelState(dataset.start("x", self.start), dataset.start("y", self.start))
 
 
 class LdpSingleLevel(OneLevel):
     """The lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
 
-    gradients_at = dp.AT_OWN
-
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: OneLevelState) -> dp.GossipSteps[OneLevelState]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         y = self.own_value(released.y, s.y)
         mixed = (1.0 - dataset.neighbour_weight) * y + neighbour_sum.y
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, y))
 
 
-class Moving(NamedTuple):
+class DpDsgdState(NamedTuple):
     """x: (b, p), public but for round 1 of centring, where it is before noise. y: (b, q): before noise.
 
     last_mixed: (b, q), c of the round before, public. ahead, second: (b, q), a and v, public; of no width without
@@ -204,12 +201,12 @@ class DpDsgd(OneLevel):
             x = feature_mean_release(public, first)
         return {"x": x, "y": sent}
 
-    def init(self, dataset: dp.LocalDataset) -> Moving:
+    def init(self, dataset: dp.LocalDataset) -> DpDsgdState:
         start = dataset.start("y", self.start)
         second = dataset.public(0.0, dataset.q if self.adaptive else 0)
-        return Moving(dataset.start("x", self.start), start, start, start if self.adaptive else second, second)
+        return DpDsgdState(dataset.start("x", self.start), start, start, start if self.adaptive else second, second)
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: Moving) -> dp.GossipSteps[Moving]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: DpDsgdState) -> dp.GossipSteps[DpDsgdState]:
         x = s.x
         if 0 < t <= self.centring_rounds:
             released, neighbour_sum = yield dp.Gossip(x=x, y=s.y)
@@ -232,7 +229,7 @@ class DpDsgd(OneLevel):
         next_ahead = ahead if self.adaptive else s.ahead
         if self.block:
             local_change = dataset.local_steps(t, x, combined, self.steps, self.y(t))
-            return Moving(x, ahead + local_change, combined, next_ahead, second)
+            return DpDsgdState(x, ahead + local_change, combined, next_ahead, second)
         y = ahead + -self.y(t) * dataset.batch(t).lower_grad_y(x, combined)
         for k in range(1, self.steps):
             # A release to itself: neighbours go on from the last one of a round alone.
@@ -243,7 +240,7 @@ class DpDsgd(OneLevel):
             y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
         if self.centring_rounds and t == 0:
             x = dataset.feature_mean()
-        return Moving(x, y, combined, next_ahead, second)
+        return DpDsgdState(x, y, combined, next_ahead, second)
 
     def shortened(self, x: dp.Array) -> dp.Array:
         """Means with noise, (b, p), times max(0, 1 − ν²/‖x‖²)."""
@@ -270,9 +267,6 @@ ENTRIES = (
         "ldp_single_level",
         LdpSingleLevel,
         (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", "chen2024locally"),),
-        message=dp.ONE_STEP,
     ),
-    dp.Entry(
-        "dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", "lian2017can"),), message=dp.ONE_STEP
-    ),
+    dp.Entry("dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", "lian2017can"),)),
 )

@@ -41,7 +41,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
-class State(NamedTuple):
+class SpdbState(NamedTuple):
     """x, multiplier: (b, p), y: (b, q): x and y before noise."""
 
     x: dp.Value
@@ -72,11 +72,11 @@ class Spdb(dp.Algorithm):
 
     memoryless = True
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> SpdbState:
         x, y = self.starts(dataset)
-        return State(x, y, dataset.public(0.0, dataset.p))
+        return SpdbState(x, y, dataset.public(0.0, dataset.p))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: SpdbState) -> dp.GossipSteps[SpdbState]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
         x, y = self.own_value(released.x, s.x), self.own_value(released.y, s.y)
         distance = dataset.neighbour_weight * x - neighbour_sum.x
@@ -86,7 +86,7 @@ class Spdb(dp.Algorithm):
         w = yield from self._series(batches[:-1], x, y)
         at = batches[-1]
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
-        return State(
+        return SpdbState(
             x=x - self.x(t) * (u + multiplier + self.penalty * distance),
             y=y - self.y(t) * at.lower_grad_y(x, y),
             multiplier=multiplier,

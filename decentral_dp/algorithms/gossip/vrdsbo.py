@@ -45,7 +45,7 @@ from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.neumann import U_TERMS, V_TERMS, planned_series, solve_neumann
 
 
-class State(NamedTuple):
+class VrdsboState(NamedTuple):
     """x, u, zf: (b, p); y, v, zg: (b, q). x, y: to be sent next; last_x, last_y: the round before.
 
     u, v: U and V, un-noised. zf, zg: what counts as the agent's own; zf_near, zg_near: Σ_j w_ij of what was received.
@@ -90,12 +90,12 @@ class Vrdsbo(dp.Algorithm):
         """κ_t."""
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> VrdsboState:
         x, y = self.starts(dataset)
         over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
-        return State(x, y, x, y, over, under, over, under, over, under)
+        return VrdsboState(x, y, x, y, over, under, over, under, over, under)
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: VrdsboState) -> dp.GossipSteps[VrdsboState]:
         a, share = 1.0 - dataset.neighbour_weight, self.kept_share(t)
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
 
@@ -114,7 +114,7 @@ class Vrdsbo(dp.Algorithm):
         zf, zg = self.own_value(released.zf, zf), self.own_value(released.zg, zg)
 
         eta = self.averaging(t)
-        return State(
+        return VrdsboState(
             x=s.x + eta * (a * s.x + neighbour_sum.x - self.x(t) * zf - s.x),
             y=s.y + eta * (a * s.y + neighbour_sum.y - self.y(t) * zg - s.y),
             last_x=s.x,

@@ -105,8 +105,7 @@ class PpIft(lower_solvers.SolvesLower):
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         p, q = context.problem.p, context.problem.q
         if not self._keeps_x:
-            mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
-            dp.check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+            dp.check_message("pp_ift", q * q + p * q, p, q)
         lower_solvers.check_perturbed(context, self.solver)
         resolved = self
         if self.solver == "dp_gd" and self.inner is None:

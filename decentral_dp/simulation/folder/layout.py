@@ -110,13 +110,13 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     if "mechanism" in objects:
         # Its name is in no registry, and would be refused as a misspelled one.
         del content["privacy"]["mechanism"]
-    elif c.algorithm.rules.own_mechanism and "mechanism" not in scenario.privacy.model_fields_set:
+    elif c.algorithm.trusts_coordinator and "mechanism" not in scenario.privacy.model_fields_set:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
     name_inputs(content, c, folder)
     if topology is not None and folder is not None:
         # Whoever runs this again overrides nothing.
-        content["title"] = title_here(scenario, topology, not c.algorithm.rules.neighbours)
+        content["title"] = title_here(scenario, topology, c.algorithm.trusts_coordinator)
         name_graph(content, c, topology, folder)
     return tomli_w.dumps(content)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Counts, check_message
 from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
@@ -211,8 +211,9 @@ def resolve_gossip(c: Components) -> Resolved:
     if isinstance(problem, Planned) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
         algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach)
-    if isinstance(algorithm, Checked):
-        algorithm.check(problem.p, problem.q)
+    p, q = problem.p, problem.q
+    matrices = [c.width for c in algorithm.releases(p, q).values() if c.width > max(p, q)]
+    check_message(s.algorithm.kind, sum(matrices), p, q)
     if setup.unit != RECORD:
         algorithm = algorithm.for_unit(setup.unit)
     if s.privacy.guarantee == "certified":

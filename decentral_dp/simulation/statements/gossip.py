@@ -40,7 +40,7 @@ OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgd
 _MOST_LIMITS = 16
 
 PROTOCOLS = {
-    "released": "released state (gradients at {gradients_at})",
+    "released": "released state (gradients at points that follow from released values)",
     "private": "private state, gradients at the agent's own released point",
     "published": "private state and private gradient point (as published)",
 }
@@ -65,7 +65,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         claimed=gossip_claim(job),
         pools_records=job.pools_records,
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
-        protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
+        protocol=protocols[job.algorithm.protocol],
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=limits,
         colluders=job.scenario.privacy.colluders,

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
 from papers.published.gossip import PublishedGbdsbo
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
@@ -206,16 +204,3 @@ def test_printed_proves_nothing_but_of_what_met_no_record() -> None:
     assert accumulated.pop("x").tolist() == [False, True, True]
     assert all(m.all() for m in accumulated.values())
     assert np.isinf(job.budget.epsilon).all()
-
-
-# Refusals -----------------------------------------------------------------------------------------------------------
-
-
-def test_messages_that_are_too_large_are_refused_with_their_size() -> None:
-    algorithm = TestGbdsbo().certified()
-    p = q = 1000
-    size = 8 * (2 * p + 2 * q + p * q + 2 * q * q)
-    assert size <= protocol.LARGEST_MESSAGE
-    algorithm.check(p, q)
-    with pytest.raises(InputError, match=f"{8 * (4 * 2000 + 3 * 2000 * 2000):,} bytes.*67,108,864.*inverse"):
-        algorithm.check(2000, 2000)

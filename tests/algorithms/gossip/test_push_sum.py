@@ -13,7 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.gossip.push_sum import PushSum, State
+from decentral_dp.algorithms.gossip.push_sum import PushSum, PushSumState
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.exchange import Gossip
 from decentral_dp.privacy.clipping import Clip
@@ -51,7 +51,7 @@ class Naive(Loop):
         return self.told
 
 
-def gossip(s: State) -> Gossip:
+def gossip(s: PushSumState) -> Gossip:
     return Gossip(y=s.y, w=s.w)
 
 
@@ -226,7 +226,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
 class Apart(PushSum):
     """Every agent starts at its own number."""
 
-    def init(self, dataset: Any) -> State:
+    def init(self, dataset: Any) -> PushSumState:
         start = super().init(dataset)
         own = np.broadcast_to(dataset.agents[:, None] ** 2.0, start.last_mixed.shape).copy()
         return start._replace(y=own, last_mixed=own)
@@ -235,7 +235,7 @@ class Apart(PushSum):
 class Faded(Apart):
     """The share of what is lost is kept by the receiver, as gossip on graphs with links both ways does."""
 
-    def step(self, t: int, dataset: Any, s: State) -> Any:
+    def step(self, t: int, dataset: Any, s: PushSumState) -> Any:
         released, near = yield gossip(s)
         u, w = ((1.0 - dataset.neighbour_weight) * released[c] + near[c] for c in ("y", "w"))
         return s._replace(y=u, w=w)
@@ -244,7 +244,7 @@ class Faded(Apart):
 class Forgetful(Apart):
     """Who was away goes on from what it released last."""
 
-    def step(self, t: int, dataset: Any, s: State) -> Any:
+    def step(self, t: int, dataset: Any, s: PushSumState) -> Any:
         released, near = yield gossip(s)
         u, w = (dataset.kept_weight * released[c] + near[c] for c in ("y", "w"))
         return s._replace(y=u, w=w)
@@ -274,7 +274,7 @@ def test_what_is_lost_moves_no_mean(lost: dict[str, float], wrong: type[PushSum]
 class Unweighted(PushSum):
     """Takes gradients at the numerators."""
 
-    def step(self, t: int, dataset: Any, s: State) -> Any:
+    def step(self, t: int, dataset: Any, s: PushSumState) -> Any:
         released, near = yield gossip(s)
         u, w = (dataset.kept_weight * released[c] + near[c] for c in ("y", "w"))
         return s._replace(y=u - self.y(t) * dataset.batch(t).lower_grad_y(s.x, u), w=w)
