@@ -60,6 +60,8 @@ class Family(Protocol):
     """
 
     problem: Problem
+    # Whether the ball of minimisers stays where it is as x moves.
+    centred: ClassVar[bool] = True
 
     @property
     def self_concordance(self) -> float:
@@ -84,11 +86,8 @@ class Family(Protocol):
         return np.zeros(self.problem.q)
 
     def spread(self, low: Array, high: Array) -> float:
-        """Bound ‖y_Z(x) − y_Z(x')‖₂ for all x, x' of the box [low, high], each (p,): D_y.
-
-        By default that of a ball that does not move with x.
-        """
-        return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
+        """Bound ‖y_Z(x) − y_Z(x')‖₂ for all x, x' of the box [low, high], each (p,): D_y."""
+        return solution_spread(self.constants(low, high), box_width(low, high), self.centred)
 
     def loss_range(self, low: Array, high: Array) -> float:
         """Bound max f − min f over x of the box [low, high], each (p,), and y in its ball, for every record."""
@@ -112,23 +111,6 @@ class LossFamily(Family, Protocol):
         return UP * self.loss.loss_range(self.constants(low, high).radius)
 
 
-class MovingFamily(Family, Protocol):
-    """A family whose ball of minimisers moves with x."""
-
-    def spread(self, low: Array, high: Array) -> float:
-        return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
-
-
-class QuadraticFamily(MovingFamily, Protocol):
-    """A family of one problem whose lower level is quadratic in y, and whose ball moves with x."""
-
-    self_concordance: ClassVar[float] = 0.0
-
-
-# What may be zero of declared constants: all that is not there where a function does not read a variable or a record.
-_POSITIVE = ("radius", "mu")
-
-
 @dataclass(frozen=True)
 class Weighed(LossFamily):
     """`HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
@@ -143,7 +125,7 @@ class Weighed(LossFamily):
     loss: LossBounds
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        box_norm(self.problem.p, low, high, record_mass)
+        box_norm(low, high)
         ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
         r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
         g, smooth = self.loss.gradient(r), self.loss.smoothness
@@ -170,18 +152,20 @@ class Weighed(LossFamily):
 
 
 @dataclass(frozen=True)
-class Mean(QuadraticFamily):
+class Mean(Family):
     """`MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², for records with ‖a‖ ≤ record_radius.
 
     The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
     """
+
+    centred, self_concordance = False, 0.0
 
     problem: MeanEstimation
     record_radius: float
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         k, a = self.problem.ridge, self.record_radius
-        out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
+        out = k / (1.0 + k) * box_norm(low, high)
         r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
         return round_up_constants(
             _of_constant_curvature(
@@ -207,14 +191,16 @@ class Mean(QuadraticFamily):
 
 
 @dataclass(frozen=True)
-class Linear(QuadraticFamily):
+class Linear(Family):
     """`MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖². y_Z(x) = stretch·x for every Z."""
+
+    centred, self_concordance = False, 0.0
 
     problem: MeanLowerBound
     record_radius: float
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        box_norm(self.problem.p, low, high, record_mass)
+        box_norm(low, high)
         k, slope = self.problem.ridge, self.problem.slope * self.record_radius
         r = (record_mass - 1.0) * slope / k
         return round_up_constants(
@@ -250,34 +236,27 @@ class Declared(Family):
     Args:
         problem: the bilevel problem.
         declared_constants: the constants.
-
-    Raises:
-        InputError: a constant that is negative or not finite, or radius or μ of 0.
     """
 
     problem: Problem
     declared_constants: ProblemConstants
-
-    def __post_init__(self) -> None:
-        for name, value in list(self.declared_constants._asdict().items())[:-1]:
-            least = "a finite number above 0" if name in _POSITIVE else "a finite number, 0 or more"
-            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or value < 0.0 or (value == 0.0 and name in _POSITIVE):
-                raise InputError(f"privacy.constants.{name}: got {value!r}; wanted {least}.")
 
     @classmethod
     def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
         """Make it from constants by name.
 
         Raises:
-            InputError: a constant that is missing or unknown.
+            InputError: a constant that is missing, unknown, negative or not finite, or radius or μ of 0.
         """
         wanted = [name for name in ProblemConstants._fields if name != "label"]
-        for missing in (name for name in wanted if name not in table):
-            raise InputError(f"privacy.constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
-        for unknown in (name for name in table if name not in wanted):
-            raise InputError(f"privacy.constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
-        return cls(problem, ProblemConstants._make([*(table[name] for name in wanted), "declared"]))
+        for name in (*wanted, *table):
+            value = table.get(name, math.nan)
+            if name not in wanted or not (0.0 <= value < math.inf) or (value == 0.0 and name in ("radius", "mu")):
+                raise InputError(
+                    f"privacy.constants.{name}: no constant (got {value}, expected a finite number, 0 or more, and "
+                    f"above 0 for radius and mu, for each of {', '.join(wanted)})."
+                )
+        return cls(problem, ProblemConstants(**table, label="declared"))
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """Return the same everywhere: the box, which may have no bounds, and the mass are not read.
@@ -306,7 +285,7 @@ class Regularised(LossFamily):
     scale: float = 1.0
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, record_mass))
+        least, most = (self.scale * w for w in box_strengths(low, high))
         r = self.loss.reach(least, record_mass, 0.0)
         several = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
         return _regularised_constants(
@@ -315,7 +294,7 @@ class Regularised(LossFamily):
 
 
 @dataclass(frozen=True)
-class Pulled(MovingFamily, LossFamily):
+class Pulled(LossFamily):
     """A loss of y alone in both levels, R = ½ ridge ‖y − x‖²: the ball moves with x.
 
     ∇²_xy R = −ridge I, M ≤ 1. See docs/proofs/18.
@@ -326,12 +305,14 @@ class Pulled(MovingFamily, LossFamily):
         ridge: of R.
     """
 
+    centred = False
+
     problem: Problem
     loss: LossBounds
     ridge: float
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        out = box_norm(self.problem.p, low, high, record_mass)
+        out = box_norm(low, high)
         r = self.loss.reach(self.ridge, record_mass, out)
         return _regularised_constants(
             self.loss, r, out + r, self.ridge, self.ridge, 0.0, self.ridge, m=1.0, varies=False
@@ -342,7 +323,7 @@ class Pulled(MovingFamily, LossFamily):
 
     def loss_range(self, low: Array, high: Array) -> float:
         c = self.constants(low, high)
-        return UP * self.loss.loss_range(box_norm(self.problem.p, low, high, 1.0) + c.radius)
+        return UP * self.loss.loss_range(box_norm(low, high) + c.radius)
 
 
 def family_of(problem: Problem, radius: float, label_bound: float = math.inf) -> Family:
@@ -483,6 +464,6 @@ def _check_bound(name: str, value: float) -> None:
 def _no_constants_error(problem: Problem) -> InputError:
     name = getattr(problem, "name", type(problem).__name__)
     return InputError(
-        f'problem.kind: "{name}" has no analytic constants, which this algorithm needs; choose another problem, for '
-        'example "logistic_regularisation", or declare its constants.'
+        f'problem.kind: "{name}" has no analytic constants. Fix: take another problem, for example '
+        '"logistic_regularisation", or declare its constants.'
     )

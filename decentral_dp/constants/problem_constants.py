@@ -94,30 +94,23 @@ def round_up(value: float) -> float:
 _LARGEST_LOG = 700.0
 
 
-def box_norm(p: int, low: Array, high: Array, mass: float) -> float:
+def box_norm(low: Array, high: Array) -> float:
     """Bound ‖x‖₂ over the box, which is checked.
 
     Args:
-        p: coordinates of x.
         low: (p,).
         high: (p,).
-        mass: 1 for minimisers of g, 1 + 1/λ for those of g + f/λ.
 
     Returns:
         sup ‖x‖₂ over the box.
 
     Raises:
         InputError: a bound that is not finite, or low > high.
-        ValueError: wrong shapes, or a mass below 1.
 
     Example:
-        >>> box_norm(2, np.array([-3.0, 0.0]), np.array([1.0, 4.0]), mass=1.0)
+        >>> box_norm(np.array([-3.0, 0.0]), np.array([1.0, 4.0]))
         5.0
     """
-    if not 1.0 <= mass < math.inf:
-        raise ValueError(f"mass is {mass}: 1 for minimisers of g, 1 + 1/λ for those of g + f/λ")
-    if np.shape(low) != (p,) or np.shape(high) != (p,):
-        raise ValueError(f"a box of shapes {np.shape(low)} and {np.shape(high)} where x has {p} coordinates")
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise InputError(
             f"algorithm.domain: x ranges from {np.min(low):g} to {np.max(high):g}, but constants need finite bounds, "
@@ -127,17 +120,16 @@ def box_norm(p: int, low: Array, high: Array, mass: float) -> float:
         return float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
 
 
-def box_strengths(p: int, low: Array, high: Array, mass: float) -> tuple[float, float]:
+def box_strengths(low: Array, high: Array) -> tuple[float, float]:
     """Return the smallest and the largest e^{x_s} over the box [low, high].
 
     Args:
-        p, low (p,), high (p,), mass: as of `box_norm`.
+        low (p,), high (p,): as of `box_norm`.
 
     Raises:
         InputError: as `box_norm`, and where exp of a bound is no number.
-        ValueError: as `box_norm`.
     """
-    box_norm(p, low, high, mass)
+    box_norm(low, high)
     least, most = float(low.min()), float(high.max())
     if max(-least, most) > _LARGEST_LOG:
         raise InputError(
