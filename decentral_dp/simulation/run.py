@@ -264,10 +264,10 @@ class Run:
     @property
     def drawing(self) -> Drawing:
         """What its figures are drawn from."""
-        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
+        from decentral_dp.reporting.folder import Drawing, drawn_rounds
 
         ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
-        return drawing_of(self.result, scenario, self.measured, ledger, self.published.get("x"))
+        return Drawing(self.result, scenario, self.measured, ledger, self.published.get("x"))
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
