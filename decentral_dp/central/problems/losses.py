@@ -4,8 +4,6 @@
     cross_entropy  log Σ_k exp(φ_k) − φ_label                  classes          one per class
     logistic       log(1 + exp(−φ)) for 1, log(1 + exp(φ)) for 0    two classes      1
     squared        (φ − label)²                               numbers          1
-    absolute       |φ − label|                                numbers          1
-    huber          r²/2 for r = |φ − label| ≤ 1, else r − ½    numbers          1
 
 Outside [0, B] a record's slope is exactly 0. A loss that is not a number counts as B.
 
@@ -173,14 +171,25 @@ Strength = Annotated[Positive, Key("Strength λ of the term that keeps the distr
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
     """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
-    if name not in LOSSES:
-        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}.")
-    takes_classes = name in ("cross_entropy", "logistic")
-    if takes_classes != bool(classes) or (name == "logistic" and classes != 2) or classes == 1:
+    # Labels that a loss needs, and whether these are such.
+    losses = {
+        "cross_entropy": ("2 or more classes", classes >= 2),
+        "logistic": ("exactly 2 classes", classes == 2),
+        "squared": ("numbers to predict", classes == 0),
+    }
+    if name not in losses:
+        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, losses)}.")
+    needed, fits = losses[name]
+    if not fits:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
-        wanted = {"cross_entropy": "2 or more classes", "logistic": "exactly 2 classes"}.get(name, "numbers to predict")
-        raise InputError(f"problem.loss: {name} needs {wanted} for labels, and the data have {has}. Take another loss.")
-    return Capped(LOSSES[name](classes), cap)
+        raise InputError(f"problem.loss: {name} needs {needed} for labels, and the data have {has}. Take another loss.")
+    if name == "cross_entropy":
+        chosen = RecordLoss(classes, classes, _cross_entropy, lambda o: np.asarray(scipy.special.softmax(o, axis=1)))
+    elif name == "logistic":
+        chosen = RecordLoss(1, classes, _logistic, _two_class_probabilities)
+    else:
+        chosen = RecordLoss(1, classes, _squared)
+    return Capped(chosen, cap)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
@@ -196,38 +205,14 @@ def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
     return np.logaddexp(0.0, u), (sign * scipy.special.expit(u))[:, None]
 
 
-def _squared_slopes(outputs: Array, labels: Array) -> tuple[Array, Array]:
+def _squared(outputs: Array, labels: Array) -> tuple[Array, Array]:
     gap = outputs[:, 0] - labels
     return gap**2, 2.0 * gap[:, None]
-
-
-def _absolute(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    gap = outputs[:, 0] - labels
-    return np.abs(gap), np.sign(gap)[:, None]
-
-
-def _huber(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    gap = outputs[:, 0] - labels
-    size, slope = np.abs(gap), np.clip(gap, -1.0, 1.0)
-    return np.where(size <= 1.0, 0.5 * gap**2, size - 0.5), slope[:, None]
-
-
-def _probabilities(outputs: Array) -> Array:
-    return np.asarray(scipy.special.softmax(outputs, axis=1))
 
 
 def _two_class_probabilities(outputs: Array) -> Array:
     h = scipy.special.expit(outputs[:, :1])
     return np.concatenate([1.0 - h, h], axis=1)
-
-
-LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
-    "cross_entropy": lambda classes: RecordLoss(classes, classes, _cross_entropy, _probabilities),
-    "logistic": lambda classes: RecordLoss(1, classes, _logistic, _two_class_probabilities),
-    "squared": lambda classes: RecordLoss(1, classes, _squared_slopes),
-    "absolute": lambda classes: RecordLoss(1, classes, _absolute),
-    "huber": lambda classes: RecordLoss(1, classes, _huber),
-}
 
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
