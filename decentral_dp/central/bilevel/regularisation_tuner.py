@@ -39,7 +39,6 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import FiniteExponential, ScoreBounds
 
-METHODS = ("ppift", "penalty", "em")
 # The first step moves x by at most this share of its box.
 _FIRST_STEP = 0.6
 _PENALTY, _CANDIDATES = 10.0, 65
@@ -89,8 +88,7 @@ class RegularisationTuner(dp.Coordinated):
         return _PENALTY if self.penalty is None else self.penalty
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        if self.method not in METHODS:
-            raise dp.InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
+        dp.check_choice("method", self.method, ("ppift", "penalty", "em"))
         for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
             if value is not None and self.method != method:
                 raise dp.InputError(

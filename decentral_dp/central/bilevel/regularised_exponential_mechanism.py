@@ -34,7 +34,6 @@ from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.bilevel.single_draw import SingleDraw, State, charge, no_score, release_draw
 from decentral_dp.central.selection import NOT_CONVEX, Density, RegularisedSelection
 
-METHODS = ("tangent", "cells")
 # By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
 _ROOM = 1.0 + 1e-6
 
@@ -74,9 +73,7 @@ class RegularisedExponentialMechanism(SingleDraw):
         """Refuse more than one round, a domain that is no box, an unknown method and δ = 0."""
         self.check_once(context)
         self.box(context)
-        if self.method not in (None, *METHODS):
-            methods = ", ".join(METHODS)
-            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
+        dp.check_choice("method", self.method or "tangent", ("tangent", "cells"))
         if context.noisy and math.isinf(context.budget):
             raise dp.InputError(
                 f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "

@@ -23,8 +23,6 @@ from decentral_dp.central.selection import (
 from decentral_dp.constants.problem_constants import ProblemConstants
 
 _INDEX = np.array([1])
-# How a point is found where a grid of candidates is not the only way.
-METHODS = ("grid", "cells")
 
 
 class State(NamedTuple):
@@ -93,9 +91,7 @@ class ScoredDraw(SingleDraw):
         Raises:
             InputError: a method that is unknown, or does not fit the domain.
         """
-        if self.method not in METHODS:
-            methods = ", ".join(METHODS)
-            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
+        dp.check_choice("method", self.method, ("grid", "cells"))
         facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
         if self.method == "grid":
             return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)

@@ -17,7 +17,6 @@ from decentral_dp.central.bilevel import (
     exponential_mechanism,
     gradient_norm_exponential_mechanism,
     grid_walk,
-    lower_solvers,
     regularised_exponential_mechanism,
     second_order_dp_bilevel,
     single_draw,
@@ -76,16 +75,14 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
         """
         if self.needs_records:
             raise dp.InputError(
-                'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '
-                '"dp_loc_sgd" or "dp_gd".'
+                'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_gd".'
             )
         each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
         inner, width = self._solver, context.problem.q
         below = {"lower_grad_y": 1.0}
         above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised_objective.penalty}
-        sampled = self.rate if lower_solvers.SOLVERS[self.solver].samples else 1.0
         out = {
-            channel: printed_noise(context, factors, width, sampled, rounds, inner.publishes, each)
+            channel: printed_noise(context, factors, width, self.rate, rounds, inner.publishes, each)
             for channel, factors in (("y", below), ("pulled", above))
             if any(context.reads(term) for term in factors)
         }

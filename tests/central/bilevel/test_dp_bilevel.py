@@ -12,7 +12,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.central.bilevel.lower_solvers import SOLVERS
 from decentral_dp.central.sensitivities import penalty_bias
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -148,7 +147,7 @@ def test_without_noise_ridge_regression_ends_within_the_bias_of_a_stationary_poi
 
 
 @pytest.mark.parametrize("kind", ["logistic_hyperparameter", "hyper_cleaning", "mean_lower_bound"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", SOLVING)
 def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
     if kind == "mean_lower_bound" and solver == "output_perturbation":
         with pytest.raises(InputError, match="nothing to perturb"):
@@ -168,11 +167,11 @@ def test_no_release_costs_more_than_planned(solver: str, kind: str) -> None:
     if kind == "mean_lower_bound":
         assert {c.channel for c in job.ledger.channels if c.mechanism.name == "free"} == {"y"}
         assert spent["train"] == 0.0
-    elif solver != "dp_loc_sgd":
+    else:
         assert spent["train"] == pytest.approx(spent["validation"], rel=1e-9)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", SOLVING)
 def test_the_cut_into_blocks_changes_nothing(solver: str) -> None:
     ends = []
     for blocks in (1, 2, 5):
@@ -186,8 +185,7 @@ def test_the_cut_into_blocks_changes_nothing(solver: str) -> None:
 
 
 def test_ray_gives_the_same_bits(ray_cluster: None) -> None:
-    table = content("hyper_cleaning", ("algorithm.smoothness",), problem={"normalise": "l2"})
-    table["algorithm"] |= {"solver": "dp_loc_sgd", **SOLVING["dp_loc_sgd"]}
+    table = content("hyper_cleaning", problem={"normalise": "l2"}, algorithm={"rate": 0.4})
     local = decentral_dp.run(table)
     remote = decentral_dp.run(table | {"run": {"engine": "ray", "agents_per_actor": 2}})
     assert remote.records.same_releases(local.records)

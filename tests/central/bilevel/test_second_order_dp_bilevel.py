@@ -240,7 +240,7 @@ def test_every_method_spends_its_target_on_both_kinds(content: Make, method: str
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"method": "magic"}}, "no method"),
+        ({"algorithm": {"method": "magic"}}, "algorithm.method"),
         ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
         ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
         ({"problem": {"normalise": "none", "scale": "none"}}, "bounded length"),
