@@ -173,6 +173,9 @@ class SolvesLower(dp.Coordinated, Protocol):
     inner: int | None
     smoothness: float | None
 
+    def __post_init__(self) -> None:
+        dp.check_choice("solver", self.solver, ("dp_gd", "output_perturbation"))
+
     @property
     def needs_constants(self) -> bool:
         return self.needs_records
@@ -186,8 +189,7 @@ class SolvesLower(dp.Coordinated, Protocol):
         return OutputPerturbation() if self.needs_records else DpGd(self.inner or 1, self.smoothness, rate)
 
     def check_solver(self, context: dp.CoordinatorContext) -> None:
-        """Refuse an unknown solver, keys that it takes not, a minimiser that reads no record. Raises InputError."""
-        dp.check_choice("solver", self.solver, ("dp_gd", "output_perturbation"))
+        """Refuse keys that the solver does not take, and a minimiser that reads no record. Raises InputError."""
         if not self.needs_records:
             return
         for key in ("inner", "smoothness"):
