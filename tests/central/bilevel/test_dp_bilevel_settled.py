@@ -25,7 +25,6 @@ from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.of_job import statement_of
 from tests.support.coordinator_replay import performed, with_noise
 from tests.support.penalty_jobs import OWN, SPLITS, UNKNOWN, agree, content, made
 from tests.support.penalty_loop import Naive
@@ -229,19 +228,6 @@ def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
         assert least <= epsilon_at(releases, delta) <= most
 
 
-# Where it shows ---------------------------------------------------------------------------------------------------
-
-
-def test_too_small_a_sample_is_noted() -> None:
-    """The noise multiplier is twice the scale over what replacing a record can move."""
-    for rate, epsilon, noted in ((0.01, 60.0, True), (0.5, 1.0, False)):
-        job = made(algorithm={"rate": rate}, privacy={"epsilon": epsilon})
-        least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged_channels)
-        assert (least < 1.0) == noted
-        words = " ".join(statement_of(job).to_dict()["notes"])
-        assert ("times what one record can add to a sample" in words) == noted
-
-
 @pytest.mark.parametrize("name", ["dp_bilevel_breast_cancer", "dp_bilevel_minibatch"])
 def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
     """Than the same budget spent on the model at the untuned strength."""
@@ -251,15 +237,3 @@ def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
     target = tuned.scenario.privacy.epsilon
     assert target is not None
     assert tuned.result["privacy"]["epsilon_max"] <= target
-
-
-# A target that is not reached -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("rate", "said"), [(0.001, True), (0.1, False)])
-def test_a_plan_that_stops_short_of_its_target_says_so(rate: float, said: bool) -> None:
-    """With few records in a sample their price jumps from about 2 past 4, to what no bound on sampling allows."""
-    planned = decentral_dp.plan("dp_bilevel", set={"algorithm.rate": rate, "privacy.epsilon": 4, "privacy.delta": 1e-6})
-    notes = [note for note in planned.privacy.notes if note.startswith("Of the target ε = 4 these releases spend")]
-    assert bool(notes) is said is (planned.privacy.epsilon_max < 3.8)
-    assert all("Take a larger delta or algorithm.rate." in note for note in notes)
