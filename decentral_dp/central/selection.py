@@ -1,6 +1,6 @@
 """Exponential mechanisms over x as releases: what one record moves, and draws at any scale.
 
-    P(x) ∝ exp(−q̂(x)/scale)      `FiniteExponential`: of a public list      `BoxExponential`: of a public box, p ≤ 3
+    P(x) ∝ exp(−q̂(x)/scale)      `FiniteExponential`: of a public list
 
 q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ what is computed of it: known up to `inexact`, and rounded to a grid of
 r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q by amounts within s of each other
@@ -44,9 +44,8 @@ from functools import cache
 import numpy as np
 
 from decentral_dp.bounded import Array, Split
-from decentral_dp.central import exponential_samplers
 from decentral_dp.central.context import Domain
-from decentral_dp.central.exponential_samplers import GRID_BITS, Box, GibbsTarget, law_at, score_unit
+from decentral_dp.central.exponential_samplers import GRID_BITS, Box, law_at, score_unit
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.constants.problem_constants import round_up
@@ -64,7 +63,7 @@ _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
 
 
 @dataclass(frozen=True)
-class ScoreBounds:
+class SelectionBounds:
     """What is public of a score q.
 
     oscillation: split → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|. lipschitz: of q, in l2.
@@ -75,13 +74,13 @@ class ScoreBounds:
     lipschitz: float
 
     @classmethod
-    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> ScoreBounds:
+    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
         """Φ, on the box [low, high], each (p,). Lowy & Liu, Equation 4, with the last term over n."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
-    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> ScoreBounds:
+    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
         """‖∇Φ‖, on the box [low, high], each (p,). Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
@@ -99,10 +98,12 @@ class ScoreBounds:
 
 
 @dataclass(frozen=True)
-class ScoreSelection(SelectionMechanism):
-    """A draw by a score, at pure ε. facts: what is public of the score."""
+class FiniteExponential(SelectionMechanism):
+    """One of finitely many public points, (n, p), at pure ε. facts: what is public of the score."""
 
-    facts: ScoreBounds
+    facts: SelectionBounds
+    points: Array
+    score: Function
 
     mechanism = "exponential"
     distortion = 0.0
@@ -110,14 +111,6 @@ class ScoreSelection(SelectionMechanism):
     @property
     def sensitivity(self) -> Mapping[Split, float]:
         return self.facts.sensitivity
-
-
-@dataclass(frozen=True)
-class FiniteExponential(ScoreSelection):
-    """One of finitely many public points, (n, p)."""
-
-    points: Array
-    score: Function
 
     @property
     def width(self) -> int:
@@ -134,50 +127,19 @@ class FiniteExponential(ScoreSelection):
         return law_at(scores, self.facts.unit, 1 / Fraction(scale))
 
 
-@dataclass(frozen=True)
-class BoxSelection(ScoreSelection):
-    """A draw of a point of a public box; the best at scale 0."""
-
-    box: Box
-    score: Function
-
-    @property
-    def width(self) -> int:
-        return len(self.box.low)
-
-    def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        return self.sample(generator, scale) if scale > 0.0 else best_point(self.score, self.box)
-
-    def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        """(width,) a point at a scale above 0."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class BoxExponential(BoxSelection):
-    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
-
-    def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        return exponential_samplers.draw_point(generator, self.target(scale))
-
-    def target(self, scale: float) -> GibbsTarget:
-        facts = self.facts
-        return GibbsTarget(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
-
-
 def best_point(score: Function, box: Box) -> Array:
     """(p,) the best point that a grid finds which closes in on its best point, p ≤ 3. Not private."""
     low, high = box.low, box.high
     at = 0.5 * (low + high)
     for _ in range(_ZOOMS):
-        points = grid(low, high, _ZOOM_POINTS[len(low) - 1])
+        points = even_points(low, high, _ZOOM_POINTS[len(low) - 1])
         at = points[int(np.argmin(score(points)))]
         step = (high - low) / (_ZOOM_POINTS[len(low) - 1] - 1)
         low, high = np.maximum(box.low, at - step), np.minimum(box.high, at + step)
     return np.asarray(at)
 
 
-def grid(low: Array, high: Array, count: int) -> Array:
+def even_points(low: Array, high: Array, count: int) -> Array:
     """(count^p, p) points, even along each axis, corners included. low, high: (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
@@ -218,7 +180,7 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
             f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "
             f"{_MOST_CANDIDATES} together."
         )
-    return grid(*domain.corners(p), count)
+    return even_points(*domain.corners(p), count)
 
 
 # Where fewer of the last steps are accepted, restarts go on and on.
@@ -226,20 +188,32 @@ _LEAST_ACCEPTANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class GridWalkSelection(BoxSelection):
-    """cells: along each axis. steps: of the walk, every time it starts."""
+class GridWalkSelection(SelectionMechanism):
+    """facts: of the score. box: public. cells: along each axis. steps: of the walk, every time it starts."""
 
+    facts: SelectionBounds
+    box: Box
+    score: Function
     cells: int
     steps: int
 
     mechanism = "uncertified"
+    distortion = 0.0
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
         """Nothing is proven."""
         return dict.fromkeys(self.facts.sensitivity, math.inf)
 
-    def sample(self, generator: np.random.Generator, scale: float) -> Array:
+    @property
+    def width(self) -> int:
+        return len(self.box.low)
+
+    def draw(self, generator: np.random.Generator, scale: float) -> Array:
+        """A point at this scale, (width,); the best at scale 0."""
+        if scale == 0.0:
+            return best_point(self.score, self.box)
+
         @cache
         def exponent(cell: tuple[int, ...]) -> float:
             """Φ̂/scale at the centre of a cell."""
@@ -300,10 +274,6 @@ def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
 # More proposals than these, and nobody waits for a draw.
 _MOST_PROPOSALS = 1e5
 _STEPS = 400
-
-NOT_CONVEX = (
-    "The theorem needs the regularised score of every data set to be convex, and this strength does not make it so."
-)
 
 
 @dataclass(frozen=True)
@@ -382,33 +352,27 @@ class Density:
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
     def regularise(self, scale: float) -> RegularisedLaw:
-        curvature = self.curvature if self.is_certified else 0.0
         return RegularisedLaw(
             self.box,
-            (self.strength + curvature) / scale**2,
+            (self.strength + self.curvature) / scale**2,
             self.strength,
             self.anchor,
             max(self.sensitivity.values()),
             self.lipschitz,
-            curvature,
+            self.curvature,
             self.inexact,
             self.gradient_error,
         )
 
-    def check(self, method: str) -> None:
-        """Raises InputError where a draw by this method would take too long, or has no law."""
-        p = len(self.anchor)
-        if method == "cells" and p > 3:
+    def check(self) -> None:
+        """Raises InputError where nothing is proven, or a draw would take too long."""
+        if not self.is_certified:
             raise InputError(
-                f'algorithm.method: "cells" goes up to 3 upper variables, and x has {p}; leave it out, or take '
-                '"second_order_dp_bilevel".'
+                f"algorithm.strength: {self.strength:.4g} does not make the regularised upper level convex for every "
+                f"data set on this box, and without that nothing is proven; give more than {self.smooth:.4g}, which "
+                "does, or narrow the box."
             )
-        if method == "tangent" and not self.is_certified:
-            raise InputError(
-                'algorithm.method: "tangent" needs a regularised upper level that is convex for every data set; give '
-                '"cells", or a larger strength.'
-            )
-        if method == "tangent" and self.proposals > _MOST_PROPOSALS:
+        if self.proposals > _MOST_PROPOSALS:
             raise InputError(
                 f"algorithm.strength: with {self.strength:.3g}, a draw could take {self.proposals:.1g} proposals; give "
                 f"a strength nearer to {self.smooth:.3g}, the largest curvature of the upper level."
@@ -417,23 +381,18 @@ class Density:
 
 @dataclass(frozen=True)
 class RegularisedSelection:
-    """score: Φ at (n, p) → (n,). gradient: ∇Φ at (p,). coefficients: (H, b) of Φ = ½ xᵀHx − bᵀx, where it is that.
-
-    method: "tangent" (rejection from a Gaussian) or "cells" (p ≤ 3).
-    """
+    """score: Φ at (n, p) → (n,). gradient: ∇Φ at (p,). coefficients: (H, b) of Φ = ½ xᵀHx − bᵀx, where it is that."""
 
     facts: Density
     score: Function
     gradient: Callable[[Array], Array]
     coefficients: tuple[Array, Array] | None = None
-    method: str = "tangent"
 
-    @property
-    def mechanism(self) -> str:
-        return "gaussian" if self.facts.is_certified else "uncertified"
+    mechanism = "gaussian"
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
+        """S; infinite where convexity is not known, and nothing is proven."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -455,8 +414,6 @@ class RegularisedSelection:
         if scale < self.facts.finest * (1.0 - 1e-9):
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.regularise(scale)
-        if self.method == "cells":
-            return exponential_samplers.draw_point(generator, declared.target(self.scores))
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.

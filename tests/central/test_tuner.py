@@ -17,7 +17,7 @@ from decentral_dp.central.bilevel import regularisation_tuner
 from decentral_dp.central.bilevel.regularisation_tuner import penalty_slope
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.central.selection import FiniteExponential, ScoreBounds
+from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.loaders import load
@@ -188,7 +188,7 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
     n, low, high = 4, 2.0, 200.0
     points = np.log(np.geomspace(high, low, 65))[:, None]
     few = np.ones((n, 1)), np.ones(n)
-    allowed = ScoreBounds.of_value(pooled("logistic", few, few).bounds, at(low), at(high)).oscillation
+    allowed = SelectionBounds.of_value(pooled("logistic", few, few).bounds, at(low), at(high)).oscillation
     prices = PlannedReleaser(planned("em", 1), bytes(32)).planned_cost(1, "x")
     scale = max(sensitivity / prices[split] for split, sensitivity in allowed.items())
 
@@ -213,7 +213,7 @@ def test_the_drawn_weight_follows_its_law() -> None:
     pool, low, high = roles("squared", 3000, 2), at(0.5), at(50.0)
     points = np.linspace(high, low, 65)
     score = pool.scores(points)
-    choice = FiniteExponential(ScoreBounds.of_value(pool.bounds, low, high), points, lambda _: score)
+    choice = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, lambda _: score)
     plan, drawn, scale = planned("em", 2, epsilon=8.0), [], 0.0
     for seed in range(2000):
         found = PlannedReleaser(plan, seed.to_bytes(32, "little")).release(1, {"x": choice})

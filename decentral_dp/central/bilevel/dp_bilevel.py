@@ -202,7 +202,7 @@ def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
         )
 
 
-class State(NamedTuple):
+class DpBilevelState(NamedTuple):
     """x: (p,) the iterate. y, y_penalised: (q,) last released. best, best_y: of the smallest step yet, and its size."""
 
     x: dp.Array
@@ -304,11 +304,11 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     # The program -------------------------------------------------------------------------------------------------
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> DpBilevelState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, y, x, y, math.inf)
+        return DpBilevelState(x, y, y, x, y, math.inf)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DpBilevelState) -> dp.CoordinatorSteps[DpBilevelState]:
         lam, eta = self._penalised_objective.penalty, self.x(t) if self.x is not None else 0.0
         y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         penalised = yield from self._solver.solve(context, self._penalised_objective, s.x, s.y_penalised)
@@ -319,7 +319,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         x = context.domain.project(s.x - eta * gradient)
         sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
         best = (s.x, y, sensitivity) if sensitivity <= s.step else (s.best, s.best_y, s.step)
-        return State(x, y, penalised, *best)
+        return DpBilevelState(x, y, penalised, *best)
 
     def _slope(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
@@ -338,7 +338,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: DpBilevelState) -> dict[str, dp.Array]:
         return {"x": s.best, "y": s.best_y}
 
     # What it costs -----------------------------------------------------------------------------------------------

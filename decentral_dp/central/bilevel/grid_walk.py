@@ -24,14 +24,14 @@ from typing import Self
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.bilevel.single_draw import (
+    DrawState,
     SingleDraw,
-    State,
     charge,
     no_score,
     pure_draw_entry,
     release_draw,
 )
-from decentral_dp.central.selection import Function, GridWalkSelection, ScoreBounds, per_axis
+from decentral_dp.central.selection import Function, GridWalkSelection, SelectionBounds, per_axis
 
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
 _MOST_STEPS = 10_000_000
@@ -66,10 +66,10 @@ class GridWalk(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, score: Function) -> GridWalkSelection:
         box = self.box(context)
-        facts = ScoreBounds.of_value(bounds_of(context), box.low, box.high)
+        facts = SelectionBounds.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
         pool = yield dp.Pool()
         return (yield from release_draw(self.law(context, pool.scores)))
 

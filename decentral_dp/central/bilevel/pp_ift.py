@@ -51,7 +51,7 @@ from decentral_dp.problems.records import regulariser_matrices
 _MODEL_SHARE = 0.5
 
 
-class State(NamedTuple):
+class PpIftState(NamedTuple):
     """x: (p,) the iterate. y: (q,) the last released point. x_of_y: the x that it is for."""
 
     x: dp.Array
@@ -111,17 +111,17 @@ class PpIft(lower_solvers.SolvesLower):
 
         return resolved, context.with_clips(self.queries, usual_clip)
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> PpIftState:
         x = context.start("x", self.start)
-        return State(x, context.start("y", self.start), x)
+        return PpIftState(x, context.start("y", self.start), x)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: PpIftState) -> dp.CoordinatorSteps[PpIftState]:
         y = yield from self.lower_solver().solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         if self._keeps_x:
-            return State(s.x, y, s.x)
+            return PpIftState(s.x, y, s.x)
         released = yield dp.Release(gx=(yield from self._gradient(context, s.x, y)))
         eta = self.x(t) if self.x is not None else 0.0
-        return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
+        return PpIftState(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
 
     def _gradient(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> dp.CoordinatorSteps[dp.Bounded]:
         """a − J H⁻¹ b at the released y."""
@@ -137,7 +137,7 @@ class PpIft(lower_solvers.SolvesLower):
         }
         return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: PpIftState) -> dict[str, dp.Array]:
         return {"x": s.x_of_y, "y": s.y}
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:

@@ -23,7 +23,6 @@ from decentral_dp.central.bilevel import (
     warm_start,
 )
 from decentral_dp.central.printed.calibration import Calibration, Noise, one_draw, printed_noise, smaller_count
-from decentral_dp.central.selection import Density
 from decentral_dp.constants.problem_constants import ProblemConstants
 
 
@@ -121,17 +120,13 @@ class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.R
 
     It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
     curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the
-    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much. A strength
-    that leaves Φ unproven to be convex runs, at ε = ∞.
+    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
 
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
 
     protocol = "printed"
     claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed"
-
-    def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
-        """Without a proof that it is convex it runs, at ε = ∞."""
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S of Lemma B.6."""
