@@ -315,35 +315,32 @@ class Untouchable:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "key"),
     [
-        ({"weight_range": (0.0, 1.0)}, "weight_range is .0, 1.*without regularisation"),
-        ({"weight_range": (-1.0, 1.0)}, "0 < smallest < largest"),
-        ({"weight_range": (1.0, 1.0)}, "0 < smallest < largest"),
-        ({"weight_range": (0.1, math.inf)}, "0 < smallest < largest"),
-        ({"weight_range": (math.nan, 1.0)}, "0 < smallest < largest"),
-        ({"weight_range": 0.1}, "weight_range is 0.1"),
-        ({"delta": 0.0}, "no guarantee at delta = 0"),
-        ({"delta": 0.0, "method": "penalty"}, "no guarantee at delta = 0"),
-        ({"delta": 1.0}, "delta is 1.0"),
-        ({"delta": -1e-9}, "delta is"),
-        ({"epsilon": 0.0}, "epsilon is 0.0"),
-        ({"epsilon": math.inf}, "epsilon is inf"),
-        ({"epsilon": math.nan}, "epsilon is nan"),
-        ({"epsilon": True}, "epsilon is True"),
-        ({"radius": 0.0}, "radius is 0.0"),
-        ({"label_bound": -1.0, "loss": "squared"}, "label_bound is -1.0"),
-        ({"lam": 0.0}, "lam is 0.0"),
-        ({"steps": 0}, "steps is 0"),
-        ({"steps": 2.5}, "steps is 2.5"),
-        ({"seed": 1.5}, "seed is 1.5"),
-        ({"method": "grid"}, 'method is .grid., but "ppift", "penalty" or "em" is wanted'),
-        ({"loss": "hinge"}, 'loss is .hinge., but "logistic" or "squared" is wanted'),
+        ({"weight_range": (0.0, 1.0)}, "weight_range"),
+        ({"weight_range": (-1.0, 1.0)}, "weight_range"),
+        ({"weight_range": (1.0, 1.0)}, "weight_range"),
+        ({"weight_range": (0.1, math.inf)}, "weight_range"),
+        ({"weight_range": (math.nan, 1.0)}, "weight_range"),
+        ({"weight_range": 0.1}, "weight_range"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 0.0, "method": "penalty"}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": True}, "epsilon"),
+        ({"radius": 0.0}, "radius"),
+        ({"label_bound": -1.0, "loss": "squared"}, "label_bound"),
+        ({"lam": 0.0}, "lam"),
+        ({"steps": 2.5}, "steps"),
+        ({"seed": 1.5}, "seed"),
+        ({"method": "grid"}, "method"),
+        ({"loss": "hinge"}, "loss"),
     ],
 )
-def test_refused_before_the_data_are_touched(changes: dict[str, Any], words: str) -> None:
+def test_refused_before_the_data_are_touched(changes: dict[str, Any], key: str) -> None:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), **changes}
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=f"^{key}: ") as caught:
         tune(train=(Untouchable(), Untouchable()), validation=(Untouchable(), Untouchable()), **arguments)
     assert "\n" not in str(caught.value)
 
@@ -351,14 +348,13 @@ def test_refused_before_the_data_are_touched(changes: dict[str, Any], words: str
 @pytest.mark.parametrize(
     ("train", "validation", "words"),
     [
-        ((np.ones((0, 2)), np.ones(0)), None, "train has no records"),
-        (None, (np.ones((0, 3)), np.ones(0)), "validation has no records"),
-        ((np.ones((4, 3)), np.ones(3)), None, "features of shape .4, 3. and labels of shape .3,"),
-        ((np.ones(4), np.ones(4)), None, "wanted; give one row"),
-        ((np.ones((4, 0)), np.ones(4)), None, "has 0 features"),
-        ((np.ones((4, 5)), np.ones(4)), None, "train has 5 features and validation 3"),
-        (np.ones((4, 3)), None, "must be a pair"),
-        (([["a"]], [1.0]), None, "not an array of numbers"),
+        ((np.ones((0, 2)), np.ones(0)), None, "^train: "),
+        (None, (np.ones((0, 3)), np.ones(0)), "^validation: "),
+        ((np.ones((4, 3)), np.ones(3)), None, "^train: "),
+        ((np.ones(4), np.ones(4)), None, "^train: "),
+        ((np.ones((4, 0)), np.ones(4)), None, "^train: "),
+        ((np.ones((4, 5)), np.ones(4)), None, "^validation: got 3 features"),
+        (([["a"]], [1.0]), None, "^train features: "),
     ],
 )
 def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> None:
@@ -373,19 +369,12 @@ def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> 
         )
 
 
-def test_train_and_validation_are_given_by_keyword() -> None:
-    pair, by_position = draw(8, 2, 1), tune
-    with pytest.raises(TypeError, match="positional argument"):
-        by_position(pair, pair, epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0))  # type: ignore[misc]  # the point
-
-
-def test_public_numbers_that_float64_cannot_serve() -> None:
-    with pytest.raises(InputError, match="so that float64 solves every data set"):
-        call(weight_range=(1e-12, 1.0))
-    with pytest.raises(InputError, match="no noise brings 31 releases"):
-        call(delta=1e-22)
-    with pytest.raises(InputError, match="too small for float64 noise"):
-        call(method="em", epsilon=1e-16)
+@pytest.mark.parametrize(
+    "changes", [{"weight_range": (1e-12, 1.0)}, {"delta": 1e-22}, {"method": "em", "epsilon": 1e-16}]
+)
+def test_public_numbers_that_float64_cannot_serve(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="float64"):
+        call(**changes)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -446,13 +435,6 @@ def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None
     # One root, two streams: the noise itself.
     draws = [Streams(root, "noise", [0]).generator(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
     assert not np.allclose(draws[0], draws[1], atol=1e-3)
-
-
-def test_the_package_exports_it() -> None:
-    import decentral_dp
-
-    # The module of another name is imported by now; the function is what the package's name stands for.
-    assert decentral_dp.tune is tune
 
 
 # Accuracy of the slopes at (1, 1e-6), 15 steps, 20 000 records of each role, 20 features: root mean square errors of

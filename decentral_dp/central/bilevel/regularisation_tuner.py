@@ -115,6 +115,8 @@ class RegularisationTuner(dp.Coordinated):
         # Whether float64 certifies solutions everywhere in the box is known from public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
+        if penalty is not None:
+            bounds.facts(low, penalty)
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context
 
