@@ -64,8 +64,8 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     if wrong or points < 2 or not observations.size:
         name = wrong[0] if wrong else "observations"
         raise InputError(
-            f"{where}, array {name!r} has the shape {arrays[name].shape}, observations of (trajectories, L + 1, d), "
-            "rewards of (trajectories, L), and one length and end of each are wanted."
+            f"{where}, array {name!r} has the shape {arrays[name].shape}, expected observations of (n, L + 1, d), "
+            "rewards of (n, L), lengths and ends of (n,)."
         )
     rewards, lengths, terminal = others.values()
     steps = np.arange(points)

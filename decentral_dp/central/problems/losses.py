@@ -250,11 +250,15 @@ class RecordwiseObjective(Objective):
         return self._vector("project_y", y)
 
     def _vector(self, method: str, *given: Array) -> Array:
-        """What a method gives, (q,). Raises UserCodeError where it does not give what it gave when it was tried."""
+        """What a method gives, (q,). Raises UserCodeError where it raises, or gives another shape."""
         try:
-            return _call_author(self.author, self.name, method, self.q, *given)
-        except InputError as error:
-            raise UserCodeError(str(error)) from error
+            value = np.asarray(getattr(self.author, method)(*given), dtype=np.float64)
+        except USER_ERRORS as error:
+            raise UserCodeError(f"{self.name}: {method} does not run: {blame(error)}. Mend it.") from error
+        if value.size != self.q:
+            wanted = "one number" if self.q == 1 else f"{self.q} numbers"
+            raise UserCodeError(f"{self.name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
+        return value.reshape(self.q)
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluate(
@@ -314,54 +318,25 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def _call_author(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
-    """The numbers that a method gives, (size,). Raises InputError where it raises, or gives others than so many."""
-    try:
-        value = np.asarray(getattr(author, method)(*given), dtype=np.float64)
-    except USER_ERRORS as error:
-        why = blame(error)
-        raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
-    if value.size != size:
-        wanted = "one number" if size == 1 else f"{size} numbers"
-        raise InputError(f"{name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
-    return value.reshape(size)
-
-
 def of_author(author: Any, facts: Facts, name: str, model: ModelTable | None) -> Composite:
-    """Make the problem of an author's objective, or of formulas of single records.
+    """Make the problem of an author's per-record formulas, and try these on made-up records.
 
     Args:
-        author: the object with the objective's methods, or with formulas.
+        author: the object with the methods that the module's head lists.
         facts: public facts of the data.
         name: of the problem in the scenario.
         model: that problem.model chooses; None for a linear one.
 
     Raises:
-        InputError: a model that does not fit, or formulas that are not sound.
-    """
-    objective = author if hasattr(author, "statistics") else recordwise_objective(author, facts.n_classes, name)
-    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, facts.n_classes)
-    return Composite(facts.model(outputs, model), objective)
-
-
-def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
-    """Make the objective of an author's formulas, and try it on made-up records.
-
-    Args:
-        author: the object with the methods that the module's head lists.
-        n_classes: classes of the labels, 0 where labels are numbers.
-        name: for messages.
-
-    Raises:
-        InputError: for a formula that is missing, does not run, or reads another record.
+        InputError: a model that does not fit, or a formula that is missing, does not run, or reads another record.
     """
     check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
-    outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
-    objective = RecordwiseObjective(author, outputs, q, n_classes, name)
+    outputs, q = author_sizes(author, name, "outputs and q", n_classes=facts.n_classes)
+    objective = RecordwiseObjective(author, outputs, q, facts.n_classes, name)
     try:
         objective.check_rows_apart(COUNTS)
     except UserCodeError as error:
         raise InputError(str(error)) from error
-    return objective
+    return Composite(facts.model(outputs, model), objective)

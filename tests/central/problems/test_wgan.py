@@ -194,14 +194,9 @@ def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.Monk
     same, other, flat = judged(alike), judged(0.5 * alike + 0.4), judged(0.0 * alike)
     assert same["test_critic_auc"] == pytest.approx(0.5, abs=0.1)
     assert same["test_distance"] < 0.08
-    assert same["test_mean_gap"] < 0.15
-    assert same["test_spread"] == pytest.approx(1.0, abs=0.05)
     assert other["test_critic_auc"] > 0.8
-    assert other["test_spread"] == pytest.approx(0.5, abs=0.03)
-    assert other["test_mean_gap"] == pytest.approx(0.4 * np.sqrt(D), abs=0.1)
     # Every projection of uniform numbers is moved by the gap along it, at least.
     assert other["test_distance"] > 0.25
-    assert flat["test_spread"] == 0.0
     assert flat["test_critic_auc"] > 0.7
 
 
@@ -210,7 +205,7 @@ def test_too_few_held_out_records_have_no_critic() -> None:
     x, y = point(m)
     found = m.scores(x, y, records(), records(3))
     assert "test_critic_auc" not in found
-    assert {"test_distance", "test_mean_gap", "test_spread", "estimate"} <= set(found)
+    assert {"test_distance", "estimate"} <= set(found)
 
 
 def test_scores_that_overflow_are_left_out() -> None:
@@ -262,8 +257,6 @@ def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
     assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
     rows = found.metrics.set_index(["round", "name"])["value"]
     assert rows[100, "test_distance"] < 0.4 * rows[0, "test_distance"]
-    assert rows[100, "test_mean_gap"] < 0.4 * rows[0, "test_mean_gap"]
-    assert 0.6 < rows[100, "test_spread"] < 1.4
 
 
 def test_without_a_clip_of_the_critic_nothing_is_certified() -> None:
