@@ -155,16 +155,3 @@ def test_a_problem_that_overrides_its_sums_is_asked_for_them() -> None:
     once, twice = (sum_over_parts(p, parts, asked)[0] for p in (problem, Doubled(problem.model, problem.objective)))
     np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-12)
     assert np.abs(once).max() > 0.0
-
-
-def test_weights_and_records_are_looked_at_and_not_written() -> None:
-    problem = Composite(mlp(4, [6], 1, 0), AucObjective(0.5))
-    x, rows = problem.start["x"], np.random.default_rng(2).normal(size=(9, 4))
-    records, asked = Labelled(rows, np.ones(9)), [ClippedQuery("grad_x", x, np.zeros(1), 0.3)]
-    before = x.copy(), rows.copy()
-    found = problem.sums(records, asked)[0]
-    assert np.array_equal(x, before[0])
-    assert np.array_equal(rows, before[1])
-    x.flags.writeable = rows.flags.writeable = False
-    assert np.array_equal(problem.sums(records, asked)[0], found)
-    assert problem.sums(Labelled(rows.astype(np.float32), np.ones(9)), asked)[0] == pytest.approx(found, rel=1e-5)

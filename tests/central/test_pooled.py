@@ -19,8 +19,6 @@ from decentral_dp.constants.families import Declared, family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from tests.support.closed_forms import closed_form
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
 
 Array = np.ndarray
@@ -192,17 +190,6 @@ def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
         assert abs(form - float(exact.upper_value(exact.minimiser()) - start)) <= error
     with pytest.raises(InputError, match="no quadratic"):
         pool_of(CASES["ridge"], train, validation).quadratic()
-
-
-def test_a_quadratic_score_is_smallest_where_the_problem_says() -> None:
-    case = CASES["quadratic"]
-    train, validation = dataset(case, "random", 8, 7), dataset(case, "random", 8, 8)
-    pool = pool_of(case, train, validation)
-    hessian, linear = pool.quadratic()
-    records = case.prepared(*train, "train"), case.prepared(*validation, "validation")
-    assert isinstance(case.problem, Quadratic)
-    best = closed_form(case.problem).optimum([records])
-    assert np.allclose(np.linalg.solve(hessian, linear), best.x, atol=1e-8)
 
 
 # Sensitivities -------------------------------------------------------------------------------------------------------

@@ -239,11 +239,6 @@ def test_the_price_of_a_norm_is_attained() -> None:
     assert 0.9999 * epsilon < float(np.abs(one - other).max()) <= epsilon
 
 
-def test_only_records_that_are_read_are_charged() -> None:
-    selection, _ = lower_bound_laws(10, 3)
-    assert set(selection.sensitivity) == {"validation"}
-
-
 def test_rounding_and_inexactness_are_in_the_price() -> None:
     """Scores that meet the declared oscillation, and are rounded or computed as badly as allowed."""
     sensitivity = 1.0
@@ -382,37 +377,6 @@ def test_a_draw_that_would_take_too_long_is_refused() -> None:
     with pytest.raises(InputError, match="proposals"):
         facts.check()
     replace(facts, trace=0.5).check()
-
-
-def test_a_quadratic_upper_level_in_several_dimensions() -> None:
-    """From records: coefficients, density, draws; the mean of the draws against a Gaussian that the box hardly cuts."""
-    case = cases(1.0)["quadratic"]
-    data_set = data_sets(case, "random", 40, "train", 9)[0]
-    pool = pool_of(case, data_set)
-    low, high = np.full(D, -3.0), np.full(D, 3.0)
-    facts = Density.from_bounds(pool.bounds, low, high, 2.0, 0.0)
-    assert facts.convex
-    assert facts.curvature == 0.0
-    selection = RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic())
-    scale = 0.5 * facts.strength**0.5
-    x = np.array([selection.draw(np.random.default_rng([3, i]), scale) for i in range(200)])
-    # Curvature of Φ by differences of an independent Φ, and its minimiser by Newton's method on it.
-    step = 1e-3
-    units = step * np.eye(D)
-
-    def phi(at: Array) -> float:
-        return exact_score(case, data_set, at)
-
-    hessian = np.array(
-        [[(phi(a + b) - phi(a - b) - phi(b - a) + phi(-a - b)) / (4.0 * step**2) for a in units] for b in units]
-    )
-    slope = np.array([(phi(u) - phi(-u)) / (2.0 * step) for u in units])
-    precision = (hessian + facts.strength * np.eye(D)) * facts.strength / scale**2
-    mean = -np.linalg.solve(hessian + facts.strength * np.eye(D), slope)
-    whitened = (x - mean) @ np.linalg.cholesky(precision)
-    assert np.abs(whitened.mean(axis=0)).max() < 0.25
-    assert np.abs(whitened.std(axis=0) - 1.0).max() < 0.2
-    assert np.abs(selection.draw(np.random.default_rng(0), 0.0) - mean).max() < 1e-4
 
 
 # ---- Lemma B.6 -----------------------------------------------------------------------------------------------------

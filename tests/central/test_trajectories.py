@@ -97,26 +97,6 @@ def test_a_missing_package_is_one_sentence_with_the_way_to_mend_it(
         load("cartpole", n_agents=1, seed=0, **SMALL)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "said"),
-    [
-        ({"d": 3}, r"problem\.synthetic\.dimension: 'cartpole' takes none"),
-        ({"separation": 1.0}, r"problem\.synthetic\.separation: 'cartpole' takes none"),
-        ({"limit": 3}, r"problem\.limit: 'cartpole' takes none"),
-        ({"classes": ["a", "b"]}, r"problem\.classes: 'cartpole' has the classes \[\]"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(sizes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        load("cartpole", n_agents=1, seed=0, **sizes)
-
-
-def test_only_environments_are_cut_off_after_steps() -> None:
-    for name in ("synthetic_normal", "digits"):
-        with pytest.raises(InputError, match=r"problem\.synthetic\.steps: .* takes none"):
-            load(name, n_agents=1, seed=0, steps=3)
-
-
 # Files ---------------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from decentral_dp.central.bilevel import regularisation_tuner
 from decentral_dp.central.bilevel.regularisation_tuner import penalty_slope
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.central.selection import FiniteExponential, SelectionBounds
+from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.loaders import load
@@ -170,18 +170,6 @@ def test_releases_that_are_not_those_planned_are_caught(monkeypatch: pytest.Monk
     assert not releaser.ledger(2).costs_within(plan)
 
 
-@pytest.mark.parametrize(("index", "channel", "plan"), [(1, "model", "gaussian"), (2, "model", "pure")])
-def test_the_noise_has_the_scale_that_is_charged(index: int, channel: str, plan: str) -> None:
-    d = 40_000
-    lines = planned("em", d) if plan == "pure" else planned("ppift", d, 1, delta=1e-4)
-    value = np.full(d, 0.123)
-    given = {channel: bounded(value, 0.01, "l1" if plan == "pure" else "l2")}
-    found, other = (PlannedReleaser(lines, bytes([k] * 32)).release(index, given) for k in (0, 1))
-    deviation = float((found.released[channel] - value).std()) / (math.sqrt(2.0) if plan == "pure" else 1.0)
-    assert deviation == pytest.approx(found.scale[channel], rel=0.03)
-    assert abs(np.corrcoef(found.released[channel][0], other.released[channel][0])[0, 1]) < 0.03
-
-
 def test_the_law_of_the_drawn_weight_is_pure() -> None:
     """Probabilities of all 65 weights under neighbours, from the scores and the scale that is charged."""
     rng = np.random.default_rng(0)
@@ -206,25 +194,6 @@ def test_the_law_of_the_drawn_weight_is_pure() -> None:
     # The bounds allow the scores' difference to change sign along the grid; these neighbours do not make it.
     assert 0.1 * prices["train"] < worst["train"] <= prices["train"]
     assert 0.1 * prices["validation"] < worst["validation"] <= prices["validation"]
-
-
-def test_the_drawn_weight_follows_its_law() -> None:
-    """Two thousand draws against the softmax of the scores."""
-    pool, low, high = roles("squared", 3000, 2), at(0.5), at(50.0)
-    points = np.linspace(high, low, 65)
-    score = pool.scores(points)
-    choice = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, lambda _: score)
-    plan, drawn, scale = planned("em", 2, epsilon=8.0), [], 0.0
-    for seed in range(2000):
-        found = PlannedReleaser(plan, seed.to_bytes(32, "little")).release(1, {"x": choice})
-        drawn.append(float(found.released["x"][0, 0]))
-        scale = found.scale["x"]
-    law = np.exp(-score / scale - logsumexp(-score / scale))
-    below = np.argmin(np.abs(points[:, 0] - np.array(drawn)[:, None]), axis=1)
-    counts = np.bincount(below, minlength=law.size)
-    blocks = np.add.reduceat(counts, range(0, 65, 13)), 2000 * np.add.reduceat(law, range(0, 65, 13))
-    assert float(((blocks[0] - blocks[1]) ** 2 / blocks[1]).sum()) < 18.5  # χ²₄ at 0.001
-    assert law.max() > 2.0 / law.size
 
 
 def test_a_pure_budget_needs_no_delta() -> None:

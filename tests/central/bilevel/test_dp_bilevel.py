@@ -64,13 +64,6 @@ def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> 
     agree(job, Naive(job, keyed(job, scale), groups(kind)), Listening(job))
 
 
-@pytest.mark.parametrize("domain", [None, {"kind": "box", "low": -0.5, "high": 0.0}])
-@pytest.mark.parametrize("kind", ["logistic_hyperparameter", "hyper_cleaning"])
-def test_domains(kind: str, domain: Any) -> None:
-    job = made(kind, drop=("algorithm.domain",), algorithm={"domain": domain} if domain else {})
-    agree(job, Naive(job, with_noise, groups(kind)))
-
-
 def test_the_output_is_the_point_of_the_smallest_gradient_mapping() -> None:
     """With a step that decays, that is not where the smallest step was made."""
     job = made(algorithm={"rounds": 8, "x": {"scale": 0.5, "decay": 2.0}})
@@ -182,15 +175,6 @@ def test_the_cut_into_blocks_changes_nothing(solver: str) -> None:
         assert ledger.same_releases(ends[0][0])
         for channel, value in last.items():
             np.testing.assert_allclose(value, ends[0][1][channel], atol=1e-9)
-
-
-def test_ray_gives_the_same_bits(ray_cluster: None) -> None:
-    table = content("hyper_cleaning", problem={"normalise": "l2"}, algorithm={"rate": 0.4})
-    local = decentral_dp.run(table)
-    remote = decentral_dp.run(table | {"run": {"engine": "ray", "agents_per_actor": 2}})
-    assert remote.records.same_releases(local.records)
-    for channel, value in local.released.items():
-        assert np.array_equal(remote.released[channel], value)
 
 
 def test_the_budget_is_split_in_proportion_to_what_each_channel_brings() -> None:

@@ -208,14 +208,6 @@ def test_a_run_costs_what_was_planned(name: str) -> None:
         assert first.distortion == 0.0
 
 
-def test_the_dearer_kind_of_record_sets_the_scale() -> None:
-    run = decentral_dp.run(RUNS["grid"])
-    line = run.records.channels[0]
-    prices = {kind: float(s[0, 0] / line.scale[0, 0]) for kind, s in line.sensitivity.items()}
-    assert max(prices.values()) == pytest.approx(4.0, rel=1e-3)
-    assert prices["validation"] < prices["train"]
-
-
 def test_warm_start_divides_its_budget_evenly() -> None:
     """ε₁²/8 = Σμ²/2 in the plan, and rounds that follow from what was released."""
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 5, "x": {"scale": 0.5}, "candidates": 9}))

@@ -239,14 +239,6 @@ def test_eta_stays_among_possible_losses() -> None:
     assert [float(problem.project_y(np.array([v]))[0]) for v in (-1.0, 0.3, 9.0)] == [0.0, 0.3, CAP]
 
 
-def test_confidences_and_losses_of_records() -> None:
-    problem, data = problem_of(CASES[0], "logistic"), records("logistic", 5, 1)
-    x = np.array([3.0, -2.0, 0.5])
-    h = 1 / (1 + np.exp(-(data.inputs @ x[:2] + x[2])))
-    np.testing.assert_allclose(problem.confidences(x, data), np.maximum(h, 1 - h))
-    np.testing.assert_allclose(problem.record_losses(x, data), -np.log(np.where(data.labels == 1, h, 1 - h)))
-
-
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 
@@ -316,30 +308,6 @@ def table(tmp_path: Path, **problem: Any) -> dict[str, Any]:
         "privacy": {"epsilon": 3.0, "delta": 1e-4, "clip": {"x": 1.0}},
         "run": {"evaluate_every": 2},
     }
-
-
-@pytest.mark.parametrize(
-    ("data", "divergence"),
-    [
-        ("digits", {}),
-        ("breast_cancer", {"divergence": "kl"}),
-    ],
-)
-def test_runs_on_classes(tmp_path: Path, data: str, divergence: dict[str, Any]) -> None:
-    made = table(tmp_path, data=data, scale="public_ranges", normalise="l2")
-    made["problem"] = {k: v for k, v in (made["problem"] | divergence).items() if v is not None}
-    run = decentral_dp.run(made)
-    assert run.result["status"] == "ok"
-    assert 2.9 < run.result["privacy"]["epsilon_max"] <= 3.0
-    expected = {"primal", "gradient_norm", "test_accuracy", "test_f1", "test_loss", "test_robust_loss"}
-    assert expected <= set(run.result["metrics"])
-    assert 0.0 <= run.published["y"][0, 0] <= 4.0
-
-
-def test_runs_on_numbers(tmp_path: Path, regression: str) -> None:
-    run = decentral_dp.run(table(tmp_path, data=regression, label="target", classes=[]))
-    names = {"primal", "gradient_norm", "loss", "test_loss", "test_robust_loss", "epsilon_spent"}
-    assert set(run.result["metrics"]) == names
 
 
 def test_without_noise_it_finds_the_optimum(tmp_path: Path, regression: str) -> None:
