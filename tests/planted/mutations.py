@@ -143,7 +143,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cli/run.py",
         "    out.print(_PRIVATE)\n",
         "",
-        ("tests/cli/test_run_printed_scores.py::test_scores_are_labelled_as_not_covered",),
+        ("tests/cli/test_run_published_scores.py::test_scores_are_labelled_as_not_covered",),
     ),
     # Networks that change or compress ---------------------------------------------------------------------------------
     Mutation(

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.simulation.jobs.build import build
 
 TRAJECTORIES = {
     "kind": "mspbe",
@@ -72,8 +70,3 @@ def test_with_a_weight_of_one_it_is_dp_sgda() -> None:
     theirs = run(content(TRAJECTORIES, "none", "dp_sgda"))
     for name in ("x", "y"):
         np.testing.assert_allclose(mine.released[name], theirs.released[name], rtol=1e-12, atol=1e-14)
-
-
-def test_as_printed_is_refused_for_want_of_a_calibration() -> None:
-    with pytest.raises(InputError, match=r'dptd was printed with is not known here, so it has no "as_printed"'):
-        build(decentral_dp.load(content(TRAJECTORIES, "as_printed")))
