@@ -13,15 +13,6 @@ shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.mec
 
 At scale 0 the best leaves: no noise.
 
-`GridWalkSelection` runs a chain towards that law for so many steps, of unknown distance from it. Cells of side γ on a
-cube, F = e^{−Φ̂/scale}: stay with probability ½, else go to a neighbour along ±e_i (1/(4p) each) with probability
-min(1, F'/F); then a uniform θ of the cell, accepted with F(θ)/(e^{αγ/2 + 2ζ} F(centre)), or all restarts. α is the
-Lipschitz constant of Φ/scale in the infinity norm, ζ the error of the exponent: e would do for αγ/2 + 2ζ ≤ 1, as
-published; with what it is the last step is a probability in any case.
-
-How close the chain is to its law after a number of steps is proven only for numbers that nobody can afford
-(`papers.grid_walk_chains.certified_steps`), so this release is listed as uncertified, at ε = ∞.
-
 `RegularisedSelection` draws from a regularised law, which is priced as a Gaussian pair:
 
     density ∝ e^{−k·(Φ(x) + (μ_r/2)|x − x₀|²)} on a public box,     k = (μ_r + κ)/scale²
@@ -39,7 +30,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 
 import numpy as np
 
@@ -181,94 +171,6 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
             f"{_MOST_CANDIDATES} together."
         )
     return even_points(*domain.corners(p), count)
-
-
-# Where fewer of the last steps are accepted, restarts go on and on.
-_LEAST_ACCEPTANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class GridWalkSelection(SelectionMechanism):
-    """facts: of the score. box: public. cells: along each axis. steps: of the walk, every time it starts."""
-
-    facts: SelectionBounds
-    box: Box
-    score: Function
-    cells: int
-    steps: int
-
-    mechanism = "uncertified"
-    distortion = 0.0
-
-    @property
-    def sensitivity(self) -> Mapping[Split, float]:
-        """Nothing is proven."""
-        return dict.fromkeys(self.facts.sensitivity, math.inf)
-
-    @property
-    def width(self) -> int:
-        return len(self.box.low)
-
-    def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """A point at this scale, (width,); the best at scale 0."""
-        if scale == 0.0:
-            return best_point(self.score, self.box)
-
-        @cache
-        def exponent(cell: tuple[int, ...]) -> float:
-            """Φ̂/scale at the centre of a cell."""
-            return self._height(np.array(cell) + 0.5) / scale
-
-        gamma = float(self.box.sides.max()) / self.cells
-        # e^{−αγ/2 − 2ζ}, or 1/e where that is more.
-        least = 1.0 / (math.e * max(1.0, acceptance(self.alpha(scale), gamma, self.facts.inexact / scale)))
-        while True:
-            cell = self._walk(generator, exponent)
-            place = np.array(cell) + generator.random(self.width)
-            if generator.random() < math.exp(exponent(cell) - self._height(place) / scale) * least:
-                return np.asarray(self.box.low + self.box.sides * (place / self.cells))
-
-    def _height(self, place: Array) -> float:
-        """Φ̂ at a point, in units of a cell."""
-        return float(self.score((self.box.low + self.box.sides * (place / self.cells))[None])[0])
-
-    def _walk(self, generator: np.random.Generator, exponent: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-        """From the middle."""
-        cell = (self.cells // 2,) * self.width
-        moves = generator.integers(4 * self.width, size=self.steps)
-        for move, coin in zip(moves.tolist(), generator.random(self.steps).tolist(), strict=True):
-            axis, sign = divmod(move, 4)
-            # Two of four stay.
-            if sign < 2:
-                there = cell[axis] + 2 * sign - 1
-                if 0 <= there < self.cells:
-                    other = (*cell[:axis], there, *cell[axis + 1 :])
-                    if coin < math.exp(min(0.0, exponent(cell) - exponent(other))):
-                        cell = other
-        return cell
-
-    def alpha(self, scale: float) -> float:
-        """α."""
-        return self.facts.lipschitz * math.sqrt(self.width) / scale
-
-    def check(self, scale: float) -> None:
-        """Raises InputError where cells are so wide that hardly a point is accepted."""
-        gamma, zeta = float(self.box.sides.max()) / self.cells, self.facts.inexact / scale
-        # Twice: F(θ) may be as far below as it is above.
-        if acceptance(2.0 * self.alpha(scale), gamma, 2.0 * zeta) * math.e > 1.0 / _LEAST_ACCEPTANCE:
-            wanted = math.ceil(self.alpha(scale) * float(self.box.sides.max()))
-            raise InputError(
-                f"algorithm.candidates: {self.cells} cells along each axis are so wide that hardly any point is kept; "
-                f"take about {wanted}, or a smaller epsilon."
-            )
-
-
-def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
-    """The largest "probability" F(θ)/(e·F(x)) of the last step: e^{αγ/2 + 2ζ − 1}, no probability where above 1.
-
-    alpha: Lipschitz constant of the exponent in the infinity norm. gamma: side of a cell. zeta: error of the exponent.
-    """
-    return math.exp(alpha * gamma / 2.0 + 2.0 * zeta - 1.0)
 
 
 # More proposals than these, and nobody waits for a draw.

@@ -18,7 +18,6 @@ from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import (
     Density,
     FiniteExponential,
-    GridWalkSelection,
     RegularisedSelection,
     SelectionBounds,
     best_point,
@@ -28,7 +27,6 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from papers import grid_walk_chains
 from tests.support.exact_laws import rejected
 from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, Exact, cases, dataset
 
@@ -401,40 +399,3 @@ def test_what_a_calibration_by_lemma_b6_is_worth(kappa: float, stated: float) ->
     proper = holds / target
     laws = [law_of(selection, proper) for selection in (one, other)]
     assert true_epsilon(*laws, 1e-6) <= 1.0 + 1e-5
-
-
-# ---- grid walk -----------------------------------------------------------------------------------------------------
-
-
-def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
-    """Five cells, twelve steps: draws by cell against powers of the dense matrix, not the law that it would reach."""
-
-    def score(points: Array) -> Array:
-        return np.asarray(0.8 * (points[:, 0] + 1.0))
-
-    facts, cells, scale = SelectionBounds({"train": 0.1}, 0.0, 0.8), 5, 0.5
-    selection = GridWalkSelection(facts, UNIT, score, cells, 12)
-    assert selection.mechanism == "uncertified"
-    assert selection.sensitivity == {"train": np.inf}
-    selection.check(scale)
-    centres = -1.0 + 0.4 * (np.arange(cells) + 0.5)
-    exponent = score(centres[:, None]) / scale
-    chain = grid_walk_chains.walk(exponent)
-    reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
-    inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
-    fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
-    # Two halves of every cell: the last step tells them apart.
-    expected = grid_walk_chains.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
-    rng = np.random.default_rng(21)
-    drawn = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
-    counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
-    assert not rejected(counts, expected)
-    assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
-    assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"
-    assert abs(selection.draw(rng, 0.0)[0] + 1.0) < 1e-6
-
-
-def test_a_walk_in_cells_too_wide_is_refused() -> None:
-    facts = SelectionBounds({"train": 0.1}, 0.0, 10.0)
-    with pytest.raises(InputError, match="so wide"):
-        GridWalkSelection(facts, UNIT, lambda x: 10.0 * x[:, 0], 4, 30).check(0.1)
