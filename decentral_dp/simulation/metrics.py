@@ -42,7 +42,6 @@ each would take more than sums over every agent's records, or values that stay w
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -132,14 +131,6 @@ class Evaluator:
         if self.hypergradient and self._wants("hypergradient_") and np.isfinite(published["x"]).all():
             rows += self._hypergradient(index, published["x"].mean(axis=0))
         return rows
-
-    def seconds(self, seen: Snapshot, averaged: bool) -> float:
-        """How long `rows` of these values will take, by the scores of one agent; the hypergradient is not counted."""
-        # Records are put together once for all evaluations.
-        _ = self._pooled_records
-        start = time.perf_counter()
-        self._scores({channel: value[:1] for channel, value in seen.published.items()})
-        return (time.perf_counter() - start) * len(scored_agents(len(self.agents))) * (2 if averaged else 1)
 
     def _with_lower_solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """The values, with the exact lower solution at every x where no y is among them."""
