@@ -404,13 +404,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MECHANISMS}::test_purposes_have_streams_of_their_own",),
     ),
     Mutation(
-        "noise of a run's own graph on another one in its file",
-        "simulation/jobs/build.py",
-        'if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:',
-        "if s.run_graph is not None:",
-        ("tests/simulation/test_run_inputs.py::test_another_graph_in_the_file_is_another_input",),
-    ),
-    Mutation(
         "secret noise of the generator of simulations",
         "privacy/randomness.py",
         "    return SecretRoot(os.urandom(32))\n",
@@ -539,8 +532,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        '"code_folders", "versions", "objects", "run_graph"}',
-        '"code_folders", "versions", "objects", "run_graph", "privacy"}',
+        '"code_folders", "versions", "objects"}',
+        '"code_folders", "versions", "objects", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(

@@ -46,7 +46,7 @@ from decentral_dp.files.regular import own
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Root, generator_of, root_bytes, root_of
 from decentral_dp.simulation.folder.journal_lines import FORMAT, next_line, read_bound, read_lines
-from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml, write_graph
+from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remove_inputs, resolved_toml
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import run_digest
@@ -435,7 +435,6 @@ def begin(folder: Path, job: Job) -> RunInProgress:
         key = json.dumps({**about, "versions": machine_of(job), "states": os.urandom(8).hex()}).encode()
         write_synced(place / ROOT, key, OWNERS)
         copy_inputs(job.components, folder)
-        write_graph(job.components, job.topology, folder)
         scenario = resolved_toml(job.components, job.topology, folder).encode()
         write_synced(folder / SCENARIO, scenario)
         # The key's digest does not help to guess 256 random bits.
