@@ -24,6 +24,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from typing_extensions import Doc
 
 from decentral_dp.errors import printable
 
@@ -148,12 +149,6 @@ class KindTable(Table):
         return self
 
 
-class Key(NamedTuple):
-    """What makes a field a key of a scenario. description: a sentence for the reference, without who reads it."""
-
-    description: str
-
-
 class DeclaredKey(NamedTuple):
     """A key as a dataclass or a function declares it.
 
@@ -172,20 +167,20 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
     """The parameters of a dataclass or a function that are keys, in their order.
 
     Example:
-        >>> def regression(n_features: int, ridge: Annotated[Positive, Key("Strength of the pull.")] = 0.1) -> None: ...
+        >>> def regression(n_features: int, ridge: Annotated[Positive, Doc("Strength of the pull.")] = 0.1) -> None: ...
         >>> [(key.name, key.required) for key in declared_keys(regression)]
         [('ridge', False)]
     """
     hints, keys = get_type_hints(make, include_extras=True), []
     for name, parameter in inspect.signature(make).parameters.items():
         kind = without_none(hints[name])
-        described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Key)), None)
+        described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Doc)), None)
         if described is not None:
             bounds = tuple(m for m in kind.__metadata__ if m is not described)
             checked = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
             required = parameter.default is parameter.empty
             default = None if required else parameter.default
-            keys.append(DeclaredKey(name, checked, described.description, required, default))
+            keys.append(DeclaredKey(name, checked, described.documentation, required, default))
     return tuple(keys)
 
 

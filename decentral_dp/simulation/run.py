@@ -53,7 +53,7 @@ from decentral_dp.simulation.folder.layout import check_writable, inputs_in, res
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.model import Model, model_of
+from decentral_dp.simulation.model import TrainedModel, model_of
 from decentral_dp.simulation.result import (
     FILES,
     FORMAT,
@@ -187,7 +187,7 @@ class Run:
         return tabulate_sent(self.simulation(), by)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> TrainedModel:
         """What was trained, as a model of new records: its weights by name, and what they predict.
 
         Raises:
@@ -200,8 +200,8 @@ class Run:
 
         Args:
             table: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV or Parquet file; before any
-                scaling. As of `Model.predict`.
-            agent: whose weights predict; by default the mean over agents of what each published (see `Model`).
+                scaling. As of `TrainedModel.predict`.
+            agent: whose weights predict; by default the mean over agents of what each published (see `TrainedModel`).
 
         Returns:
             (n,) labels as the scenario names its classes, or numbers in the label's own unit.
@@ -226,7 +226,7 @@ class Run:
         """
         return self._model_of(agent).predict_proba(table)
 
-    def _model_of(self, agent: int | str | None) -> Model:
+    def _model_of(self, agent: int | str | None) -> TrainedModel:
         return self.model if agent is None else self.model.of_agent(agent)
 
     def plot(self, name: str) -> Picture:

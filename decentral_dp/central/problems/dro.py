@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.conjugates import DIVERGENCES, PsiDivergence, divergence_of
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Finite, Key, Share
+from decentral_dp.files.tables import Finite, Share
 from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.saddle import PublicBall
@@ -92,10 +93,10 @@ class DroObjective(CappedObjective):
 
 def dro(
     facts: Facts,
-    divergence: Annotated[str, Key("The divergence between distributions, by name.")],
+    divergence: Annotated[str, Doc("The divergence between distributions, by name.")],
     cap: Cap,
-    order: Annotated[Finite, Key("Order of the divergence, where it has one.")] | None = None,
-    level: Annotated[Share, Key("Level of CVaR, above 0 and below 1.")] | None = None,
+    order: Annotated[Finite, Doc("Order of the divergence, where it has one.")] | None = None,
+    level: Annotated[Share, Doc("Level of CVaR, above 0 and below 1.")] | None = None,
     strength: Strength | None = None,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
