@@ -5,10 +5,8 @@ One table for components of many kinds: the keys that they declare, and which of
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import UnionType
@@ -20,7 +18,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     ValidationError,
     model_validator,
 )
@@ -80,15 +77,12 @@ class Table(BaseModel):
     """
 
     # Most tables are only ever parts of another, which has a checker of its own.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, use_attribute_docstrings=True)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema)["properties"]
-        for name, text in key_texts(cls).items():
-            properties[cls.model_fields[name].alias or name]["description"] = text
-        return schema
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split()) or None
 
 
 def first_complaint(error: ValidationError) -> str:
@@ -96,32 +90,6 @@ def first_complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
-
-
-@cache
-def key_texts(table: type[Table]) -> dict[str, str]:
-    """Key → what it is, of a table: by the docstring below its field, or as the field was made.
-
-    pydantic's own `use_attribute_docstrings` reads them whenever a table is defined, and few commands need them.
-    """
-    texts = {name: field.description or "" for name, field in table.model_fields.items()}
-    for base in [base for base in reversed(table.__mro__) if issubclass(base, Table)]:
-        texts |= _docstrings_in(base.__module__).get(base.__name__, {})
-    return {name: text for name, text in texts.items() if text}
-
-
-@cache
-def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
-    """Class → field → the docstring below it, of the classes of a module."""
-    classes = [top for top in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(top, ast.ClassDef)]
-    return {
-        one.name: {
-            ast.unparse(field.target): " ".join(str(ast.literal_eval(text.value)).split())
-            for field, text in itertools.pairwise(one.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-        }
-        for one in classes
-    }
 
 
 class KindTable(Table):
