@@ -39,7 +39,7 @@ from decentral_dp.config.outside import (
     mechanism_with,
     problem_type,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
+from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
@@ -264,9 +264,6 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
     names = {what: _name_of_object(what, handed[what]) for what in sorted(KEYS) if what in handed}
     replaced = set(s._replaced_tables)
-    if "topology" in handed and s.run_graph is not None:
-        # It is here again, and so is what the scenario said of it before its folder had a file.
-        changed |= {"topology": TopologyTable.model_validate_json(s.run_graph.table), "run_graph": None}
     if "algorithm" in handed:
         entry = _entry_of_object(handed["algorithm"])
         changed["algorithm"], handed["algorithm"] = _algorithm_table(s, entry), entry

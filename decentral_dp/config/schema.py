@@ -439,22 +439,6 @@ class PrivacyTable(Table):
         return table
 
 
-class RunGraph(Table):
-    """What the noise of a seeded run was drawn for, whose graph was a Python object and is in a file of its folder.
-
-    Without it the file would be another graph to the noise, and a run on the same links would draw other values.
-    """
-
-    digest: str
-    """Digest of the table [topology] that it belongs to; with another it is not read."""
-
-    given: str
-    """Digest of the object."""
-
-    table: str
-    """The table [topology] of the run, as JSON."""
-
-
 class Scenario(Table):
     """One experiment, complete. Without `seed` the noise is secret.
 
@@ -506,10 +490,6 @@ class Scenario(Table):
 
     objects: dict[str, str] = {}
     """Written into a run folder: components that were Python objects, which another run needs again."""
-
-    run_graph: RunGraph | None = None
-    """Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is drawn
-    for."""
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)

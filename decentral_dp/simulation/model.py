@@ -76,7 +76,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model:
+class TrainedModel:
     """What a run has trained, for records that it has not seen: `run.model`, or `load_model` of a run folder.
 
     By default the weights are the mean over agents of those that each published: agents of a connected graph agree but
@@ -100,7 +100,7 @@ class Model:
         >>> import decentral_dp
         >>> run = decentral_dp.run("classification", set={"algorithm.rounds": 20})
         >>> run.model
-        <Model: a linear model of 30 features, classes 'malignant', 'benign', mean of 5 agents>
+        <TrainedModel: a linear model of 30 features, classes 'malignant', 'benign', mean of 5 agents>
         >>> {name: array.shape for name, array in run.model.weights.items()}
         {'weight': (1, 30), 'bias': (1,)}
     """
@@ -133,7 +133,7 @@ class Model:
         """
         return self.problem.named_weights(self._y[0])
 
-    def of_agent(self, agent: int | str) -> Model:
+    def of_agent(self, agent: int | str) -> TrainedModel:
         """The model of one agent's own published weights. agent: its number, or its name where agents have names.
 
         Raises:
@@ -218,7 +218,7 @@ class Model:
             says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
         shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
         whose = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
-        return f"<Model: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
+        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
 
     @property
     def _y(self) -> Array:
@@ -327,7 +327,7 @@ def _warn_of_cuts(shares: Mapping[str, float]) -> None:
         )
 
 
-def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> Model:
+def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
     """The model of what a run published.
 
     Args:
@@ -392,7 +392,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     names_of_agents = agent_names(result.topology.get("labels"))
     if not names_of_agents and isinstance(partition, Partition):
         names_of_agents = agent_names(partition.agents)
-    return Model(
+    return TrainedModel(
         problem,
         np.array(y),
         reading,
@@ -403,7 +403,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     )
 
 
-def load_model(folder: str | Path) -> Model:
+def load_model(folder: str | Path) -> TrainedModel:
     """The model of a run folder, at any time: it needs the folder alone, and none of the records.
 
     Where `problem.model` is a torch module of your own, the Python file that the folder has of it is run.
@@ -419,7 +419,7 @@ def load_model(folder: str | Path) -> Model:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = decentral_dp.run("classification", set={"algorithm.rounds": 2}, out=f"{folder}/run")
         ...     decentral_dp.load_model(f"{folder}/run").of_agent(0)
-        <Model: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
+        <TrainedModel: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
     """
     folder = Path(folder)
     result = read_result(folder)

@@ -235,7 +235,7 @@ def test_secret_noise_is_not_called_a_simulation(tmp_path: Path) -> None:
     privacy = privacy_of(tmp_path / "known", noise="secret")
     text = page_of(tmp_path / "run", changes={"privacy": privacy}).text
     assert "simulation:" not in text
-    assert "written nowhere" in text
+    assert "The noise key came from the operating system" in text
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,12 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key
 from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.saddle import PublicBall
@@ -124,7 +124,7 @@ class DroObjective(CappedObjective):
 
 def dro(
     facts: Facts,
-    divergence: Annotated[Literal["chi2", "kl"], Key("The divergence between distributions, by name.")],
+    divergence: Annotated[Literal["chi2", "kl"], Doc("The divergence between distributions, by name.")],
     cap: Cap,
     strength: Strength,
     loss: Loss | None = None,

@@ -38,13 +38,14 @@ from typing import Annotated
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Labelled, Values
 from decentral_dp.central.problems.losses import Cap, Capped, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.files.tables import Key, Positive
+from decentral_dp.files.tables import Positive
 from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
@@ -220,7 +221,7 @@ def _spread(losses: Array, strength: float) -> float:
 def kl_dro(
     facts: Facts,
     strength: Strength,
-    radius: Annotated[Positive, Key("Distributions within this KL divergence of the records count.")],
+    radius: Annotated[Positive, Doc("Distributions within this KL divergence of the records count.")],
     cap: Cap,
     loss: Loss | None = None,
     model: ModelChoice | None = None,

@@ -33,12 +33,13 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Objective, Values
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, Positive
+from decentral_dp.files.tables import Positive
 from decentral_dp.models.build import ModelTable
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
@@ -163,9 +164,9 @@ def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
     return float(high)
 
 
-Loss = Annotated[str, Key("The loss of one record, by name.")]
-Cap = Annotated[Positive, Key("Losses are cut at this bound.")]
-Strength = Annotated[Positive, Key("Strength λ of the term that keeps the distribution near that of the records.")]
+Loss = Annotated[str, Doc("The loss of one record, by name.")]
+Cap = Annotated[Positive, Doc("Losses are cut at this bound.")]
+Strength = Annotated[Positive, Doc("Strength λ of the term that keeps the distribution near that of the records.")]
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:

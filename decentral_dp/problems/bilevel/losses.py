@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.files.tables import Key, Positive, Table
+from decentral_dp.files.tables import Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
     Loss,
@@ -679,13 +680,13 @@ class StartTable(Table):
 
 
 def load_losses(
-    losses: Annotated[str, Key("Path of a Python file with upper_loss, lower_loss, p and q.")],
+    losses: Annotated[str, Doc("Path of a Python file with upper_loss, lower_loss, p and q.")],
     n_features: int,
     n_classes: int,
     seed: int = 0,
     start: Annotated[
         dict[Literal["x", "y"], StartTable],
-        Key(
+        Doc(
             "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
             "network needs one, for equal units stay equal."
         ),

@@ -19,11 +19,12 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Count, Key
+from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.dense import HiddenLayer
 from decentral_dp.models.protocol import Image, Slope, Weighted
@@ -256,12 +257,12 @@ class MetaLearning(Ridged, Problem):
         image: Image | None = None,
         tasks: Annotated[
             Count | list[list[Annotated[int, Field(ge=0)]]],
-            Key("Classes of each task, numbered from 0 in the order declared; or how many tasks to draw."),
+            Doc("Classes of each task, numbered from 0 in the order declared; or how many tasks to draw."),
         ]
         | None = None,
-        ways: Annotated[int, Field(ge=2), Key("Classes of each drawn task.")] | None = None,
+        ways: Annotated[int, Field(ge=2), Doc("Classes of each drawn task.")] | None = None,
         width: Annotated[
-            Count, Key("Channels of every convolutional block, or hidden units where records are no images.")
+            Count, Doc("Channels of every convolutional block, or hidden units where records are no images.")
         ] = USUAL_WIDTH,
         ridge: Ridge = USUAL_RIDGE,
         seed: int = 0,
