@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +21,7 @@ from decentral_dp.privacy.clipping import clip_factors
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearModel:
     """φ = A·(a, 1): one row of weights and a bias for each output.
 
     A record's gradient is the outer product c·(a, 1)ᵀ: its norm is a product of two norms, also of a difference.
@@ -73,27 +71,20 @@ class ModelTable(KindTable):
 
     noun = "model"
     needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"], "torch": ["file"]})
-    optional = MappingProxyType({"mlp": ["widths"], "cnn": ["shape"], "resnet": ["width", "depth"], "torch": ["name"]})
+    optional = MappingProxyType({"resnet": ["width", "depth"], "torch": ["name"]})
 
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = "linear"
-    """ "linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or "torch"
+    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or "torch"
     (file, name)."""
 
     hidden: list[Count] | None = None
     """Of mlp: units of each hidden layer, in order."""
 
-    widths: list[Count] | None = None
-    """Of mlp: another name of hidden."""
-
     channels: Annotated[list[Count], Field(min_length=1)] | None = None
     """Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."""
-
-    shape: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = None
-    """Of cnn: height, width and channels of a record, whose columns are channels first; that of the data if left out.
-    """
 
     width: Count | None = None
     """Of resnet: channels of the first stage; 16 if left out."""
@@ -113,10 +104,6 @@ class ModelTable(KindTable):
         if isinstance(table, str):
             file, colon, name = table.rpartition(":")
             return {"kind": "torch", "file": file, "name": name} if colon else {"kind": table}
-        if isinstance(table, Mapping) and table.get("kind") == "mlp" and table.get("widths") is not None:
-            if table.get("hidden") is not None:
-                raise ValueError("hidden and widths are two names of one key. Give one of them")
-            return {**{key: value for key, value in table.items() if key != "widths"}, "hidden": table["widths"]}
         return table
 
 
@@ -149,60 +136,31 @@ def build_model(
         from decentral_dp.models.mlp import mlp
 
         return mlp(n_features, table.hidden, outputs, seed, device)
-    if table.channels is not None:
-        from decentral_dp.models.networks import convolutional_network, network_model
-
-        shape = image_of(table, n_features, image)
-        if min(shape[:2]) >> len(table.channels) < 1:
-            raise InputError(
-                f"problem.model.channels: got {len(table.channels)} convolutions, each of which halves an image of "
-                f"{shape[0]} × {shape[1]} pixels. Give at most {int(math.log2(min(shape[:2])))}."
-            )
-        return network_model(convolutional_network(shape, table.channels, outputs, seed), shape, device)
-    if table.kind == "resnet":
-        from decentral_dp.models.networks import SMALLEST_SIDE, network_model, residual_network
-
-        if image is None:
-            raise InputError('problem.model: "resnet" reads images, and these records are none. Take kind = "mlp".')
-        if min(image[:2]) < SMALLEST_SIDE:
-            raise InputError(
-                f'problem.model: "resnet" halves an image twice, and these have {image[0]} × {image[1]} pixels. '
-                'Take kind = "mlp".'
-            )
-        network = residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
-        return network_model(network, image, device)
+    if table.kind in ("cnn", "resnet"):
+        return _image_model(table, image, outputs, seed, device)
     if table.file is not None:
         from decentral_dp.models.user_module import load_module
 
         return load_module(_find_file(root, table.file), table.name or "build", n_features, outputs, seed, device)
-    return Linear(n_features, outputs)
+    return LinearModel(n_features, outputs)
 
 
-def image_of(table: ModelTable, n_features: int, image: Image | None) -> Image:
-    """(height, width, channels) of the records that a cnn reads.
+def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int, device: str) -> Model:
+    """Build a convolutional or residual network. Raises InputError for records that are no images, or too small."""
+    from decentral_dp.models import networks
 
-    Args:
-        table: of the scenario.
-        n_features: columns of the records.
-        image: that of the data; None where the records are no images.
-
-    Raises:
-        InputError: the records are no images and no shape is given, or the shape is not theirs.
-    """
-    if table.shape is None:
-        if image is None:
-            raise InputError(
-                'problem.model: "cnn" reads images, and these records are none. Give shape = [height, width, channels] '
-                'where each record is one, channels first, or take kind = "mlp".'
-            )
-        return image
-    height, width, channels = table.shape
-    if height * width * channels != n_features:
+    halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)
+    if image is None or min(image[:2]) >> halvings < 1:
+        got = "other records" if image is None else f"{image[0]} × {image[1]} pixels"
         raise InputError(
-            f"problem.model.shape: got {height} × {width} × {channels} = {height * width * channels} numbers, and a "
-            f"record has {n_features} features. Give the height, width and channels of a record."
+            f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of at least "
+            f'{1 << halvings} pixels a side). Fix: take kind = "mlp", or give cnn fewer channels.'
         )
-    return height, width, channels
+    if table.channels is None:
+        network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
+    else:
+        network = networks.convolutional_network(image, table.channels, outputs, seed)
+    return networks.network_model(network, image, device)
 
 
 def _find_file(root: Path, file: str) -> Path:

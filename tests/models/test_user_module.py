@@ -13,7 +13,6 @@ import decentral_dp
 from decentral_dp.config.components import resolve
 from decentral_dp.errors import InputError
 from decentral_dp.models.build import ModelTable, build_model
-from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.folder.layout import resolved_toml
@@ -62,8 +61,8 @@ def refusal(*args, **more):
         ("return Net(n_features, outputs, nn.LayerNorm(8), nn.GELU())", TorchModel),
         ("return Net(n_features, outputs, nn.GroupNorm(2, 8), nn.ReLU(inplace=True))", TorchModel),
         ("return Net(n_features, outputs, nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2), nn.Flatten())", TorchModel),
-        ("return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, outputs))", Mlp),
-        ("return nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(outputs))", Mlp),
+        ("return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, outputs))", TorchModel),
+        ("return nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(outputs))", TorchModel),
         ("return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.Flatten(), nn.Linear(8, outputs))",
          TorchModel),
         ("return nn.Sequential(nn.Unflatten(1, (3, 2)), nn.TransformerEncoderLayer(2, 1, 4, 0.0, batch_first=True), "
@@ -315,10 +314,9 @@ def test_a_device_that_is_not_there_is_refused(table):
 
 
 def test_records_that_are_no_pictures_are_refused():
-    with pytest.raises(InputError, match='"resnet" reads images, and these records are none'):
-        build_model(ModelTable(**{"kind": "resnet"}), 5, 1, None, 0, "cpu")
-    with pytest.raises(InputError, match="these have 3 × 9 pixels"):
-        build_model(ModelTable(**{"kind": "resnet"}), 27, 1, (3, 9, 1), 0, "cpu")
+    for image in (None, (3, 9, 1)):
+        with pytest.raises(InputError, match="a resnet halves an image 2 times"):
+            build_model(ModelTable(**{"kind": "resnet"}), 27, 1, image, 0, "cpu")
 
 
 def scenario(tmp_path, model):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Key
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.dense import HiddenLayer
-from decentral_dp.models.protocol import Image, Slope, Weighted
+from decentral_dp.models.protocol import Image, Slope
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import Ridge, Ridged, check_ridge
@@ -193,21 +193,9 @@ class Heads(NamedTuple):
     z: Array
 
 
-class FeatureNetwork(Weighted, Protocol):
-    """A network whose outputs the lower level reads as features. outputs: e. start: (p,), random and public."""
-
-    @property
-    def outputs(self) -> int: ...
-    @property
-    def start(self) -> Array: ...
-
-    def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Any]:
-        """φ (n, e), and the tape if `keep`."""
-        ...
-
-    def rows(self, at: Slope) -> Array:
-        """∇_x ⟨φ_k, c_k⟩ of every record, (n, p)."""
-        ...
+if TYPE_CHECKING:
+    # At run time torch is imported only for images.
+    from decentral_dp.models.module import TorchModel
 
 
 @dataclass(frozen=True)
@@ -239,7 +227,7 @@ class MetaLearning(Ridged, Problem):
     name: ClassVar[str] = "meta_learning"
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
-    network: FeatureNetwork
+    network: HiddenLayer | TorchModel
     n_features: int
     tasks: Tasks
     ridge: float = USUAL_RIDGE
@@ -287,7 +275,7 @@ class MetaLearning(Ridged, Problem):
         """
         if width < 1:
             raise InputError(f"problem.width: got {width}; wanted at least one channel per layer.")
-        network: FeatureNetwork = HiddenLayer(n_features, width, seed)
+        network: HiddenLayer | TorchModel = HiddenLayer(n_features, width, seed)
         if image is not None and min(image[:2]) >= 2:
             from decentral_dp.models.networks import embedding_network, network_model
 
@@ -348,8 +336,9 @@ class MetaLearning(Ridged, Problem):
     ) -> None:
         """Add the clipped contributions of some records to the sums asked for."""
         label = records.label[part]
+        tape: Any = None
         if isinstance(records, Embedded):
-            phi, tape = records.embedding[part], None
+            phi = records.embedding[part]
         else:
             phi, tape = self.network.forward(x, records.features[part], "lower_jvp" in sums or "upper_grad_x" in sums)
         phi, norms = _finite(phi, clip.norm)

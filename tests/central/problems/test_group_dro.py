@@ -17,7 +17,7 @@ from decentral_dp.central.problems.composite import Composite, Labelled
 from decentral_dp.central.problems.group_dro import GroupDroObjective, around_segments
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.build import Linear
+from decentral_dp.models.build import LinearModel
 from decentral_dp.problems import MINIMAX, Facts
 from tests.support.robust_oracle import Array, linear_losses, slope
 
@@ -27,7 +27,7 @@ SHARES = np.array([0.5, 0.2, 0.3])
 
 def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
     capped = capped_loss(None, cap, shares.size)
-    return Composite(Linear(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
+    return Composite(LinearModel(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
 
 
 def records(n: int, seed: int, classes: int = 3, size: float = 1.0) -> Labelled:
