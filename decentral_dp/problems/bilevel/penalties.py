@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Key, Positive
 from decentral_dp.problems.protocol import Regulariser
 
@@ -141,12 +140,6 @@ class Pull(NamedTuple):
     def lipschitz(self, box: Mapping[str, float]) -> Array:
         """Linear everywhere: no box is needed. As of `Penalty.lipschitz`."""
         return self.ridge * np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-
-
-def check_ridge(ridge: float) -> None:
-    """Raises InputError unless the ridge is a positive finite number."""
-    if not 0.0 < ridge < np.inf:
-        raise InputError(f"problem.ridge: got {ridge}; wanted a positive finite number, for example 1.0.")
 
 
 class Ridged(Protocol):
