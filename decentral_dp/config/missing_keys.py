@@ -171,12 +171,12 @@ def _has_key(tables: Mapping[str, Any], key: str) -> bool:
 def _problem_options(problem: Mapping[str, Any]) -> dict[str, str]:
     entry = PROBLEMS.get(str(problem.get("kind")))
     needed = () if entry is None else entry.required_keys
-    wanted = {"problem.losses": '"losses.py"'} if "losses" in needed else {}
+    wanted = {}
     if str(problem.get("data")).lower().endswith(".csv"):
         wanted["problem.label"] = ""
     shared = _table(problem.get("construction")) or {}
     constructed = () if entry is None else [key for key, share in entry.construction_of.items() if share in shared]
-    return wanted | {f"problem.{key}": "" for key in needed if key not in ("losses", *constructed)}
+    return wanted | {f"problem.{key}": "" for key in needed if key not in constructed}
 
 
 def _privacy(

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import Count, KindTable
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_terms import with_intercept
 from decentral_dp.models.protocol import UNDERFLOW, Image, Model, Slope, squares
 from decentral_dp.privacy.clipping import clip_factors
+from decentral_dp.user_code import in_module
 
 
 @dataclass(frozen=True)
@@ -63,22 +63,31 @@ class LinearModel:
         return (weighted.T @ safe).reshape(-1), factors
 
 
+MODELS = ("linear", "mlp", "cnn", "resnet")
+
+
+def _check_kind(kind: str) -> str:
+    if kind not in MODELS and in_module(kind) is None:
+        raise ValueError(f'got {quoted(kind)}, expected {", ".join(map(quoted, MODELS))} or "module:Name"')
+    return kind
+
+
 class ModelTable(KindTable):
     """A model: its weights are x of a minimax problem (a critic's: y), and y of one level.
 
-    "linear" is short for its table, and "net.py:Net" for { kind = "torch", file = "net.py", name = "Net" }.
+    A name such as "linear" or "net:build" is short for the table { kind = name }.
     """
 
     noun = "model"
-    needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"], "torch": ["file"]})
-    optional = MappingProxyType({"resnet": ["width", "depth"], "torch": ["name"]})
+    needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"]})
+    optional = MappingProxyType({"resnet": ["width", "depth"]})
 
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
-    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = "linear"
-    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or "torch"
-    (file, name)."""
+    kind: Annotated[str, AfterValidator(_check_kind)] = "linear"
+    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or "module:Name",
+    a function of (n_features, outputs) that returns a torch module."""
 
     hidden: list[Count] | None = None
     """Of mlp: units of each hidden layer, in order."""
@@ -92,19 +101,10 @@ class ModelTable(KindTable):
     depth: Count | None = None
     """Of resnet: blocks of each of its three stages; 1 if left out."""
 
-    file: str | None = None
-    """Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."""
-
-    name: str | None = None
-    """Of torch: the name of that function; "build" if left out."""
-
     @model_validator(mode="before")
     @classmethod
     def _table(cls, table: Any) -> Any:
-        if isinstance(table, str):
-            file, colon, name = table.rpartition(":")
-            return {"kind": "torch", "file": file, "name": name} if colon else {"kind": table}
-        return table
+        return {"kind": table} if isinstance(table, str) else table
 
 
 def build_model(
@@ -114,7 +114,7 @@ def build_model(
     image: Image | None,
     seed: int,
     device: str,
-    root: Path = Path(),
+    module: Callable[..., Any] | None = None,
 ) -> Model:
     """Build a model, its weights drawn from the public seed where they are drawn.
 
@@ -125,7 +125,7 @@ def build_model(
         image: (height, width, channels) where records are pictures.
         seed: public.
         device: "cpu" or "cuda"; linear models compute on the processor in any case.
-        root: where a relative file is.
+        module: function of (n_features, outputs) that table.kind names as "module:Name", and returns a torch module.
 
     Raises:
         InputError: for a device that is not there, and for a model that does not fit.
@@ -138,10 +138,10 @@ def build_model(
         return mlp(n_features, table.hidden, outputs, seed, device)
     if table.kind in ("cnn", "resnet"):
         return _image_model(table, image, outputs, seed, device)
-    if table.file is not None:
-        from decentral_dp.models.user_module import load_module
+    if module is not None:
+        from decentral_dp.models.user_module import custom_model
 
-        return load_module(_find_file(root, table.file), table.name or "build", n_features, outputs, seed, device)
+        return custom_model(module, table.kind, n_features, outputs, seed, device)
     return LinearModel(n_features, outputs)
 
 
@@ -161,9 +161,3 @@ def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int
     else:
         network = networks.convolutional_network(image, table.channels, outputs, seed)
     return networks.network_model(network, image, device)
-
-
-def _find_file(root: Path, file: str) -> Path:
-    """Seen from the root, or from here where there is nothing."""
-    path = os.path.expanduser(file)
-    return root / path if (root / path).exists() else Path(os.path.abspath(path))

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -36,7 +35,7 @@ class Facts(NamedTuple):
         agents: m.
         seed: public, for what a problem draws.
         device: "cpu" or "cuda", where it computes.
-        folder: where relative paths start.
+        module: function of a custom torch model, of (n_features, outputs); None where problem.model names none.
         l2: bound on ‖a‖₂ of every possible record; None where nothing bounds it.
         trajectory: (L, d) where records are trajectories, as in `Dataset`.
         clip: variable → bound on its gradients, where something is clipped.
@@ -48,7 +47,7 @@ class Facts(NamedTuple):
     agents: int = 1
     seed: int = 0
     device: str = "cpu"
-    folder: Path = Path()
+    module: Callable[..., Any] | None = None
     l2: float | None = None
     trajectory: tuple[int, int] | None = None
     clip: Mapping[str, float] = MappingProxyType({})
@@ -58,12 +57,18 @@ class Facts(NamedTuple):
         """The labels 0.0, 1.0, …, as the data give them."""
         return tuple(float(c) for c in range(self.n_classes))
 
+    def named_in(self, make: Callable[..., Any], options: Collection[str]) -> dict[str, Any]:
+        """Return the facts that a function takes by their names; a parameter that is an option is none."""
+        named = (set(inspect.signature(make).parameters) & set(PUBLIC_FACTS)) - set(options)
+        return {name: self if name == "facts" else getattr(self, name) for name in named}
+
     def model(self, outputs: int, chosen: ModelTable | None) -> Model:
         """The model that problem.model chooses; None: linear. Raises InputError for one that does not fit."""
-        return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.folder)
+        return build_model(chosen, self.n_features, outputs, self.image, self.seed, self.device, self.module)
 
 
-_FACTS = (*Facts._fields, "classes")
+# Parameters of what makes a problem that are filled in by their names.
+PUBLIC_FACTS = (*Facts._fields, "classes", "facts")
 
 
 ModelChoice = Annotated[
@@ -90,7 +95,6 @@ class Entry(NamedTuple):
         construction_of: key → the key of problem.construction that says the same, and stands for it.
         every_class: whether every class needs train records.
         trajectories: whether it reads trajectories, and nothing else.
-        in_torch: whether a bilevel problem computes in torch, and so on any device.
         one_level: whether nothing is tuned: x has no coordinates, and no validation record is read.
     """
 
@@ -105,7 +109,6 @@ class Entry(NamedTuple):
     construction_of: Mapping[str, str] = MappingProxyType({})
     every_class: bool = False
     trajectories: bool = False
-    in_torch: bool = False
     one_level: bool = False
 
     @property
@@ -142,7 +145,4 @@ class Entry(NamedTuple):
                 "Choose another problem, declare problem.classes, or say which are positive, as in "
                 "construction = { positive = [0] }."
             )
-        known = {name: getattr(facts, name) for name in _FACTS} | {"facts": facts}
-        parameters = set(inspect.signature(self.make).parameters) - set(self.options)
-        taken = {name: known[name] for name in parameters if name in known}
-        return self.make(**{**taken, **self.defaults, **options})
+        return self.make(**{**facts.named_in(self.make, self.options), **self.defaults, **options})

@@ -222,11 +222,11 @@ class Net(torch.nn.Module):
 """
 
 
-def test_a_line_is_short_for_a_torch_module_or_a_linear_model(tmp_path: Path) -> None:
+def test_a_name_is_short_for_a_torch_module_or_a_linear_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.py").write_text(NET)
-    path = str(tmp_path / "net.py")
-    short = decentral_dp.run(_scenario(f"{path}:Net"), out=tmp_path / "run")
-    whole = decentral_dp.run(_scenario({"kind": "torch", "file": path, "name": "Net"}))
+    monkeypatch.chdir(tmp_path)
+    short = decentral_dp.run(_scenario("net:Net"), out=tmp_path / "run")
+    whole = decentral_dp.run(_scenario({"kind": "net:Net"}))
     np.testing.assert_array_equal(short.released["y"], whole.released["y"])
     again = decentral_dp.load_model(tmp_path / "run")
     assert set(again.weights) == {"first.weight", "first.bias", "last.weight", "last.bias"}

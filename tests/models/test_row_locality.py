@@ -14,6 +14,7 @@ from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS, RowDependence, row_dependence, trials
+from decentral_dp.user_code import component
 
 
 def found(rows: Any, counts: tuple[int, ...] = COUNTS, width: int = 3, classes: int = 0) -> RowDependence | None:
@@ -144,7 +145,8 @@ def build(n_features, outputs):
 def load(folder: Path, *lines: str) -> TorchModel:
     body = "".join(f"    {line}\n" for line in (*lines, "return net"))
     (folder / "net.py").write_text(HEAD + body, encoding="utf-8")
-    model: Any = build_model(ModelTable(**{"kind": "torch", "file": "net.py"}), 5, 2, None, 0, "cpu", folder)
+    module = component("net:build", [folder], "problem.model")
+    model: Any = build_model(ModelTable(kind="net:build"), 5, 2, None, 0, "cpu", module)
     return model
 
 
@@ -161,7 +163,7 @@ def test_a_module_that_mixes_records_under_vmap_is_refused(tmp_path: Path, case:
     with pytest.raises(InputError) as caught:
         load(tmp_path, VMAP_RULES[case])
     text = str(caught.value)
-    assert "net.py: build" in text
+    assert "net:build" in text
     assert any(told in text for told in ("other records of its batch", "under torch.func"))
     assert text.count("\n") == 0
 

@@ -17,6 +17,7 @@ from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build, run_digest
+from decentral_dp.user_code import component
 from tests.support.emulated_device import emulated_cuda
 
 HEAD = """
@@ -39,10 +40,14 @@ def build(n_features, outputs):
 """
 
 
-def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2, **table):
+def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2):
     (tmp_path / "net.py").write_text(head + "".join(f"    {line}\n" for line in body.split("\n")))
-    full = {"kind": "torch", "file": "net.py"} | table
-    return build_model(ModelTable(**full), n_features, outputs, None, seed, "cpu", tmp_path)
+    return made(tmp_path, n_features, outputs, seed)
+
+
+def made(folder, n_features=6, outputs=2, seed=0, device="cpu"):
+    module = component("net:build", [folder], "problem.model")
+    return build_model(ModelTable(kind="net:build"), n_features, outputs, None, seed, device, module)
 
 
 def refusal(*args, **more):
@@ -105,17 +110,6 @@ def test_weights_start_from_the_public_seed_and_torch_is_left_alone(tmp_path):
     assert not np.allclose(one, other)
 
 
-def test_a_function_by_name_and_a_file_from_elsewhere(tmp_path, monkeypatch):
-    head = HEAD.replace("def build", "def mine")
-    assert load(tmp_path, "return nn.Linear(n_features, outputs)", head, name="mine").p == 14
-    monkeypatch.chdir(tmp_path)
-    table = {"kind": "torch", "file": "net.py", "name": "mine"}
-    assert build_model(ModelTable(**table), 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
-    with pytest.raises(InputError, match="there is no such file"):
-        build_model(ModelTable(**(table | {"file": "gone.py"})), 6, 2, None, 0, "cpu", tmp_path)
-    assert "it defines no function build; write build(n_features, outputs)" in refusal(tmp_path, "return 3", head)
-
-
 STATE, ALONE = r"the module changes 'layers\.\d\.", "does not run on one record at a time"
 MIXES = "depends on the other records of its batch"
 LAYERS = {
@@ -145,12 +139,12 @@ def _trained(tmp_path, classes, end, **privacy):
     (tmp_path / "net.py").write_text(text)
     problem = {"kind": "classification", "data": "breast_cancer" if classes == 2 else "wine", "scale": "public_ranges"}
     content = {
-        "problem": {**problem, "model": {"kind": "torch", "file": str(tmp_path / "net.py")}},
+        "problem": {**problem, "model": "net:build"},
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": "dp_dsgd", "rounds": 2, "y": {"scale": 0.1}},
         "privacy": privacy or {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"y": 1.0}},
     }
-    return decentral_dp.plan(content)
+    return decentral_dp.plan(decentral_dp.load(content, folder=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -264,9 +258,9 @@ def test_modules_that_are_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("return 3", "build returned int, not a torch module"),
-        ("return Net(outputs)", "of so many features and outputs, does not run: TypeError"),
-        ("return nn.Linear(n_features, -1)", "of so many features and outputs, does not run: RuntimeError"),
+        ("return 3", "net:build returned int, expected a torch module"),
+        ("return Net(outputs)", "net:build does not run: TypeError"),
+        ("return nn.Linear(n_features, -1)", "net:build does not run: RuntimeError"),
     ],
 )
 def test_functions_that_are_refused(tmp_path, body, told):
@@ -295,12 +289,11 @@ def test_a_module_may_create_tensors_without_saying_where(tmp_path):
     """On a device they are created there."""
     lines = "return self.last(torch.tanh(self.first(a)) * torch.full((8,), 0.5, dtype=torch.float64))"
     load(tmp_path, "return Net(n_features, outputs)", forward(lines))
-    table = {"kind": "torch", "file": str(tmp_path / "net.py")}
-    here = build_model(ModelTable(**table), 6, 2, None, 0, "cpu")
+    here = made(tmp_path)
     records = np.random.default_rng(0).normal(size=(5, 6))
     wanted = here.forward(here.start, records)[0]
     with emulated_cuda():
-        there = build_model(ModelTable(**table), 6, 2, None, 0, "cuda")
+        there = made(tmp_path, device="cuda")
         np.testing.assert_allclose(there.forward(here.start, records)[0], wanted, rtol=1e-9)
     assert isinstance(there, TorchModel)
     np.testing.assert_array_equal(there.start, here.start)
@@ -331,10 +324,10 @@ def scenario(tmp_path, model):
 
 
 def test_scenarios_run_with_models(tmp_path):
-    """A file beside the scenario, told by its whole path from then on: where it is changes nothing."""
+    """A file beside the scenario: where it is changes nothing."""
     published = []
     for k in range(2):
-        path = scenario(tmp_path / str(k), '{ kind = "torch", file = "net.py" }')
+        path = scenario(tmp_path / str(k), '"net:build"')
         body = "nn.Sequential(nn.Linear(a, 3), nn.GELU(), nn.Linear(3, b))"
         (path.parent / "net.py").write_text(f"from torch import nn\n\ndef build(a, b):\n    return {body}\n")
         run = decentral_dp.run(decentral_dp.load(path))
@@ -342,7 +335,7 @@ def test_scenarios_run_with_models(tmp_path):
         assert run.published["x"].shape == (1, 30 * 3 + 3 + 3 + 1 + 2)
         published.append(run.published["x"])
         (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(run.scenario)))
-        assert decentral_dp.load(tmp_path / "resolved.toml").problem.model.file == str(path.parent / "net.py")
+        assert [*decentral_dp.load(tmp_path / "resolved.toml").code_files().values()] == [path.parent / "net.py"]
     np.testing.assert_array_equal(*published)
     small = decentral_dp.run(decentral_dp.load(scenario(tmp_path / "mlp", '{ kind = "mlp", hidden = [4] }')))
     assert small.result["status"] == "ok"
@@ -352,14 +345,14 @@ def test_no_run_is_resumed_with_another_model_file(tmp_path):
     """The same noise on gradients of two models would cancel in a difference."""
     roots = []
     for comment in ("", "# another\n"):
-        path = scenario(tmp_path, '{ kind = "torch", file = "net.py" }')
+        path = scenario(tmp_path, '"net:build"')
         text = "from torch import nn\n\ndef build(a, b):\n    return nn.Linear(a, b)\n"
         (tmp_path / "net.py").write_text(comment + text)
         roots.append(run_digest(build(decentral_dp.load(path))))
     assert roots[0] != roots[1]
 
 
-def test_a_regression_refuses_outputs_between_0_and_1(tmp_path):
+def test_a_regression_refuses_outputs_between_0_and_1(tmp_path, monkeypatch):
     (tmp_path / "net.py").write_text(
         "from torch import nn\n"
         "def plain(n, o): return nn.Sequential(nn.Linear(n, 4), nn.Tanh(), nn.Linear(4, o))\n"
@@ -374,7 +367,8 @@ def test_a_regression_refuses_outputs_between_0_and_1(tmp_path):
         "algorithm": {"kind": "dp_dsgd", "rounds": 2},
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0},
     }
-    plain, cut = ({**content, "problem": problem | {"model": f"{tmp_path}/net.py:{end}"}} for end in ("plain", "cut"))
+    plain, cut = ({**content, "problem": problem | {"model": f"net:{end}"}} for end in ("plain", "cut"))
+    monkeypatch.chdir(tmp_path)
     assert decentral_dp.build(plain, data=frame).plan().rounds == 2
     with pytest.raises(InputError, match=r"lie in \[0, 1\], and numbers below and above 0"):
         decentral_dp.build(cut, data=frame)

@@ -7,8 +7,8 @@ With a public strength λ, losses ℓ_i cut to [0, B] (problem.cap; see `losses`
     ∇_x of a record: w_i ∇ℓ_i,  grad_y = −∂F/∂η of a record: w_i − 1,      w_i = w((ℓ_i − η)/λ)
 
 problem.divergence: chi2, kl, kl_cvar (level), cvar (level; it has no strength), cressie_read (order).
-problem.loss: cross_entropy (of classes, the default), logistic (of two), squared (of numbers, the default), absolute,
-huber, or a Python file with a torch function loss(outputs, label), outputs being those of one record.
+problem.loss: cross_entropy (of classes, the default), logistic (of two), squared (of numbers, the default), absolute
+or huber.
 
 η stays in [0, B], which loses nothing: w is nondecreasing with 1 between w(0−) and w(0+), so ∂F/∂η = 1 − mean w_i is
 at least 0 above all losses and at most 0 below them, and a best η lies among the losses. There every w_i is bounded:

@@ -19,20 +19,16 @@ The problem that is derived from per-record torch functions; `from_losses` check
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.files.tables import Key, Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
     Loss,
@@ -51,9 +47,8 @@ from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
 from decentral_dp.problems.bilevel.softmax import class_shares
-from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
-from decentral_dp.user_code import USER_ERRORS, blame, run_file
+from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -666,101 +661,3 @@ def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> di
             )
         starts[variable] = vector
     return starts
-
-
-class StartTable(Table):
-    """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
-
-    kind: Literal["normal", "uniform"]
-    """ "normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale."""
-
-    scale: Positive
-    """How far from 0."""
-
-
-def load_losses(
-    losses: Annotated[str, Key("Path of a Python file with upper_loss, lower_loss, p and q.")],
-    n_features: int,
-    n_classes: int,
-    seed: int = 0,
-    start: Annotated[
-        dict[Literal["x", "y"], StartTable],
-        Key(
-            "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
-            "network needs one, for equal units stay equal."
-        ),
-    ]
-    | None = None,
-) -> LossProblem:
-    """A problem from a Python file of the user's own, for records of these sizes.
-
-    The file defines `upper_loss` and `lower_loss`; `p` and `q` as whole numbers or as functions of `n_features` and
-    `n_classes` (0 where the label is a number), by these names; and, if wanted, `regulariser`, `predict`, `free` and
-    `constants`, all as `from_losses` takes them. The file is run: it is code, not data.
-
-    Raises InputError, with one sentence, for a file that is missing, does not run, or lacks a definition.
-    """
-    path = Path(losses)
-    module = run_file(path)
-
-    def optional(key: str) -> Any:
-        return getattr(module, key, None)
-
-    for key in ("upper_loss", "lower_loss", "p", "q"):
-        if not hasattr(module, key):
-            raise InputError(f"{path}: it defines no {key}; it needs upper_loss, lower_loss, p and q.")
-    for key in ("upper_loss", "lower_loss", "regulariser", "predict"):
-        if optional(key) is not None and not callable(optional(key)):
-            raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
-
-    sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
-    problem = from_losses(
-        module.upper_loss,
-        module.lower_loss,
-        **sizes,
-        n_features=n_features,
-        classes=n_classes or None,
-        regulariser=optional("regulariser"),
-        predict=optional("predict"),
-        free=optional("free") or (),
-        constants=optional("constants"),
-        name=str(path),
-    )
-    return problem if start is None else replace(problem, start=_draw_starts(start, problem, seed))
-
-
-def _draw_starts(starts: Mapping[Literal["x", "y"], StartTable], problem: LossProblem, seed: int) -> dict[str, Array]:
-    """Variable → its public random start, from a stream of its own."""
-    drawn: dict[str, Array] = {}
-    for variable, start in starts.items():
-        draw, size = (
-            public_generator(seed, "start", "xy".index(variable)),
-            getattr(problem, {"x": "p", "y": "q"}[variable]),
-        )
-        numbers = draw.standard_normal(size) if start.kind == "normal" else draw.uniform(-1.0, 1.0, size)
-        drawn[variable] = start.scale * numbers
-    return drawn
-
-
-def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> Any:
-    """p or q of a file; `from_losses` checks that it is a whole number."""
-    if not callable(given):
-        return given
-    known = {"n_features": n_features, "n_classes": n_classes}
-    parameters = list(inspect.signature(given).parameters)
-    if not set(parameters) <= set(known):
-        raise InputError(
-            f"{path}: {key} takes {', '.join(parameters)}; it can take n_features and n_classes, by these names."
-        )
-    try:
-        return given(**{a: known[a] for a in parameters})
-    except USER_ERRORS as error:
-        raise InputError(f"{path}: {key} does not run: {blame(error)}; mend the function.") from error
-
-
-ENTRY = Entry(
-    "from_losses",
-    load_losses,
-    "two per-record torch functions of your own, from the file problem.losses",
-    in_torch=True,
-)

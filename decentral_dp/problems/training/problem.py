@@ -370,7 +370,7 @@ def classification(
         raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
     chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
-    if model is not None and model.kind == "torch":
+    if facts.module is not None:
         _check_outputs(learner, facts.n_features, "logits are expected")
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius)
@@ -386,7 +386,7 @@ def regression(
     """
     chosen = _loss(loss or "squared", {"squared": Squared(), "huber": Huber()})
     learner = _learner(facts, model, 1)
-    if model is not None and model.kind == "torch":
+    if facts.module is not None:
         _check_outputs(learner, facts.n_features, "numbers below and above 0 are expected")
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)

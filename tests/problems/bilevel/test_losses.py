@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,10 @@ from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses
-from decentral_dp.problems.bilevel.losses import LossRecords, from_losses, load_losses
+from decentral_dp.problems.bilevel.losses import LossRecords, from_losses
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS
+from decentral_dp.user_code import component
 
 INF = np.inf
 CLIPS = [Clip("l1"), Clip("l1", 0.3, 0.2, 0.1), Clip("l2"), Clip("l2", 0.3, 0.2, 0.1)]
@@ -475,55 +477,13 @@ def test_importing_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-LOSSES = """
-from __future__ import annotations
-import dataclasses
-import torch
-
-@dataclasses.dataclass
-class Shape:
-    rows: int = 3
-
-SHAPE = Shape()
-
-def p(n_features): return n_features
-def q(n_features, n_classes): return n_classes * n_features
-
-def scores(y, features): return y.reshape(SHAPE.rows, -1) @ features
-def upper_loss(x, y, features, label): return torch.nn.functional.cross_entropy(scores(y, features), label)
-lower_loss = upper_loss
-predict = scores
-def regulariser(x, y): return (x.exp() * y.reshape(SHAPE.rows, -1) ** 2).sum() / y.numel()
-free = ("lower_jvp", "upper_grad_x")
-"""
-
-
-@pytest.fixture
-def losses_file(tmp_path: Path) -> Path:
+def test_a_problem_of_a_file_works_in_another_process_that_has_no_such_file(tmp_path):
     path = tmp_path / "my_losses.py"
-    path.write_text(LOSSES)
-    return path
-
-
-def test_a_file_gives_the_same_problem_as_its_functions(losses_file):
-    ours, theirs = load_losses(losses_file, 5, 3), SoftmaxHyperparameter(5, (0.0, 1.0, 2.0))
-    same_oracles(ours, theirs, *both_prepared(ours, theirs, 5, 3), CLIPS[1])
-    assert list(losses_file.parent.iterdir()) == [losses_file]
-    assert "losses_of_my_losses" not in sys.modules
-
-
-def test_a_changed_file_is_read_anew(losses_file):
-    assert load_losses(losses_file, 5, 3).q == 15
-    losses_file.write_text(LOSSES.replace("n_classes * n", "n_classes + n"))
-    with pytest.raises(InputError, match="upper_loss: RuntimeError"):
-        load_losses(losses_file, 5, 3)
-
-
-def test_a_problem_from_a_file_works_in_another_process_that_has_no_such_file(losses_file, tmp_path):
-    problem = load_losses(losses_file, 5, 3)
-    losses_file.unlink()
+    shutil.copy(Path(__file__).parents[3] / "scenarios" / "own_losses.py", path)
+    problem = component("my_losses:problem", [tmp_path], "problem.kind")(5, 3)
+    path.unlink()
     records = records_of(problem, 27, 6, 3)
-    point = np.ones(5), np.arange(15.0), np.ones(15)
+    point = np.ones(1), np.arange(15.0), np.ones(15)
     want = problem.terms(*point, records, records, CLIPS[1])
     (tmp_path / "problem").write_bytes(cloudpickle.dumps((problem, point, records, CLIPS[1])))
     code = (
@@ -540,33 +500,3 @@ def test_a_problem_from_a_file_works_in_another_process_that_has_no_such_file(lo
     with np.load(out) as got:
         for value, name in zip((t for t in want if t is not None), got.files, strict=True):
             np.testing.assert_array_equal(got[name], value)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (None, "there is no such file"),
-        ("def upper_loss(:", "it does not run: SyntaxError: "),
-        ("import no_such_module", "it does not run: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("1 / 0", "it does not run: ZeroDivisionError: division by zero"),
-        ("raise SystemExit(3)", "it does not run: SystemExit: 3"),
-        ("\x00", "it does not run: "),
-        (LOSSES.replace("lower_loss", "another"), "it defines no lower_loss; it needs upper_loss, lower_loss, p and q"),
-        (LOSSES.replace("def q", "def r"), "it defines no q"),
-        (LOSSES + "\npredict = 3", "predict is int; it must be a function"),
-        (LOSSES + "\ndef q(n): return n", "q takes n; it can take n_features and n_classes, by these names"),
-        (LOSSES + "\ndef q(n_features): return 1 / 0", "q does not run: ZeroDivisionError"),
-        (LOSSES + "\nq = 1.5", "q is 1.5; it must be a whole number"),
-        (LOSSES + "\nfree = ('lower_hvp',)", "lower_hvp is declared free"),
-        (LOSSES + "\nfree = 7", "free is 7; it must be a list of terms"),
-    ],
-)
-def test_wrong_files_are_refused_with_one_sentence(tmp_path, text, sentence):
-    path = tmp_path / "my_losses.py"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        load_losses(path, 5, 3)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
