@@ -315,16 +315,11 @@ def scalar(what: str, f: Callable[..., Any], advice: str) -> Callable[..., Tenso
 
     def checked(*arguments: Tensor) -> Tensor:
         value = f(*arguments)
-        if not isinstance(value, torch.Tensor):
-            raise InputError(f"{what} returned {type(value).__name__}, not a tensor; {advice}.")
-        if value.dim() != 0:
-            shape = tuple(value.shape)
-            raise InputError(f"{what} returned shape {shape} for one record, not one number; sum or average it.")
-        if value.dtype != torch.float64:
-            raise InputError(
-                f"{what} returned {value.dtype}, but clipping and sums need torch.float64; "
-                "give every tensor that it creates dtype=torch.float64, and cast nothing down."
-            )
+        if not isinstance(value, torch.Tensor) or value.dim() != 0 or value.dtype != torch.float64:
+            got = type(value).__name__
+            if isinstance(value, torch.Tensor):
+                got = f"shape {tuple(value.shape)} of {value.dtype}"
+            raise InputError(f"{what} returned {got}, expected one torch.float64 number for one record. Fix: {advice}.")
         return value
 
     return checked
@@ -336,13 +331,12 @@ def _checked_predict(predict: Callable[..., Any], classes: int | None) -> Callab
 
     def checked(y: Tensor, features: Tensor) -> Tensor:
         guess = predict(y, features)
-        if not isinstance(guess, torch.Tensor):
-            raise InputError(f"predict: it returned {type(guess).__name__}, not a tensor; {_advice('predict')}.")
-        if tuple(guess.shape) not in {(), (classes,)}:
-            wanted = (
-                "one number (give `classes` for class scores)" if classes is None else f"a label or {classes} scores"
+        if not isinstance(guess, torch.Tensor) or tuple(guess.shape) not in {(), (classes,)}:
+            got = f"shape {tuple(guess.shape)}" if isinstance(guess, torch.Tensor) else type(guess).__name__
+            wanted = "one number" if classes is None else f"a label or {classes} scores"
+            raise InputError(
+                f"predict: it returned {got} for one record, expected {wanted}. Fix: {_advice('predict')}."
             )
-            raise InputError(f"predict: it returned shape {tuple(guess.shape)} for one record; return {wanted}.")
         return guess
 
     return checked
@@ -367,13 +361,8 @@ def _blame(name: str, device: str) -> Iterator[None]:
 
 
 def _advice(name: str) -> str:
-    return advice_on(ARGUMENTS[name])
-
-
-def advice_on(arguments: str) -> str:
-    """How a function of a record is written. arguments: "(outputs, label)"."""
     return (
-        f"write it in torch, in float64, as a pure function of {arguments}: torch.where instead of branches, "
+        f"write it in torch, in float64, as a pure function of {ARGUMENTS[name]}: torch.where instead of branches, "
         "no .item() or .numpy(), no random draws, nothing changed in place"
     )
 

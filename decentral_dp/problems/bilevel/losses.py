@@ -19,7 +19,7 @@ The problem that is derived from per-record torch functions; `from_losses` check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -134,8 +134,6 @@ class LossProblem:
 
         As of `Problem.terms`.
         """
-        if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
-            raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
         for split, records in (("train", train), ("validation", validation)):
             names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
@@ -347,8 +345,6 @@ class LossProblem:
         As of `Problem.matrices`.
         """
         names = matrices_read(wanted, self.reads_records)
-        if "lower_hessian_product" in names and matrix is None:
-            raise ValueError("lower_hessian_product needs the matrix that it is a product with")
         if not names:
             return {}
         width = self.n_features + (self.q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + self.q)
@@ -526,16 +522,6 @@ def _of_rows(
     return [np.concatenate(parts) for parts in zip(*values, strict=True)] or [np.zeros((0, *size)) for size in sizes]
 
 
-# Why a term reads records.
-READS = {
-    "lower_grad_y": "lower_loss uses y",
-    "lower_hvp": "the y-gradient of lower_loss uses y",
-    "lower_jvp": "the y-gradient of lower_loss uses x",
-    "upper_grad_y": "upper_loss uses y",
-    "upper_grad_x": "upper_loss uses x",
-}
-
-
 def from_losses(
     upper_loss: Loss,
     lower_loss: Loss,
@@ -546,11 +532,9 @@ def from_losses(
     classes: int | None = None,
     regulariser: Penalty | None = None,
     predict: Predict | None = None,
-    free: Iterable[str] = (),
     constants: LipschitzConstants | None = None,
     start: Mapping[str, Array] | None = None,
     name: str = "from_losses",
-    device: str = "cpu",
 ) -> LossProblem:
     """Make a bilevel problem from an upper and a lower per-record loss.
 
@@ -571,19 +555,14 @@ def from_losses(
         regulariser: R, (x, y) → one number; default none.
         predict: (y, features) → class scores, a label or a score; default none. Measures of probabilities take the
             softmax of class scores, and σ(s) of one score s.
-        free: terms that the caller expects to touch no data; it claims nothing, it only refuses where the trace
-            disagrees.
         constants: Lipschitz and swap constants of one's own, labelled "declared" whatever their label.
         start: "x" or "y" → public vector that it starts from, such as random weights of a network; default 0. It must
             not hang on the records.
         name: for messages.
-        device: "cpu", the default, or "cuda": where the losses and their derivatives are computed. Clips, sums and
-            noise stay on the processor.
 
     Raises:
-        InputError: for a device that is not there, for a start of another shape, and for a loss that is not a scalar
-            float64 function of these arguments, that does not depend on y, that cannot be differentiated twice, or that
-            contradicts `free`.
+        InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these
+            arguments, that does not depend on y, or that cannot be differentiated twice.
 
     Example:
         >>> import decentral_dp
@@ -598,35 +577,29 @@ def from_losses(
         whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
         if (size is None and key != "classes") or (size is not None and (not whole or size < least)):
             raise InputError(f"{name}: {key} is {size!r}; it must be a whole number, at least {least}.")
-    if isinstance(free, str) or not isinstance(free, Iterable):
-        raise InputError(f'{name}: free is {free!r}; it must be a list of terms, as in free = ["upper_grad_x"].')
-    claimed = tuple(free)
-    for term in claimed:
-        if term not in TERMS:
-            raise InputError(f"{name}: free names {term!r}, which is no term; the terms are {', '.join(TERMS)}.")
-    check_device(device, f"{name}: device")
     sizes = (int(p), int(q), int(n_features))
-    starts = _starts(start or {}, {"x": sizes[0], "y": sizes[1]}, name)
+    starts = {variable: np.asarray(values, dtype=np.float64) for variable, values in (start or {}).items()}
+    for variable, vector in starts.items():
+        size = {"x": sizes[0], "y": sizes[1]}.get(variable)
+        if vector.shape != (size,) or not np.isfinite(vector).all():
+            raise InputError(
+                f"{name}: start: got {quoted(variable)} of shape {vector.shape}, expected x of {sizes[0]} or y of "
+                f"{sizes[1]} finite numbers."
+            )
     with needing("from_losses"):
         reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
-    for term in claimed:
-        if term in reads_records:
-            raise InputError(
-                f"{name}: {term} is declared free, but {READS[term]}, so the term reads records; "
-                "take it out of `free`, or move what needs no data into the regulariser."
-            )
     declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
     problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward, starts)
     problem.check_rows_apart(COUNTS)
-    return on_device(problem, device)
+    return problem
 
 
 def on_device(problem: LossProblem, device: str) -> LossProblem:
     """The same problem, whose losses and derivatives are computed on a device.
 
     Args:
-        problem: as of `from_losses`.
+        problem: made by `from_losses`.
         device: "cpu" or "cuda".
 
     Returns:
@@ -647,17 +620,3 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
             "them not ask where they are computed."
         )
     return replace(problem, device=device, forward=traced.forward)
-
-
-def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> dict[str, Array]:
-    starts = {}
-    for variable, values in given.items():
-        if variable not in sizes:
-            raise InputError(f"{name}: start names {quoted(variable)}; only x and y start anywhere.")
-        vector = np.asarray(values, dtype=np.float64)
-        if vector.shape != (sizes[variable],) or not np.isfinite(vector).all():
-            raise InputError(
-                f"{name}: start of {variable} has the shape {vector.shape}; wanted {sizes[variable]} finite numbers."
-            )
-        starts[variable] = vector
-    return starts

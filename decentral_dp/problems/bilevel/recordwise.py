@@ -102,9 +102,7 @@ class RecordwiseProblem:
         """
         out = {}
         for name in matrices_read(wanted, self.reads_records):
-            along = matrix if name == "lower_hessian_product" else np.eye(self.q)
-            if along is None:
-                raise ValueError("lower_hessian_product needs the matrix that it is a product with")
+            along = np.asarray(matrix) if name == "lower_hessian_product" else np.eye(self.q)
             term, shape = MATRICES[name], sizes(self.p, self.q)[name]
             total = np.zeros(shape)
             for part in self._chunks(train, along.shape[1]):

@@ -366,12 +366,9 @@ def classification(
         InputError: a loss that is none of classes, or a model that does not fit.
     """
     kind = loss or ("logistic" if facts.n_classes == 2 else "cross_entropy")
-    if kind == "logistic" and facts.n_classes != 2:
-        raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
-    chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
+    losses: dict[str, Loss] = {"logistic": Logistic()} if facts.n_classes == 2 else {}
+    chosen = _loss(kind, losses | {"cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
-    if facts.module is not None:
-        _check_outputs(learner, facts.n_features, "logits are expected")
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius)
 
@@ -386,50 +383,8 @@ def regression(
     """
     chosen = _loss(loss or "squared", {"squared": Squared(), "huber": Huber()})
     learner = _learner(facts, model, 1)
-    if facts.module is not None:
-        _check_outputs(learner, facts.n_features, "numbers below and above 0 are expected")
     radius = math.inf if facts.l2 is None else facts.l2
     return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)
-
-
-# Records on which outputs are tried to be logits, and sizes of weights, eight draws of each: an output that may have
-# either sign has one in all draws with a probability of 2⁻²³.
-_TRIED, _TRIED_SIZES = 16, (1.0, 10.0, 100.0) * 8
-
-
-def _check_outputs(learner: Learner, n_features: int, expected: str) -> None:
-    """Refuse a module whose outputs are probabilities, or of one sign, where the loss reads numbers of either sign.
-
-    Outputs of a linear last layer leave every range as weights grow. Only records in [0, 1) are tried.
-
-    Raises:
-        InputError: all outputs lie in [0, 1], those of each record add up to 1, or one output never changes its sign.
-    """
-    draw, start = np.random.default_rng(0), learner.start
-    rows = draw.random((1, _TRIED, n_features))
-    outputs = []
-    with np.errstate(all="ignore"):
-        for size in _TRIED_SIZES:
-            weights = start + size * draw.normal(size=start.shape)
-            outputs.append(learner.outputs_of(weights[None], rows)[0])
-    tried = np.concatenate(outputs)
-    if not np.isfinite(tried).all():
-        return
-    if tried.shape[1] > 1 and np.allclose(tried.sum(axis=1), 1.0, rtol=0.0, atol=1e-6) and (tried >= 0.0).all():
-        raise InputError(
-            f"problem.model: its outputs add up to 1 for every synthetic record, and {expected}. Fix: remove the last "
-            "Softmax."
-        )
-    if (tried >= 0.0).all() and (tried <= 1.0).all():
-        raise InputError(
-            f"problem.model: all of its outputs on synthetic records lie in [0, 1], and {expected}. Fix: remove the "
-            "last Sigmoid or Softmax."
-        )
-    if tried.shape[1] == 1 and ((tried >= 0.0).all() or (tried <= 0.0).all()):
-        raise InputError(
-            f"problem.model: its output never changes its sign on synthetic records, and {expected}. Fix: remove the "
-            "last ReLU, or what else cuts it."
-        )
 
 
 def _loss(kind: str, losses: Mapping[str, Loss]) -> Loss:
