@@ -50,8 +50,7 @@ from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import PROBLEMS, SOLVED
-from decentral_dp.problems import Entry as ProblemEntry
+from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import component
 

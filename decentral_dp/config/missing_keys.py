@@ -20,7 +20,7 @@ from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import DATASETS, ENVIRONMENTS
 from decentral_dp.errors import InputError
-from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS, Facts
+from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS, ProblemFacts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import USER_ERRORS
@@ -210,7 +210,7 @@ def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
         return _families(entry) if kind in MINIMAX else set()
     try:
         options = {key: problem[key] for key in ("ridge",) if key in problem and key in chosen.options}
-        read = chosen.build(options, Facts(2, 2)).reads_records
+        read = chosen.build(options, ProblemFacts(2, 2)).reads_records
     except USER_ERRORS:
         return set()
     return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}

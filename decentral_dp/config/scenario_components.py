@@ -34,9 +34,8 @@ from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.protocol import Planned, Predictor, Problem
+from decentral_dp.problems import PROBLEMS, ProblemEntry, ProblemFacts
+from decentral_dp.problems.protocol import PlannedTraining, Predictor, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
@@ -383,7 +382,7 @@ def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
     return entry.build(options, _facts(c, shards))
 
 
-def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
+def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     """The registered problem whose weights predict, from public facts alone; None where it does not predict.
 
     Args:
@@ -415,15 +414,15 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     A clip of x, by which features are centred, is read where the algorithm asks for centring.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
-    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
+    knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_printed"
     if not s.algorithm.own_keys().get("centring"):
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
 
 
-def _facts(c: Components, shards: Shards) -> Facts:
+def _facts(c: Components, shards: Shards) -> ProblemFacts:
     s = c.scenario
-    return Facts(
+    return ProblemFacts(
         shards.features.shape[1],
         len(shards.classes),
         shards.image,
@@ -505,7 +504,7 @@ def _on_processor(kind: str) -> str:
     )
 
 
-def _for_data(problem: Any, facts: Facts, name: str, solves: str) -> Any:
+def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
     """What an author's function or `for_data` makes of these public facts; without one, the object itself.
 
     Raises:

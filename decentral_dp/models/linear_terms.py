@@ -166,7 +166,7 @@ def named_rows(rows: Array, intercept: bool) -> dict[str, Array]:
     return named | ({"bias": rows[:, -1].copy()} if intercept else {})
 
 
-def checked_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
+def as_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
     """Check features, and copy them as a C-ordered float64 array.
 
     Args:

@@ -25,7 +25,7 @@ from decentral_dp.models.protocol import Model
 Solves: TypeAlias = Literal["bilevel", "minimax"]
 
 
-class Facts(NamedTuple):
+class ProblemFacts(NamedTuple):
     """What a problem may know of the data before it is built: public numbers.
 
     Args:
@@ -68,7 +68,7 @@ class Facts(NamedTuple):
 
 
 # Parameters of what makes a problem that are filled in by their names.
-PUBLIC_FACTS = (*Facts._fields, "classes", "facts")
+PUBLIC_FACTS = (*ProblemFacts._fields, "classes", "facts")
 
 
 ModelChoice = Annotated[
@@ -79,7 +79,7 @@ ModelChoice = Annotated[
 ]
 
 
-class Entry(NamedTuple):
+class ProblemEntry(NamedTuple):
     """A registered problem.
 
     Args:
@@ -135,7 +135,7 @@ class Entry(NamedTuple):
         of_class = getattr(self.make, "__self__", self.make)
         return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
-    def build(self, options: Mapping[str, Any], facts: Facts) -> Any:
+    def build(self, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """Make the problem of these data. Raises InputError for data or options that it cannot have."""
         least, most = {"two": (2, 2), "classes": (2, facts.n_classes)}.get(self.labels, (0, facts.n_classes))
         if not least <= facts.n_classes <= most:

@@ -368,7 +368,7 @@ class StepFacts(NamedTuple):
 
 
 @runtime_checkable
-class Planned(Protocol):
+class PlannedTraining(Protocol):
     """A model at one level whose steps and clip may be left to be planned, in `simulation.jobs.settings`."""
 
     @property
@@ -427,7 +427,7 @@ class Changed(Protocol):
         ...
 
 
-def sizes(p: int, q: int) -> dict[str, tuple[int, ...]]:
+def term_shapes(p: int, q: int) -> dict[str, tuple[int, ...]]:
     """Term or matrix → its shape."""
     vectors = {term: (p,) if family == "x" else (q,) for term, family in CLIP_OF_TERM.items() if term not in MATRICES}
     matrices = {"lower_hessian": (q, q), "lower_jacobian": (p, q), "lower_hessian_product": (q, p)}

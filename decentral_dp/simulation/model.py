@@ -31,7 +31,7 @@ from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.result import (
@@ -346,7 +346,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
     y = published.get("x" if result.is_minimax else "y")
-    facts = Facts(
+    facts = ProblemFacts(
         len(names),
         len(classes),
         None if image is None else tuple(image),

@@ -36,7 +36,7 @@ from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Str
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Key, Share
 from decentral_dp.formatting import least_text
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
@@ -91,7 +91,7 @@ class DroObjective(CappedObjective):
 
 
 def dro(
-    facts: Facts,
+    facts: ProblemFacts,
     divergence: Annotated[str, Key("The divergence between distributions, by name.")],
     cap: Cap,
     order: Annotated[Finite, Key("Order of the divergence, where it has one.")] | None = None,
@@ -120,7 +120,7 @@ def dro(
     return Composite(facts.model(capped.loss.outputs, model), objective)
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "dro",
     dro,
     "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",

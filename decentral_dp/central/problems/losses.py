@@ -45,7 +45,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -342,7 +342,7 @@ def _call_author(author: Any, name: str, method: str, size: int, *given: Array) 
     return value.reshape(size)
 
 
-def of_author(author: Any, facts: Facts, name: str, model: ModelTable | None) -> Composite:
+def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
     """Make the problem of an author's objective, or of formulas of single records.
 
     Args:

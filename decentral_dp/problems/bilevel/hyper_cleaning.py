@@ -21,7 +21,7 @@ from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import softmax
 from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, Ridged
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import StackedProblem, Terms, matrices_read
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
@@ -257,7 +257,7 @@ def _plain(records: CleaningRecords) -> softmax.SoftmaxRecords:
     return softmax.SoftmaxRecords(*records[:-1])
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "hyper_cleaning",
     HyperCleaning,
     "one weight per group of train records, some of which have their labels replaced",

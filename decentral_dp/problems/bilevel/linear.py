@@ -95,7 +95,7 @@ class OneScore(LinearProblem, Protocol):
             score, *along = linear.forward(a, y, z) if curved else linear.forward(a, y)
             return self.coefficients(score, along, label)[chosen]
 
-        names, bounds = ("lower_grad_y", "lower_hvp")[chosen], (clip.z if upper else clip.y, clip.z)[chosen]
+        names, bounds = ["lower_grad_y", "lower_hvp"][chosen], [clip.z if upper else clip.y, clip.z][chosen]
         norms = linear.norms_of(records, clip)
         means = linear.clipped_means(coefficients, (y, z), records[0], norms, bounds, records.label)
         return Terms(upper_grad_y=means[0]) if upper else Terms(**dict(zip(names, means, strict=True)))

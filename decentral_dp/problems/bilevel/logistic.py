@@ -14,7 +14,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.problems.bilevel.linear import LinearClassifier, OneScore, ScoreBounds
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 
 _STRENGTHS = Strengths()
 
@@ -60,7 +60,7 @@ class LogisticHyperparameter(LinearClassifier, OneScore):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
         label = linear.class_index(labels, self.classes)
         return LogisticRecords(rows * (2.0 * label - 1.0)[:, None], *linear.feature_norms(rows), label)
 
@@ -107,7 +107,7 @@ def _shares(score: Array) -> Array:
     return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "logistic_hyperparameter",
     LogisticHyperparameter,
     "one regularisation strength per feature of a logistic regression",

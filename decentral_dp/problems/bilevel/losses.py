@@ -43,11 +43,11 @@ from decentral_dp.models.autodiff import (
     trace,
 )
 from decentral_dp.models.devices import check_device, is_of_device, shared, tensor, to_numpy
-from decentral_dp.models.linear_terms import checked_features, class_index
+from decentral_dp.models.linear_terms import as_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_row_sums, clipped_sum
 from decentral_dp.problems.bilevel.softmax import class_shares
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, term_shapes
 from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class LossProblem:
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
+        rows = as_features(features, labels, self.n_features, intercept=False)
         if self.classes is not None:
             class_index(labels, range(self.classes))
         return LossRecords(rows, np.asarray(labels, dtype=np.float64))
@@ -217,7 +217,7 @@ class LossProblem:
         stand = [stand_ins(partial(alone, x[a], y[a], z[a]), features[a], labels[a]) for a in range(g)]
         agents = [a if stand[a] else next((other for other in range(g) if stand[other]), -1) for a in range(g)]
         if -1 in agents:
-            return {name: np.full((g, n, *sizes(self.p, self.q)[name]), np.nan) for name in names}
+            return {name: np.full((g, n, *term_shapes(self.p, self.q)[name]), np.nan) for name in names}
         places = np.array([stand[a] for a in agents])
         whole = [a[agents] for a in tensors[:3]] + [a[np.array(agents)[:, None], places] for a in tensors[3:]]
         raised = (places != np.arange(n)) | (np.array(agents) != np.arange(g))[:, None]
@@ -284,7 +284,7 @@ class LossProblem:
         """
         if not names:
             return {}
-        sums = {name: np.zeros(sizes(self.p, self.q)[name]) for name in names}
+        sums = {name: np.zeros(term_shapes(self.p, self.q)[name]) for name in names}
         for features, labels in self._chunks(records, width):
             for name, rows in rows_or_nan(oracle, features, labels).items():
                 flat, bound = to_numpy(rows).reshape(len(rows), -1), clip.bound(CLIP_OF_TERM[name])

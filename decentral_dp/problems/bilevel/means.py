@@ -14,7 +14,7 @@ from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Ridge
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
 
 
@@ -53,7 +53,7 @@ class MeanProblem(Problem, Protocol):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = linear.checked_features(features, labels, self.n_features, intercept=False)
+        rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MeanRecords(rows, *linear.feature_norms(rows))
 
     def matrices(
@@ -202,7 +202,7 @@ class MeanLowerBound(MeanProblem):
 
 
 ENTRIES = (
-    Entry(
+    ProblemEntry(
         "mean_estimation",
         MeanEstimation,
         "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
@@ -210,7 +210,7 @@ ENTRIES = (
         lower_task="estimated a mean",
         defaults={"ridge": 0.1},
     ),
-    Entry(
+    ProblemEntry(
         "mean_lower_bound",
         MeanLowerBound,
         "the mean of validation records, felt through the lower level: the instance of the lower bounds",

@@ -31,7 +31,7 @@ from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import Ridge, Ridged
 from decentral_dp.problems.bilevel.softmax import class_curvature, class_shares
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Terms, matrices_read
 from decentral_dp.problems.records import select_split, take
 
@@ -264,7 +264,7 @@ class MetaLearning(Ridged, Problem):
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
         """The records in float64. Raises InputError on a wrong shape or label."""
-        rows = linear.checked_features(features, labels, self.n_features, intercept=False)
+        rows = linear.as_features(features, labels, self.n_features, intercept=False)
         return MetaRecords(rows, linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
@@ -420,7 +420,7 @@ def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
     return extended, linear.feature_norms(extended)[0 if norm == "l1" else 1]
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "meta_learning",
     MetaLearning.from_dataset,
     "a small network that all tasks share, and a last layer for each task: which classes a task has is public",

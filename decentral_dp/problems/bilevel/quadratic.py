@@ -12,7 +12,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.problems.bilevel.linear import OneScore
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalty, Pull, Ridge
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.records import fit_scores
 
 
@@ -58,7 +58,7 @@ class Quadratic(OneScore):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
         return QuadraticRecords(rows, np.array(labels, dtype=np.float64), *linear.feature_norms(rows))
 
     def coefficients(self, score: Array, along: Sequence[Array], label: Array) -> Sequence[Array]:
@@ -83,7 +83,7 @@ class Quadratic(OneScore):
     # No constants: the gradient grows with the label, and no bound on labels is declared.
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "quadratic",
     Quadratic,
     "ridge regression toward the upper variable: every solution in closed form",

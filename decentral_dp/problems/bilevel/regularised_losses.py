@@ -14,7 +14,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Intercept, Pull, Ridge, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 
 
 def biased_regularisation(
@@ -65,7 +65,7 @@ def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadr
 
 
 ENTRIES = (
-    Entry(
+    ProblemEntry(
         "biased_regularisation",
         biased_regularisation,
         "the point toward which a logistic or softmax regression is pulled",
@@ -73,14 +73,14 @@ ENTRIES = (
         lower_task="trained a classifier that is drawn to a given point",
         labels="classes",
     ),
-    Entry(
+    ProblemEntry(
         "logistic_regularisation",
         logistic_regularisation,
         "one regularisation strength for all features of a logistic regression: x is one number",
         task="tuned the regularisation of a logistic regression",
         labels="two",
     ),
-    Entry(
+    ProblemEntry(
         "ridge_hyperparameter",
         ridge_hyperparameter,
         "one regularisation strength per feature of a least-squares regression",
@@ -88,7 +88,7 @@ ENTRIES = (
         lower_task="fitted least squares",
         labels="numbers",
     ),
-    Entry(
+    ProblemEntry(
         "ridge_regularisation",
         ridge_regularisation,
         "one regularisation strength for all features of a least-squares regression: x is one number",

@@ -15,7 +15,7 @@ from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear import LinearClassifier, ScoreBounds
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
-from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.problems.protocol import Terms
 
 
@@ -74,7 +74,7 @@ class SoftmaxHyperparameter(LinearClassifier):
 
         As of `Problem.prepare`: features (n, d), labels (n,).
         """
-        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
+        rows = linear.as_features(features, labels, self.n_features, self.intercept)
         return SoftmaxRecords(rows, linear.class_index(labels, self.classes), *linear.feature_norms(rows))
 
     def stacked_terms(
@@ -176,7 +176,7 @@ def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
     return values[:, label, np.arange(len(label))]
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "softmax_hyperparameter",
     SoftmaxHyperparameter,
     "one regularisation strength per feature of a softmax regression",

@@ -18,7 +18,7 @@ from decentral_dp.central.problems.group_dro import GroupDroObjective, around_se
 from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from tests.support.robust_oracle import Array, linear_losses, slope
 
 CAP, STRENGTH = 2.0, 0.7
@@ -179,7 +179,7 @@ def test_shares_are_constants() -> None:
 )
 def test_refusals(classes: int, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as error:
-        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, Facts(4, classes))
+        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, ProblemFacts(4, classes))
     assert str(error.value).startswith(sentence)
 
 

@@ -18,7 +18,7 @@ from decentral_dp.central.problems.losses import capped_loss
 from decentral_dp.central.problems.protocol import Compositional
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import LinearModel
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from decentral_dp.problems.saddle import Attackable
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 
@@ -223,7 +223,7 @@ def test_a_ball_that_holds_everything() -> None:
 
 def build(**options: Any) -> Any:
     given = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(given, Facts(4, 3))
+    return MINIMAX["kl_dro"].build(given, ProblemFacts(4, 3))
 
 
 @pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])
