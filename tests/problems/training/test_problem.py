@@ -12,7 +12,7 @@ import pytest
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, TrainingLoss, Squared
+from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Squared, TrainingLoss
 from decentral_dp.problems.training.problem import Examples, Training
 
 # Records have features times the gain of a model.
