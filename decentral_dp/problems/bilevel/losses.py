@@ -8,7 +8,7 @@
 x: (p,), y: (q,), features: (n_features,), float64; label: float64, or with `classes` an integer index.
 
 Per record, vectorised over the records by `vmap`: ∇_y l, ∇²_yy l·z and ∇²_xy l·z are one forward-mode derivative of
-∇_{x,y} l along (0, z) (forward over reverse; reverse over reverse where an operation has no forward mode).
+∇_{x,y} l along (0, z), forward over reverse.
 
 A loss sees one record at a time and has to be pure. `vmap` enforces it: branching on a value, leaving torch
 (`.item()`, `.numpy()`), random draws, in-place changes of arguments and running statistics (BatchNorm) are refused when
@@ -86,7 +86,7 @@ class LossProblem:
     upper_loss, lower_loss, penalty (the regulariser), predict → the functions, as `from_losses` describes them;
     classes → number of classes, None where the label is a number; declared → constants that the user vouches for;
     touches → the terms that read records. A term missing from it is not computed at all, so nothing can leak through
-    it, even if it were missing wrongly. forward → whether the lower level can be differentiated forwards.
+    it, even if it were missing wrongly.
     start → variable → public vector that it starts from, added to the scenario's constants. device → where the losses
     and their derivatives are computed; rows come back to the processor before they are clipped.
 
@@ -105,7 +105,6 @@ class LossProblem:
     declared_constants: LipschitzConstants | None
     name: str
     reads_records: Mapping[str, Split]
-    forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
     # What is called, by name, agents in a call, by terms and records, and the stack of the latest call, by terms; found
@@ -255,7 +254,7 @@ class LossProblem:
         def per_record(x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> dict[str, Tensor]:
             rows: dict[str, Tensor] = {}
             if any(name.startswith("lower_") for name in names):
-                parts = directions(self.lower_loss, self.forward, x, y, z, *record)
+                parts = directions(self.lower_loss, x, y, z, *record)
                 rows |= {"lower_grad_y": parts.grad_y, "lower_hvp": parts.hvp, "lower_jvp": parts.jvp}
             if any(name.startswith("upper_") for name in names):
                 by_x, by_y = grad(self.upper_loss, argnums=(0, 1))(x, y, *record)
@@ -362,9 +361,9 @@ class LossProblem:
         def per_record(x: Tensor, y: Tensor, units: Tensor, along: Tensor, *record: Tensor) -> dict[str, Tensor]:
             out = {}
             if product:
-                out["lower_hessian_product"] = columns(self.lower_loss, self.forward, x, y, along, *record).hvp
+                out["lower_hessian_product"] = columns(self.lower_loss, x, y, along, *record).hvp
             if len(names) > len(out):
-                whole = columns(self.lower_loss, self.forward, x, y, units, *record)
+                whole = columns(self.lower_loss, x, y, units, *record)
                 out |= {"lower_hessian": whole.hvp, "lower_jacobian": whole.jvp}
             return {name: out[name] for name in wanted}
 
@@ -385,8 +384,8 @@ class LossProblem:
             return Regulariser(np.zeros(y.shape), np.zeros(y.shape), np.zeros(x.shape))
         from torch.func import vmap
 
-        penalty, forward = self.penalty, self.forward
-        rows = self._capture(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
+        penalty = self.penalty
+        rows = self._capture(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, *r)._asdict()))
         sizes = (self.q,), (self.q,), (self.p,)
         return Regulariser(*_of_rows(lambda *r: _numbers(rows(*r)), (x, y, z), sizes, self.p + 2 * self.q, self.device))
 
@@ -587,10 +586,10 @@ def from_losses(
                 f"{sizes[1]} finite numbers."
             )
     with needing("from_losses"):
-        reads_records, forward = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
+        reads_records = trace(upper_loss, lower_loss, regulariser, predict, sizes, classes)
     declared = None if constants is None else replace(constants, label="declared")
     functions = (upper_loss, lower_loss, regulariser, predict)
-    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward, starts)
+    problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, starts)
     problem.check_rows_apart(COUNTS)
     return problem
 
@@ -613,10 +612,10 @@ def on_device(problem: LossProblem, device: str) -> LossProblem:
         return problem
     check_device(device, f"{problem.name}: device")
     functions = (problem.upper_loss, problem.lower_loss, problem.penalty, problem.predict)
-    traced = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
-    if traced.reads_records != problem.reads_records:
+    reads_records = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
+    if reads_records != problem.reads_records:
         raise InputError(
             f'{problem.name}: on device = "{device}" the losses depend on other arguments than on the processor; let '
             "them not ask where they are computed."
         )
-    return replace(problem, device=device, forward=traced.forward)
+    return replace(problem, device=device)

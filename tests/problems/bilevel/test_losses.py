@@ -20,7 +20,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses
 from decentral_dp.problems.bilevel.losses import LossRecords, from_losses
-from decentral_dp.problems.protocol import MATRICES, TERMS
+from decentral_dp.problems.protocol import TERMS
 from decentral_dp.user_code import component
 
 INF = np.inf
@@ -93,41 +93,6 @@ def records_of(problem, seed, n, labels=2):
 
 
 # Agreement
-
-
-def test_an_operation_without_a_forward_derivative_is_differentiated_backwards():
-    class Cube(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(t):
-            return t**3
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(*inputs)
-
-        @staticmethod
-        def backward(ctx, by):
-            return 3 * ctx.saved_tensors[0] ** 2 * by
-
-    def loss(cube):
-        return lambda x, y, features, label: cube(features @ y * x[0])
-
-    clip = Clip("l2", 0.5, 0.5, 0.5)
-    x, y, z = np.random.default_rng(12).normal(size=(3, 2))
-    ours = from_losses(loss(Cube.apply), loss(Cube.apply), p=2, q=2, n_features=2)
-    plain = from_losses(loss(lambda t: t**3), loss(lambda t: t**3), p=2, q=2, n_features=2)
-    assert (ours.forward, plain.forward) == (False, True)
-    records = records_of(ours, 13, 8)
-    for got, want in zip(
-        ours.terms(x, y, z, records, records, clip), plain.terms(x, y, z, records, records, clip), strict=True
-    ):
-        np.testing.assert_allclose(got, want, atol=1e-12)
-    got, want = (problem.matrices(x, y, np.outer(z, x), records, clip, tuple(MATRICES)) for problem in (ours, plain))
-    assert got.keys() == want.keys() == MATRICES.keys()
-    for name, matrix in got.items():
-        np.testing.assert_allclose(matrix, want[name], atol=1e-12)
 
 
 def test_losses_of_a_grid_are_weighted_means_whatever_the_blocks(monkeypatch):
