@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition, csv_of
-from decentral_dp.config.components import trusted_files
+from decentral_dp.config.components import named_component, trusted_files
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
@@ -31,7 +31,7 @@ from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.result import (
@@ -346,13 +346,13 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
     y = published.get("x" if result.is_minimax else "y")
-    facts = Facts(
+    facts = ProblemFacts(
         len(names),
         len(classes),
         None if image is None else tuple(image),
         1 if y is None else len(y),
         scenario.records_seed,
-        folder=scenario.folder,
+        module=named_component(scenario, "model").value,
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
     if problem is None:
@@ -406,7 +406,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
 def load_model(folder: str | Path) -> TrainedModel:
     """The model of a run folder, at any time: it needs the folder alone, and none of the records.
 
-    Where `problem.model` is a torch module of your own, the Python file that the folder has of it is run.
+    If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
 
     Args:
         folder: that a run wrote.

@@ -66,8 +66,6 @@ REFUSED = {
     "problem.stream={kind='minibatch'}": 'problem.stream: a "minibatch" stream needs batch',
     "problem.stream={kind='all',batch=3}": 'problem.stream: a "all" stream takes no batch',
     "problem.ridge=1.0": "problem.ridge: logistic_hyperparameter takes none, only ",
-    "problem.losses=a.py": "problem.losses: logistic_hyperparameter takes none, only from_losses",
-    "problem.kind=from_losses": "problem.losses: missing",
     "problem.synthetic.records=3": "problem.synthetic.records: 'breast_cancer' takes none",
     "problem.seed=-1": "problem.seed: got -1, wanted a number of at least 0",
     "problem.test=1.0": "problem.test: got 1.0, wanted a number below 1",

@@ -1744,15 +1744,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient without its bias",
         "models/dense.py",
-        'sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
-        "sizes(slope, norm) * sizes(a, norm)",
+        'norm_sums(slope, norm) * (norm_sums(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
+        "norm_sums(slope, norm) * norm_sums(a, norm)",
         (_TRAINING,),
     ),
     Mutation(
         "a norm of a gradient by its last layer alone",
         "models/dense.py",
-        "zip(slopes, seen, strict=False):\n            total += sizes",
-        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += sizes",
+        "zip(slopes, seen, strict=False):\n            total += norm_sums",
+        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += norm_sums",
         (_TRAINING,),
     ),
     Mutation(

@@ -215,10 +215,13 @@ def stack(n_features, outputs):
         ("stack", ["low.weight", "low.bias", "high.weight", "high.bias"]),
     ],
 )
-def test_a_module_of_ones_own_has_its_own_names(csv: Path, function: str, names: list[str]) -> None:
+def test_a_module_of_ones_own_has_its_own_names(
+    csv: Path, function: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
     (csv.parent / "net.py").write_text(NET)
-    chosen = {"kind": "torch", "file": str(csv.parent / "net.py"), "name": function}
+    monkeypatch.chdir(csv.parent)
+    chosen = f"net:{function}"
     steps = {"algorithm": SHORT | {"y": {"scale": 0.3}, "rounds": 2}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
     run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
     assert list(run.model.weights) == names

@@ -34,7 +34,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Planned, Problem
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, PlannedTraining, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.simulation.jobs.correlated_noise import MOST_FOR_RATIO, MOST_FOR_SCALES, pair_noise_of
 from decentral_dp.simulation.jobs.job import public_network
@@ -208,7 +208,7 @@ def resolve_gossip(c: Components) -> Resolved:
     norm = c.mechanism.norm or "l2"
     problem = with_clip(problem, s, clip_of(s, norm))
     algorithm = cast(Algorithm, algorithm_of(c))
-    if isinstance(problem, Planned) and problem.p:
+    if isinstance(problem, PlannedTraining) and problem.p:
         reach = 1.0 if pairs is None else pairs.reach()
         algorithm = with_centring(s, algorithm, problem, shards, topology, averaged, reach)
     if isinstance(algorithm, Checked):
