@@ -513,7 +513,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     parts = [named_component(scenario, what) for what in names]
     inputs = "".join(
         [
-            *(digest_of_file(path) for _, path in sorted((files | code).items())),
+            *(digest_of_file(path) for _, path in sorted({**files, **code}.items())),
             *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
             "" if ("algorithm", "kind") in code else _algorithm_source(scenario),
         ]
