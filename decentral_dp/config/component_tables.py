@@ -343,7 +343,7 @@ def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation.column if isinstance(table.validation, Column) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV)
+    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes)
 
 
 def csv_of(table: CommonProblemTable) -> CsvFormat | None:

@@ -38,7 +38,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import SPLITS, Dataset, FloatArray, IntArray, Label, TextArray, label_key
-from decentral_dp.data.loaders import load
+from decentral_dp.data.loaders import load_dataset
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
 from decentral_dp.data.shards import Shards, bound_norms
@@ -234,7 +234,7 @@ class AgentShards:
             InputError: the file cannot be read, or is not what the manifest says.
         """
         path, manifest = self.path(agent), self.manifest
-        dataset = load(
+        dataset = load_dataset(
             str(path.absolute()),
             n_agents=len(manifest.agents),
             seed=0,

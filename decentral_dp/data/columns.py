@@ -216,9 +216,7 @@ def encode_features(
     rules: ColumnRules | None,
     where: str,
     known: Iterable[Place] = (),
-    before: int = 0,
     header: Sequence[str] = (),
-    propose: bool = True,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
 
@@ -228,10 +226,8 @@ def encode_features(
         rules: [problem.columns]; None where columns are numbers as they are.
         where: what messages call the table.
         known: what is known to be wrong with other columns, to be said at once.
-        before: records of the same table that come before these, for the places in messages.
         header: the first line of the table, whose names may be cells. Messages then number a column that no rule names
             and that holds no number. Empty where the names are known not to be cells.
-        propose: whether refusals propose rules; not for a trained model, whose rules are fixed. Default yes.
 
     Returns:
         (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
@@ -259,19 +255,18 @@ def encode_features(
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
                 made[:, place[name]] = block[:, k]
-        wrong += [place._replace(row=place.row + before) for place in faults]
+        wrong += faults
     if wrong := [*wrong, *known]:
-        raise InputError(describe_faults(wrong, where, propose))
+        raise InputError(describe_faults(wrong, where))
     return np.zeros((0, 0)) if made is None else made
 
 
-def describe_faults(wrong: Sequence[Place], where: str, propose: bool = True) -> str:
+def describe_faults(wrong: Sequence[Place], where: str) -> str:
     """Describe all columns that cannot be used, by the first record of each. It quotes no cell.
 
     Args:
         wrong: the faults.
         where: what messages call the table.
-        propose: as of `encode_features`.
 
     Example:
         >>> print(describe_faults([Place("gap", "bmi", 2)], "a table"))
@@ -280,18 +275,15 @@ def describe_faults(wrong: Sequence[Place], where: str, propose: bool = True) ->
     """
     wrong = sorted(wrong, key=lambda fault: fault.row)
     parts = []
-    for kind, column, row, number in wrong[:_MOST_NAMED]:
+    first: dict[str, str] = {}
+    for kind, column, row, number in wrong:
         subject = f"column {number}" if number else f"column {column!r}"
         parts.append(f"row {row}, {subject} does not hold {_FAULTS[kind][0]}")
-    more = f", and {len(wrong) - len(parts)} more columns" if len(wrong) > len(parts) else ""
-    problem = f"{where}, {'; '.join(parts)}{more}."
-    if not propose:
-        return problem
-    first: dict[str, str] = {}
-    for fault in wrong:
-        first.setdefault(fault.kind, "NAME" if fault.number else fault.column)
-    fixes = [_FAULTS[kind][1].format(key, key) for kind, key in first.items()]
-    return f"{problem} Fix: {'; '.join(fixes)} (problem.columns), or drop the column."
+        first.setdefault(kind, "NAME" if number else column)
+    if len(parts) > _MOST_NAMED:
+        parts[_MOST_NAMED:] = [f"and {len(parts) - _MOST_NAMED} more columns"]
+    fixes = "; ".join(_FAULTS[kind][1].format(key, key) for kind, key in first.items())
+    return f"{where}, {'; '.join(parts)}. Fix: {fixes} (problem.columns), or drop the column."
 
 
 def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
@@ -311,7 +303,7 @@ def _cells(series: Any) -> NDArray[Any]:
     if kind == "M":
         return np.asarray(series.dt.tz_localize(None).to_numpy(dtype="datetime64[D]"))
     gaps = np.asarray(series.isna(), dtype=np.bool_)
-    return np.array(["" if gap else str(cell) for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
+    return np.array(["" if gap else str(cell).strip() for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
 
 
 def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:

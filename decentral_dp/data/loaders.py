@@ -40,7 +40,7 @@ _CLASSES: Mapping[str, tuple[Label, ...]] = {
 # Their columns beside features and labels.
 _COLUMNS = dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split"))
 # A file's ending → its reader. A new format is a function and a line here.
-FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], tables.RawTable]] = {
+FORMATS: Mapping[str, Callable[[Path, tables.DeclaredColumns], Dataset]] = {
     ".csv": tables.read_table,
     ".npz": tables.read_npz,
     ".parquet": tables.read_table,
@@ -56,7 +56,7 @@ _SIZES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def load(
+def load_dataset(
     data: str,
     *,
     n_agents: int,
@@ -130,21 +130,28 @@ def load(
             n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
         return played
-    declared = tables.DeclaredColumns(label, agent, split, rules, agents, csv or tables.USUAL_CSV)
+    declared = tables.DeclaredColumns(
+        label,
+        agent,
+        split,
+        rules,
+        agents,
+        csv or tables.USUAL_CSV,
+        None if classes is None else tuple(classes),
+        certified,
+    )
     if data in BUNDLED_CLASSES:
         dataset = load_bundled(data)
     elif data.startswith(openml.PREFIX):
-        dataset = openml.load_openml(data, declared, None if classes is None else tuple(classes), certified)
+        dataset = openml.load_openml(data, declared)
     else:
-        dataset = _load_file(data, path, declared, classes, certified)
+        dataset = _load_file(data, path, declared)
     return dataset if limit is None else dataset.head(limit)
 
 
-def _load_file(
-    data: str, path: Path, declared: tables.DeclaredColumns, classes: Sequence[Label] | None, certified: bool
-) -> Dataset:
+def _load_file(data: str, path: Path, declared: tables.DeclaredColumns) -> Dataset:
     """Records of a file, whose labels are encoded by the declared classes. Raises InputError."""
-    suffix, source = path.suffix.lower(), str(path)
+    suffix = path.suffix.lower()
     if is_url(data):
         raise InputError(f"problem.data: {quoted(data)} is a URL, expected a local file. Fix: download it first.")
     if suffix not in FORMATS:
@@ -159,10 +166,10 @@ def _load_file(
     if suffix == ".npz":
         played = annexes.load(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
     if played is not None:
-        if classes:
-            _refuse_classes(data, classes, ())
+        if declared.classes:
+            _refuse_classes(data, declared.classes, ())
         return played
-    return tables.dataset_of(FORMATS[suffix](path, declared), source, classes, certified, declared.rules)
+    return FORMATS[suffix](path, declared)
 
 
 def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label]) -> NoReturn:

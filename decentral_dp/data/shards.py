@@ -235,7 +235,6 @@ def features_for_model(
     bounds: tuple[float, float] | None = None,
     source: str = "the table",
     where: str = "",
-    before: int = 0,
 ) -> Prepared:
     """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
 
@@ -250,7 +249,6 @@ def features_for_model(
         bounds: as of the `Dataset` that the model was trained on; what lies outside is cut.
         source: the name of the bundled data where scale_spec is "public_ranges".
         where: what messages call the records; `source` if left out.
-        before: as of `encode_features`.
 
     Returns:
         The features, each record by itself, and the shares of values outside their declared ranges.
@@ -258,7 +256,7 @@ def features_for_model(
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = encode_features(columns, names, rules, where or source, before=before, propose=False)
+    features = encode_features(columns, names, rules, where or source)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = with_rules(Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds), rules)
     scaled = bound_norms(scaling.scale(raw, scale_spec, root=root), normalisation).features

@@ -14,7 +14,7 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.data import Dataset, load, make_shards
+from decentral_dp.data import Dataset, load_dataset, make_shards
 from decentral_dp.data.columns import ColumnRules, cells_of
 from decentral_dp.data.shards import features_for_model
 from decentral_dp.simulation.folder.shards import write_shards
@@ -91,7 +91,7 @@ def expected(frame: pd.DataFrame) -> pd.DataFrame:
 def read(path: Path, rules: dict[str, Any] | None = None, **more: Any) -> Dataset:
     asked: dict[str, Any] = {"label": "died", "classes": ["no", "yes"], "agent": "hospital"}
     asked |= {"agents": ["south", "north"], "rules": ColumnRules.model_validate(RULES if rules is None else rules)}
-    return load(str(path), n_agents=2, seed=0, **asked | more)
+    return load_dataset(str(path), n_agents=2, seed=0, **asked | more)
 
 
 def written(folder: Path, frame: pd.DataFrame, kind: str = "csv") -> Path:
@@ -256,7 +256,9 @@ def test_a_row_that_is_too_short_is_no_gap(tmp_path: Path) -> None:
     path = tmp_path / "short.csv"
     path.write_text("died,age,bmi\nno,3,4\nyes,5\nno,6,\n")
     with pytest.raises(InputError, match="row 2 has 2 cells"):
-        load(str(path), n_agents=1, seed=0, label="died", classes=["no", "yes"], rules=ColumnRules(fill={"bmi": 27}))
+        load_dataset(
+            str(path), n_agents=1, seed=0, label="died", classes=["no", "yes"], rules=ColumnRules(fill={"bmi": 27})
+        )
 
 
 def scenario(**problem: Any) -> dict[str, Any]:

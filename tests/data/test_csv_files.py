@@ -18,7 +18,7 @@ import decentral_dp
 from decentral_dp.cli.new import write_template
 from decentral_dp.config.loading import load as load_scenario
 from decentral_dp.config.loading import toml_value
-from decentral_dp.data import Dataset, load
+from decentral_dp.data import Dataset, load_dataset
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.tables import csv_format
 from decentral_dp.errors import InputError
@@ -33,7 +33,7 @@ SCENARIO: dict[str, Any] = {
 
 
 def read(path: Path, **options: Any) -> Dataset:
-    return load(str(path), **({"label": "out", "classes": ["no", "yes"], "n_agents": 2, "seed": 0} | options))
+    return load_dataset(str(path), **({"label": "out", "classes": ["no", "yes"], "n_agents": 2, "seed": 0} | options))
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -333,7 +333,7 @@ def test_decimals_of_a_parquet_file_are_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["https://example.org/a.csv", "s3://bucket/a.parquet"])
 def test_a_url_is_refused_and_not_taken_for_a_path(place: str) -> None:
     with pytest.raises(InputError, match="is a URL, expected a local file"):
-        load(place, n_agents=2, seed=0, label="out")
+        load_dataset(place, n_agents=2, seed=0, label="out")
 
 
 def test_an_open_quotation_mark_is_refused_with_its_row(tmp_path: Path) -> None:

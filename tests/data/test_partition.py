@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.data import Dataset, load, make_shards, partition, select_test, split_shards
+from decentral_dp.data import Dataset, load_dataset, make_shards, partition, select_test, split_shards
 from decentral_dp.errors import InputError
 
 
@@ -217,7 +217,7 @@ def test_numbers_to_predict_cannot_be_dealt_by_class() -> None:
 
 
 def test_make_shards_holds_out_deals_and_scales() -> None:
-    dataset = load("breast_cancer", n_agents=10, seed=0)
+    dataset = load_dataset("breast_cancer", n_agents=10, seed=0)
     shards = make_shards(dataset, 10, seed=0, validation=0.5, test=0.2, scale_spec="public_ranges", normalisation="l2")
     assert shards.n_agents == 10
     assert shards.test.size == 114
@@ -237,7 +237,7 @@ def test_make_shards_holds_out_deals_and_scales() -> None:
 
 
 def test_make_shards_takes_the_columns_of_synthetic_data() -> None:
-    dataset = load("synthetic_mixed", n_agents=3, seed=1, d=4, records=6, test_records=5)
+    dataset = load_dataset("synthetic_mixed", n_agents=3, seed=1, d=4, records=6, test_records=5)
     shards = make_shards(dataset, 3, seed=1)
     assert shards.train_counts.tolist() == [3, 3, 3]
     assert shards.validation_counts.tolist() == [3, 3, 3]
@@ -246,7 +246,7 @@ def test_make_shards_takes_the_columns_of_synthetic_data() -> None:
 
 
 def test_standard_is_fitted_without_the_test_records() -> None:
-    dataset = load("wine", n_agents=2, seed=0)
+    dataset = load_dataset("wine", n_agents=2, seed=0)
     shards = make_shards(dataset, 2, seed=0, test=0.3, validation=0.5, scale_spec="standard", certified=False)
     dealt = np.concatenate([*shards.train, *shards.validation])
     assert np.allclose(shards.features[dealt].mean(axis=0), 0, atol=1e-9)

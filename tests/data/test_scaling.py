@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from decentral_dp.data import Dataset, Ranges, apply_ranges, declared_ranges, load, normalise, scale
+from decentral_dp.data import Dataset, Ranges, apply_ranges, declared_ranges, load_dataset, normalise, scale
 from decentral_dp.errors import InputError
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -133,7 +133,7 @@ def test_standard_handles_constant_features_and_refuses_overflow() -> None:
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
 def test_declared_ranges_name_every_feature_and_hold_for_nearly_all_values(name: str) -> None:
     """Half of the records only: the ranges were declared without the data and must not be tuned to them."""
-    data = load(name, n_agents=1, seed=0)
+    data = load_dataset(name, n_agents=1, seed=0)
     ranges = declared_ranges(data, "public_ranges")
     half = data.features[::2]
     outside = (half < ranges.low) | (half > ranges.high)
@@ -143,7 +143,7 @@ def test_declared_ranges_name_every_feature_and_hold_for_nearly_all_values(name:
 
 
 def test_breast_cancer_ranges_follow_from_the_radius() -> None:
-    data = load("breast_cancer", n_agents=1, seed=0)
+    data = load_dataset("breast_cancer", n_agents=1, seed=0)
     ranges = declared_ranges(data, "public_ranges")
     at = {f: (lo, hi) for f, lo, hi in zip(data.feature_names, ranges.low, ranges.high, strict=True)}
     low, high = at["mean radius"]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.data import Dataset, make_shards
-from decentral_dp.data import load as load_data
+from decentral_dp.data import Dataset, load_dataset, make_shards
 from decentral_dp.data.synthetic import construct
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.summary import problem_summary
@@ -193,7 +192,7 @@ def test_refusals_print_no_count_of_records() -> None:
 
 
 def test_test_records_are_held_out_first_and_keep_their_classes() -> None:
-    data = load_data("digits", n_agents=3, seed=4)
+    data = load_dataset("digits", n_agents=3, seed=4)
     plain = make_shards(data, 3, seed=4, levels=1)
     table = {"positive": [5, 6, 7, 8, 9], "share": 0.1}
     made = make_shards(data, 3, seed=4, levels=1, construction=table)
@@ -209,7 +208,7 @@ def test_test_records_are_held_out_first_and_keep_their_classes() -> None:
 
 
 def test_a_partition_goes_by_the_new_classes_and_bilevel_problems_have_validation_records() -> None:
-    data = load_data("digits", n_agents=2, seed=4)
+    data = load_dataset("digits", n_agents=2, seed=4)
     spec = {"kind": "by_class", "share": 1.0}
     made = make_shards(data, 2, seed=4, partition_spec=spec, construction={"positive": [1]}, levels=2)
     for agent in (0, 1):
@@ -218,13 +217,13 @@ def test_a_partition_goes_by_the_new_classes_and_bilevel_problems_have_validatio
 
 
 def test_who_is_exchangeable() -> None:
-    digits = load_data("digits", n_agents=2, seed=0)
+    digits = load_dataset("digits", n_agents=2, seed=0)
     share = {"positive": [1], "share": 0.05}
     split = np.resize(np.array(["train", "test"]), 40)
     own = dataset(many(40), own_test=10)
     column = dataset(many(40), split=split)
-    drawn = load_data("synthetic_classification", n_agents=2, seed=0, d=2, records=10, test_records=10)
-    made_up = load_data("synthetic_normal", n_agents=2, seed=0, d=2, records=10, test_records=10)
+    drawn = load_dataset("synthetic_classification", n_agents=2, seed=0, d=2, records=10, test_records=10)
+    made_up = load_dataset("synthetic_normal", n_agents=2, seed=0, d=2, records=10, test_records=10)
     cases: list[tuple[Dataset, dict[str, Any], str]] = [
         (digits, {}, ""),
         (digits, {"construction": {"positive": [1]}}, ""),
