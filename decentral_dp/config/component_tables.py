@@ -243,7 +243,7 @@ class CommonProblemTable(Table):
 
     scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
     """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; feature → [low,
-    high]; "standard", fitted on the records, which no certified run takes."""
+    high]."""
 
     normalise: Literal["none", "l1", "l2", "box"] = "none"
     """Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature; "none" leaves

@@ -315,18 +315,9 @@ def digest_of_shard(path: Path) -> str:
 
 
 def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: ColumnRules | None = None) -> Ranges | None:
-    """The ranges of a scale specification that a driver reads. None where features stay as they are.
-
-    Raises:
-        InputError: ranges that are fitted on records, or none.
-    """
+    """The ranges of a scale specification that a driver reads. None where features stay as they are."""
     if spec == "none":
         return None
-    if spec == "standard":
-        raise InputError(
-            'problem.scale: "standard" is fitted on the records, which are with their agents. Declare ranges: a table, '
-            "or a CSV file."
-        )
     names = manifest.feature_names(rules)
     none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.range)
     return declared_ranges(with_rules(none, rules), spec, root=root)

@@ -10,7 +10,6 @@ same whoever is in the table.
     date.admitted = "2015-01-01:2025-12-31"         days since the first date, as a share of that range, cut to [0, 1]
     date.born = "1920-01-01:2010-12-31 %d/%m/%Y"    the same of dates in another format
     log = ["income"]                                log(1 + max(v, 0)); its range is that of v
-    binary = ["smoker"]                             0 or 1, which needs no range
 
 `encode_features` carries them out, for training and for prediction alike.
 """
@@ -34,7 +33,7 @@ from decentral_dp.files.tables import Finite, Table
 # What stands for a missing value in a cell, in lower case.
 GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
 # Kind of fault → what a cell lacks, and a public rule that helps.
-NO_NUMBERS, NO_DATES, NO_BINARY, HAS_GAPS, EMPTY = "number", "date", "binary", "gap", "empty"
+NO_NUMBERS, NO_DATES, HAS_GAPS, EMPTY = "number", "date", "gap", "empty"
 _FAULTS = {
     NO_NUMBERS: (
         "a finite number",
@@ -42,7 +41,6 @@ _FAULTS = {
         "dates, date.{} = …",
     ),
     NO_DATES: ("a date of the declared format", 'declare the format, date.{} = "FIRST:LAST %d/%m/%Y"'),
-    NO_BINARY: ("0 or 1", "take {} out of binary, and declare its range in problem.scale"),
     HAS_GAPS: ("a value", "declare a constant for gaps, fill.{} = …"),
     # Of a label, an owner or a split, for which nothing stands in.
     EMPTY: ("a value", "fill the cell"),
@@ -73,13 +71,10 @@ class ColumnRules(Table):
     log: list[str] = []
     """Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."""
 
-    binary: list[str] = []
-    """Columns of 0 and 1, which need no range."""
-
     @model_validator(mode="after")
     def _fit_together(self) -> ColumnRules:
         rule: dict[str, str] = {}
-        for key in ("drop", "categories", "date", "log", "binary"):
+        for key in ("drop", "categories", "date", "log"):
             for column in getattr(self, key):
                 if column in rule:
                     other = "twice" if rule[column] == key else f"and {rule[column]}"
@@ -153,7 +148,7 @@ class ColumnRules(Table):
         words the AUC at ε = 1 was 0.76 in place of 0.79.
         """
         words = [name for column in self.categories for name in self.names_of(column)]
-        return dict.fromkeys([*words, *self.binary], (-1.0, 1.0)) | dict.fromkeys(self.date, (0.0, 1.0))
+        return dict.fromkeys(words, (-1.0, 1.0)) | dict.fromkeys(self.date, (0.0, 1.0))
 
     def require_columns(self, columns: Sequence[str], roles: Sequence[str], where: str) -> None:
         """Refuse rules for columns that are not there, or are no features.
@@ -204,8 +199,8 @@ def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) 
         wanted = "" if label_key(value) in known else f"one of categories.{column}"
     elif rule == "date":
         wanted = "" if isinstance(value, str) and _day_number(value) is not None else "a date such as 2020-06-30"
-    elif isinstance(value, str) or (rule == "binary" and not 0 <= value <= 1):
-        wanted = "a number from 0 to 1" if rule == "binary" else "a number"
+    elif isinstance(value, str):
+        wanted = "a number"
     if wanted:
         raise ValueError(f"fill.{column} is {quoted(value)}, wanted {wanted}")
 
@@ -321,8 +316,6 @@ def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tu
         values = (values - first.toordinal()) / (last - first).days
     else:
         values, wrong = _numbers(cells), NO_NUMBERS
-        if column in rules.binary and not np.isinf(values).any():
-            values, wrong = np.where(np.isin(values, (0.0, 1.0)) | np.isnan(values), values, np.inf), NO_BINARY
         values = np.where(np.isnan(values), float(filled), values)
     if column in rules.log:
         values = np.log1p(np.maximum(values, 0.0))

@@ -105,17 +105,14 @@ def load_dataset(
         InputError: an argument that these data do not take, or data that are not there or not sound.
     """
     stated = {key: value for key, value in sizes.items() if value is not None}
-    if wrong := [key for key in stated if key not in _SIZES.get(data, ())]:
-        raise InputError(f"problem.synthetic.{_KEYS.get(wrong[0], wrong[0])}: {data!r} takes none. Fix: leave it out.")
-    for key, name in (("partition", agent), ("validation", split)):
-        # Columns of files are looked up by their readers.
-        if data in _CLASSES and name is not None and name not in _COLUMNS.get(data, ()):
-            raise InputError(f"problem.{key}: {data!r} has no column {name!r}. Fix: leave it out.")
-    if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
-        _refuse_classes(data, classes, _CLASSES[data])
     path = (root or Path()) / Path(data).expanduser()
     has_columns = data not in DATASETS and path.suffix.lower() != ".npz"
+    known = _COLUMNS.get(data, ()) if data in _CLASSES else (agent, split)
     unused = {
+        **{f"synthetic.{_KEYS.get(key, key)}": key not in _SIZES.get(data, ()) for key in stated},
+        # Columns of files are looked up by their readers.
+        "partition": agent is not None and agent not in known,
+        "validation": split is not None and split not in known,
         "label": label is not None and not has_columns,
         "columns": rules is not None and not has_columns,
         "separator, decimal, encoding": csv is not None and not (has_columns and path.suffix.lower() == ".csv"),
@@ -123,6 +120,8 @@ def load_dataset(
     }
     if keys := [key for key, is_unused in unused.items() if is_unused]:
         raise InputError(f"problem.{keys[0]}: {data!r} takes none. Fix: leave it out.")
+    if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
+        _refuse_classes(data, classes, _CLASSES[data])
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:

@@ -350,11 +350,6 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
             f"predict: {scenario.algorithm.kind} publishes {' and '.join(published)} alone, and {kind} predicts by "
             "y. Take an algorithm of gossip, which publishes y as well."
         )
-    if scenario.problem.scale == "standard":
-        raise InputError(
-            'predict: problem.scale = "standard" was fitted on the records, and no run publishes it. Declare '
-            "ranges, and run again."
-        )
     if isinstance(problem, Training):
         y = problem.predicting(published["x"], y)
     path = scenario.files().get(("problem", "scale"))

@@ -173,7 +173,6 @@ RULES: dict[str, dict[str, Any]] = {
     "drop": {"drop": ["ward"]},
     "fill": {"fill": {"bmi": 27}},
     "log": {"log": ["income"]},
-    "binary": {"binary": ["smoker"]},
 }
 FIRST_RECORD = "ward,is well,secret_at,secret_d,no\nc,d,e,f,yes\n"
 

@@ -160,7 +160,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("brest_cancer", {}, r"'brest_cancer' is no bundled data set, and no path.*the nearest is 'breast_cancer'"),
         ("records.orc", {}, r"no bundled data set, and no path that ends in \.csv, \.npz, \.parquet"),
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
-        ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
+        ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' takes none"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),
         ("wine", {"label": "y"}, r"problem\.label: 'wine' takes none"),
         ("d.npz", {"label": "y"}, r"problem\.label: 'd.npz' takes none"),

@@ -175,7 +175,7 @@ def test_a_stated_share_overrides_the_split_column() -> None:
         (lambda d: select_test(d, seed=-3), r"seed: got -3"),
         (
             lambda d: split_shards(d, [np.arange(5), np.array([5])], validation=0.5, seed=0),
-            r"agent 1 has 0 train and 1 validation records, but needs at least one of each; use fewer agents",
+            r"agent 1 has 0 train and 1 validation records",
         ),
         (
             lambda d: split_shards(d, [np.arange(6), np.array([], dtype=np.int64)], validation=0.5, seed=0),
@@ -194,16 +194,12 @@ def test_refusals(call: Any, message: str) -> None:
 
 def test_refused_columns() -> None:
     words = np.array(["train", "test", "train", "test"])
-    dataset = records(np.zeros(4, dtype=np.int64), np.array([0, 1, 0, 5]), words)
     for owner in (5, 31_337):
         dataset = records(np.zeros(4, dtype=np.int64), np.array([0, 1, 0, owner]), words)
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError, match="row 4 has no number of an agent") as refused:
             partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
         # Row and agents are public; the value may be that of any column.
-        assert str(refused.value) == (
-            "problem.partition: row 4 of 'test' has no number of an agent (expected 0 to 1). Fix: number the agents "
-            "from 0, or name them in the order of the topology, for example agents = [1, 2] of the partition."
-        )
+        assert str(owner) not in str(refused.value)
     with pytest.raises(InputError, match=r"the split column says which records are for testing"):
         select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):
@@ -243,15 +239,6 @@ def test_make_shards_takes_the_columns_of_synthetic_data() -> None:
     assert shards.validation_counts.tolist() == [3, 3, 3]
     assert shards.test.tolist() == list(range(18, 23))
     assert shards.l1 is None
-
-
-def test_standard_is_fitted_without_the_test_records() -> None:
-    dataset = load_dataset("wine", n_agents=2, seed=0)
-    shards = make_shards(dataset, 2, seed=0, test=0.3, validation=0.5, scale_spec="standard", certified=False)
-    dealt = np.concatenate([*shards.train, *shards.validation])
-    assert np.allclose(shards.features[dealt].mean(axis=0), 0, atol=1e-9)
-    assert np.allclose(shards.features[dealt].std(axis=0), 1)
-    assert np.abs(shards.features.mean(axis=0)).max() > 1e-3
 
 
 # Dealt by label: what one replaced record moves
@@ -371,11 +358,11 @@ def test_a_deal_by_label_says_so_and_others_say_nothing() -> None:
 def test_empty_parts_of_a_deal_by_label_are_refused() -> None:
     data = records(np.arange(6) % 3)
     spec = {"kind": "by_class", "share": 1.0}
-    with pytest.raises(InputError, match=r"agent \d has \d train and \d validation records, but needs at least one"):
+    with pytest.raises(InputError, match=r"agent \d has \d train and \d validation records"):
         make_shards(data, 3, seed=0, partition_spec=spec, validation=0.2, test=0.0)
     with pytest.raises(InputError, match="7 agents cannot share 6 records"):
         make_shards(data, 7, seed=0, partition_spec=spec, test=0.0)
-    with pytest.raises(InputError, match="agent 1 has no records"):
+    with pytest.raises(InputError, match="agent 1 has 0 train records"):
         make_shards(records(np.zeros(6, int)), 3, seed=0, partition_spec=spec, test=0.0, levels=1)
 
 
