@@ -435,7 +435,7 @@ def _generated(s: Scenario, seed: int) -> Topology:
     kind, agents = str(table.kind), int(table.agents or 0)
     if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
         raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
-    return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
+    return topologies.build_topology(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 
 def _topology(s: Scenario, files: Files) -> Topology:

@@ -86,7 +86,7 @@ def test_an_edge_list_has_one_separator(separator: str, tmp_path: Path) -> None:
     rows = [("source", "target", "weight"), ("a, b", "c", "0.5"), ("c", "d", "0.25")]
     path = save(tmp_path, "a.csv", "".join(separator.join(row) + "\n" for row in rows))
     assert from_file(path, "file", separator=separator).labels == ("a, b", "c", "d")
-    with pytest.raises(InputError, match=r"line 1 is no header .* set topology\.separator"):
+    with pytest.raises(InputError, match=r"line 1: no header .* set topology\.separator"):
         from_file(path)
     plan = decentral_dp.plan(
         "ring_breast_cancer",
@@ -97,8 +97,8 @@ def test_an_edge_list_has_one_separator(separator: str, tmp_path: Path) -> None:
 
 # Lines of an edge list that have two readings, or none, with the number of the line that is named.
 REFUSED_LINES = {
-    "another header": ("src,dst,w\n0,1,1\n1,2,1\n", "line 1 is no header"),
-    "nothing": ("", "line 1 is no header"),
+    "another header": ("src,dst,w\n0,1,1\n1,2,1\n", "line 1: no header"),
+    "nothing": ("", "no edges"),
     "no edges": ("source,target\n", "no edges"),
     "one column": ("source,target\na,b\nb\n", r"line 3: 1 columns \(expected 2\)"),
     "a column too many": ("source,target\na,b\nb,c,1\n", r"line 3: 3 columns \(expected 2\)"),
@@ -111,7 +111,7 @@ REFUSED_LINES = {
     "a self loop": ("source,target\na,b\nc,c\n", 'line 3: a self loop at "c"'),
     "an empty name": ("source,target\na,b\n,c\n", "line 3: a name is empty, or has blanks at its ends"),
     "blanks at a name": ("source,target\na,b\nb ,c\n", "line 3: a name is empty, or has blanks at its ends"),
-    "an open quotation mark": ('source,target\na,b\n"b,c\n', "line 3 is no row of a CSV file"),
+    "an open quotation mark": ('source,target\na,b\n"b,c\n', "line 3: no row of a CSV file"),
     "numbers of one value": ("source,target\n1,2\n01,3\n2,3\n", 'the names "1" and "01" of two nodes print alike'),
     "accents of two forms": ("source,target\n\u00e9,b\ne\u0301,b\n", ".* of two nodes print alike"),
     "a character that is not seen": ("source,target\na,b\na\u200b,b\n", ".* of two nodes print alike"),
@@ -323,12 +323,12 @@ def test_gml_in_utf_8_and_with_an_edge_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"graph [ {TRIANGLE}{EDGES} ]\ngraph [ {TRIANGLE}{EDGES} ]", "a second graph"),
-        (f"graph [ {TRIANGLE}{EDGES} edge [ source 0 target 7 ] ]", "an edge leads to 7, which is none of the nodes"),
-        (f"graph [ {TRIANGLE}{EDGES} node [ id 0 ] ]", "two nodes have the id 0"),
-        (f"graph [ {TRIANGLE}{EDGES} {2 * 'edge [ source 0 target 1 key 1 ] '} ]", "edge 4 is there twice"),
+        (f"graph [ {TRIANGLE}{EDGES} ]\ngraph [ {TRIANGLE}{EDGES} ]", "is not GML"),
+        (f"graph [ {TRIANGLE}{EDGES} edge [ source 0 target 7 ] ]", "is not GML"),
+        (f"graph [ {TRIANGLE}{EDGES} node [ id 0 ] ]", "is not GML"),
+        (f"graph [ {TRIANGLE}{EDGES} {2 * 'edge [ source 0 target 1 key 1 ] '} ]", "is not GML"),
         (f"graph [ directed 0\n directed 0\n{TRIANGLE}{EDGES} ]", "the key directed is there twice"),
-        (f"graph [ {TRIANGLE} edge [ source 0 source 1 target 2 ] ]", "which is none of the nodes"),
+        (f"graph [ {TRIANGLE} edge [ source 0 source 1 target 2 ] ]", "is not GML"),
         (f"graph [\n{TRIANGLE} edge [ source 0 target {{ ] ]", "line 3 is not GML"),
         (f"graph [ {TRIANGLE}{EDGES} graph [ {TRIANGLE} ] ]", "a second graph"),
         (f'graph [ {TRIANGLE}{EDGES} node [ id 3 label "a" label "b" ] ]', "a node has two labels"),
@@ -457,7 +457,7 @@ def test_a_graph_that_is_written_is_read_with_its_names(labels: list[str], tmp_p
 
 
 def test_graphs_without_gossip_in_graphml(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="agents b and c without a neighbour cannot gossip; link or remove them"):
+    with pytest.raises(InputError, match=r"3 components .* without agents b and c"):
         from_file(graphml(tmp_path, nodes("a", "b", "c", "d") + edge("a", "d")))
     with pytest.raises(InputError, match='edge a – a: a self loop at "a"'):
         from_file(graphml(tmp_path, nodes("a", "b") + edge("a", "b") + edge("a", "a")))
@@ -467,7 +467,7 @@ def test_graphs_without_gossip_in_graphml(tmp_path: Path) -> None:
 
 def test_other_ways_to_miss_a_file(tmp_path: Path) -> None:
     for ending in ("csv", "npy", "npz", "graphml"):
-        with pytest.raises(InputError, match=rf"nowhere\.{ending} does not exist"):
+        with pytest.raises(InputError, match=rf"nowhere\.{ending}: the file cannot be read"):
             from_file(tmp_path / f"nowhere.{ending}")
         (tmp_path / f"folder.{ending}").mkdir()
         with pytest.raises(InputError, match="cannot be read"):
