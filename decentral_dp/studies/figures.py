@@ -19,7 +19,7 @@ from decentral_dp.studies.comparisons import COSTS, FAILED, OPEN, PAYS, UNEQUAL,
 from decentral_dp.studies.measures import axis_label, label_text, metric_stem
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Gain, Label, Plot, Study, are_numbers
-from decentral_dp.studies.tables import Measured, counts_of, different_threat_models, failures_text, intervals_text
+from decentral_dp.studies.tables import Measured, count_cells, different_threat_models, failures_text, intervals_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -169,7 +169,7 @@ def _draw_panel(
                     ax.annotate(count, (there, row["mean"]), (4, 4), textcoords="offset points", fontsize=7)
         for there in x[np.isposinf(mean)]:
             ax.annotate("∞", (there, 0.985), xycoords=("data", "axes fraction"), color=line.colour, va="top")
-        for labels, (total, failed) in counts_of(select(cells, line.where), list(axes)).items():
+        for labels, (total, failed) in count_cells(select(cells, line.where), list(axes)).items():
             if failed == total and not any(tuple(row[axis] for axis in axes) == labels for row in rows):
                 _mark_failed(ax, place(dict(zip(axes, labels, strict=True))) + aside, k, line.colour)
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from decentral_dp.reporting.plots.style import picture_of
 from decentral_dp.reporting.render import render
-from decentral_dp.studies.comparisons import Verdict, gain_words
+from decentral_dp.studies.comparisons import ClaimVerdict, gain_words
 from decentral_dp.studies.figures import study_figures
 from decentral_dp.studies.measures import GUARANTEES, LINEAR
 from decentral_dp.studies.runs import GOOD
@@ -58,7 +58,7 @@ class Findings:
     results: pd.DataFrame
     summary: pd.DataFrame
     cells: pd.DataFrame
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ClaimVerdict]
     computed: int
     warnings: Sequence[str]
     folder: Path | None

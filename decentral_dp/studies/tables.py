@@ -88,7 +88,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         these), mean, low, high. Where all cells failed, a name that others have measured has n = 0.
     """
     counted = rows_of_means(frame, cells)
-    counts = counts_of(cells, axes)
+    counts = count_cells(cells, axes)
     rows: list[dict[str, Any]] = []
     for last in (True, False):
         part = counted[counted["last"] == last]
@@ -122,12 +122,12 @@ def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["cell"].isin(ended) | frame["name"].isin(measures.OF_EVERY_CELL)]
 
 
-def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
+def count_cells(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
     """Count the cells of every combination, and those of them that failed.
 
     Example:
         >>> cells = pd.DataFrame({"graph": ["ring", "ring", "star"], "status": ["ok", "diverged", "refused"]})
-        >>> counts_of(cells, ["graph"])
+        >>> count_cells(cells, ["graph"])
         {('ring',): (2, 1), ('star',): (1, 1)}
     """
     parts = _combinations(cells, axes).items()

@@ -16,13 +16,13 @@ import tomli_w
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import (
     COSTS,
     FAILED,
     OPEN,
     PAYS,
     UNEQUAL,
-    check_gains,
     gain_table,
     gain_words,
 )
@@ -53,10 +53,6 @@ def make(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Make:
         return load_study({**usual, **keys})
 
     return study
-
-
-def check(study: Study) -> None:
-    check_gains(study, axes(study), cells(study))
 
 
 # --- pairs are fair ---------------------------------------------------------------------------------------------------
@@ -97,9 +93,9 @@ def test_gains_are_differences_seed_by_seed(make: Make, tmp_path: Path) -> None:
 def test_a_pair_that_differs_in_more_than_its_program_is_refused(
     make: Make, changed: Mapping[str, Any], named: str
 ) -> None:
-    check(make())
+    check_study(make())
     with pytest.raises(InputError, match=rf'"a" and "b" differ in {named}'):
-        check(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
+        check_study(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
 
 
 def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> None:
@@ -108,11 +104,11 @@ def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> Non
         return study.model_copy(update={"gains": [study.gains[0].model_copy(update=gain)]})
 
     network, other = {"topology": {"kind": "isolated", "agents": 3}}, {"algorithm": {"rounds": 9}}
-    check(sides({"between": "networks"}, **network))
+    check_study(sides({"between": "networks"}, **network))
     with pytest.raises(InputError, match="differ in topology, so that their difference is not of the programs alone"):
-        check(sides({"between": "programs"}, **network))
+        check_study(sides({"between": "programs"}, **network))
     with pytest.raises(InputError, match="differ in algorithm, so that their difference is not of the networks alone"):
-        check(sides({"between": "networks"}, **network, **other))
+        check_study(sides({"between": "networks"}, **network, **other))
 
 
 @pytest.mark.parametrize(
@@ -127,12 +123,12 @@ def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> Non
 )
 def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        check(make(gains=[GAIN | changed]))
+        check_study(make(gains=[GAIN | changed]))
 
 
 def test_a_gain_is_of_any_measure(make: Make) -> None:
     for name in ("rounds_to_test_accuracy_0.9", "network_epsilon_distance_2", "consensus_u"):
-        check(make(gains=[GAIN | {"measure": name}]))
+        check_study(make(gains=[GAIN | {"measure": name}]))
 
 
 def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -> None:
@@ -150,14 +146,14 @@ def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -
     a, b = (last[last["variant"] == v]["value"].to_numpy() for v in "ab")
     assert found.gains["mean"].iloc[1] == pytest.approx((a - b).mean(), abs=1e-12)
     with pytest.raises(InputError, match="topology varies too"):
-        check(make(grid=grid, gains=[gain | {"x": "privacy.epsilon"}]))
+        check_study(make(grid=grid, gains=[gain | {"x": "privacy.epsilon"}]))
     with pytest.raises(InputError, match="no cell of both sides"):
-        check(make(grid=grid, gains=[gain | at], where=[{"topology": "ring", "variant": "a"}]))
+        check_study(make(grid=grid, gains=[gain | at], where=[{"topology": "ring", "variant": "a"}]))
 
 
 def test_an_axis_that_a_gain_leaves_open_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match=r"algorithm\.rounds varies too"):
-        check(make(grid={"privacy.epsilon": [1.0, 8.0], "algorithm.rounds": [2, 3]}))
+        check_study(make(grid={"privacy.epsilon": [1.0, 8.0], "algorithm.rounds": [2, 3]}))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

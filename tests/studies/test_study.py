@@ -36,12 +36,13 @@ from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.studies import figures
 from decentral_dp.studies import runs as cell_files
-from decentral_dp.studies.comparisons import Verdict, check_claims, check_gains, interval, verdict
-from decentral_dp.studies.measures import axis_label, check_names, epsilon_words, names_of
+from decentral_dp.studies.checks import check_study
+from decentral_dp.studies.comparisons import ClaimVerdict, decide_claim, interval
+from decentral_dp.studies.measures import axis_label, epsilon_words, names_of
 from decentral_dp.studies.page import Findings
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Plot, Study, axes, cells, label_all, load_study
-from decentral_dp.studies.study import check_plot, conduct
+from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
 from decentral_dp.tasks.parallel import in_processes
 from tests.support.commands import Command
@@ -156,7 +157,10 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ('two are called "a"', {"variants": [{"name": "a"}, {"name": "a"}]}),
     ('"rign"', {"grid": {"topology": RINGS}, "claims": [CLAIM | {"left": SIDE | {"where": {"topology": "rign"}}}]}),
     ('plots \\(p\\).lines: "agents"', {"plots": [{"name": "p", "y": "m", "lines": "agents"}]}),
-    ("topology varies too", {"grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]}),
+    (
+        "topology varies too",
+        {"rounds": "all", "grid": {"topology": RINGS}, "plots": [{"name": "p", "y": "upper_loss"}]},
+    ),
     ("plots.0.name", {"plots": [{"name": "../p", "y": "m"}]}),
     ('measure: "test_acuracy" .*"test_accuracy"', {"measure": ["ok", "test_acuracy"]}),
     ('measure: "upper_loss"', {"measure": ["upper_loss"], "kind": "plan"}),
@@ -448,14 +452,14 @@ def judged(
     name: str = "m",
     seeds: int = 3,
     **claim: Any,
-) -> Verdict:
+) -> ClaimVerdict:
     """A claim over two topologies × two ε with one known loss at all seeds: ring 1 and 2, complete 10 and nothing."""
     return judged_by_seed(make, [{s + 1: m for s in range(seeds)} for m in means], name, **claim)
 
 
 def judged_by_seed(
     make: Make, values: list[dict[int, float]], name: str = "m", kind: str = "run", seeds: int = 3, **claim: Any
-) -> Verdict:
+) -> ClaimVerdict:
     """The same of values at each seed."""
     study = make(
         seeds=seeds,
@@ -463,14 +467,13 @@ def judged_by_seed(
         grid={"topology": RINGS, "privacy.epsilon": [1.0, 2.0]},
         claims=[{"statement": "s", "left": {"measure": name}, "right": {"measure": name}, **claim}],
     )
-    check_claims(study, axes(study))
     places = [("ring", 1.0), ("ring", 2.0), ("complete", 1.0)]
     each = [
         {"seed": seed, "topology": t, "privacy.epsilon": e, "value": value, "round": 4, "last": True, "name": name}
         for (t, e), found in zip(places, values, strict=True)
         for seed, value in found.items()
     ]
-    return verdict(study.claims[0], study, pd.DataFrame(each), axes(study))
+    return decide_claim(study.claims[0], study, pd.DataFrame(each), axes(study))
 
 
 RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
@@ -478,8 +481,9 @@ RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
 
 @pytest.mark.parametrize("best", ["seed", "topology"])
 def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> None:
+    claim = {"statement": "s", "left": {"measure": "ok", "where": RING, "best": best}, "is": "less", "right": 1.0}
     with pytest.raises(InputError, match="does not vary here"):
-        judged(make, left={"measure": "m", "where": RING, "best": best}, right=1.0, **{"is": "less"})
+        check_study(make(grid={"topology": RINGS}, claims=[claim]))
 
 
 @pytest.mark.parametrize(
@@ -864,23 +868,14 @@ def test_the_described_study_is_one() -> None:
     lines = (decentral_dp.studies.__doc__ or "").splitlines()
     text = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
     study = load_study(tomllib.loads(text))
-    check_claims(study, axes(study))
-    for plot in study.plots:
-        check_plot(plot, axes(study))
-    check_names(study, axes(study))
-    check_gains(study, axes(study), cells(study))
-    assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in cells(study))
+    _, listed = check_study(study)
+    assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in listed)
 
 
 @pytest.mark.parametrize("name", shipped_names("study"))
 def test_shipped_studies(name: str, tmp_path: Path) -> None:
     study = load_study(name)
-    varied, found = axes(study), cells(study)
-    check_claims(study, varied)
-    for plot in study.plots:
-        check_plot(plot, varied)
-    check_names(study, varied)
-    check_gains(study, varied, found)
+    _, found = check_study(study)
     tasks = [task_of(cell, study.kind, study.rounds) for cell in found]
     assert all(isinstance(task, Task) for task in tasks)
     assert study.title
@@ -1032,7 +1027,7 @@ def test_pictures_and_measures_without_numbers_are_warned_of(make: Make, tmp_pat
     ],
 )
 def test_one_verdict_of_many_pairs(counts: tuple[int, int, int, int], outcome: str) -> None:
-    assert Verdict("s", *counts, "").outcome == outcome
+    assert ClaimVerdict("s", *counts, "").outcome == outcome
 
 
 def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
