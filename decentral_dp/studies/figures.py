@@ -94,7 +94,8 @@ def draw_plot(plot: Plot, measured: Measured) -> Figure | None:
     if plot.points is not None and not _is_joined(plot, axes):
         _name_points(figure, each[0], {place(row): row[plot.points] for row in points.to_dict("records")})
     beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    handles, heading = _legend_entries(plot, axes, lines, cells, any(_has_mark(ax) for ax in each))
+    marked = any(line.get_gid() == FAILED_MARK for ax in each for line in ax.lines)
+    handles, heading = _legend_entries(plot, axes, lines, cells, marked)
     notes = [_means_text(points, plot.x == "round"), intervals_text(points, study.confidence)]
     notes += [failures_text(cells)] if not cells["status"].isin(GOOD).all() else []
     notes += [unnamed_axes_text(plot, measured)]
@@ -192,10 +193,6 @@ def _mark_failed(ax: Axes, at: float, index: int, colour: str) -> None:
         zorder=5,
     )
     cross.set(markersize=6, markeredgewidth=1.6, clip_on=False, gid=FAILED_MARK)
-
-
-def _has_mark(ax: Axes) -> bool:
-    return any(line.get_gid() == FAILED_MARK for line in ax.lines)
 
 
 def _name_ticks(ax: Axes, names: Sequence[Label], width: float) -> None:
@@ -446,7 +443,7 @@ def _finish(
     handles: Sequence[Any],
     heading: str,
 ) -> None:
-    """Write the labels of both axes, the title above, and below the legend and, if the study has a foot, the notes."""
+    """Write the labels of both axes, the title above, and below the legend and, if the width is free, the notes."""
     size = style.letter_size("font")
     width, height = figure.get_size_inches()
     side = figure.supylabel(style.side_label(labels[1], figure), fontsize=size)
@@ -456,7 +453,7 @@ def _finish(
     shown = [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
     for ax in shown[-shown[0].get_subplotspec().get_gridspec().ncols :]:  # type: ignore[union-attr] # selected so
         ax.set_xlabel(labels[0])
-    words = textwrap.fill(" ".join(filter(None, notes)) if study.foot else "", int(width * 15.5))
+    words = "" if study.width else textwrap.fill(" ".join(filter(None, notes)), int(width * 15.5))
     foot = below = 0.15 * (words.count("\n") + 1) + 0.08 if words else 0.0
     note = figure.text(0.01, 0.0, words, va="top", fontsize=min(8.0, size), color=style.GREY)
     legend = None

@@ -29,7 +29,7 @@ from decentral_dp.simulation.jobs.build import measures_of_classes
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.checks import check_study
 from decentral_dp.studies.comparisons import decide_claim, gain_table
-from decentral_dp.studies.figures import gain_figures, study_figures, unnamed_axes_text
+from decentral_dp.studies.figures import gain_figures, study_figures
 from decentral_dp.studies.measures import NETWORK, missing_measures, named_measures
 from decentral_dp.studies.page import Findings, study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
@@ -266,7 +266,6 @@ def _write(
         findings,
         out / "plots",
         [note for record in records for note in record["notes"]],
-        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_text(plot, measured))},
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())
