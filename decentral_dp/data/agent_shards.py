@@ -142,12 +142,10 @@ def read_shard_manifest(path: Path) -> Manifest:
     where = f"problem.manifest: {quoted_path(path)}"
     try:
         return Manifest.model_validate(tomllib.loads(regular(path, "problem.manifest").read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a manifest.") from error
-    except ValidationError as error:
-        raise InputError(f"{where}: {first_complaint(error)}. Fix: write it as docs/add_data.md says.") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no TOML. Fix: write it as docs/add_data.md says.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        problem = getattr(error, "strerror", None) or "it is no TOML"
+        problem = first_complaint(error) if isinstance(error, ValidationError) else f"cannot be read ({problem})"
+    raise InputError(f"{where}: {problem}. Fix: write a manifest as docs/add_data.md says.")
 
 
 AGENT = "{agent}"
@@ -298,14 +296,16 @@ class AgentShards:
         names = manifest.feature_names(self.rules)
         counts = [("features", dataset.features.shape[1], len(names))]
         counts += [(f"{role} records", int((words == role).sum()), getattr(entry, role)) for role in SPLITS]
-        for noun, actual, stated in counts:
-            if actual != stated:
-                raise InputError(f"{where} has {actual} {noun}, and the manifest says {stated}. {fix}")
+        wrong = [
+            f"{actual} {noun}, and the manifest says {stated}" for noun, actual, stated in counts if actual != stated
+        ]
         has_names = path.suffix.lower() in (".csv", ".parquet") and manifest.features != _named(len(manifest.features))
         if has_names and dataset.feature_names != names:
-            raise InputError(f"{where} has features of other names, or in another order, than the manifest. {fix}")
-        if digest_of_shard(path) != entry.sha256:
-            raise InputError(f"{where} has the right counts, but another SHA-256 than the manifest says. {fix}")
+            wrong.append("features of other names, or in another order, than the manifest")
+        if not wrong and digest_of_shard(path) != entry.sha256:
+            wrong.append("the right counts, but another SHA-256 than the manifest says")
+        if wrong:
+            raise InputError(f"{where} has {wrong[0]}. {fix}")
 
 
 def digest_of_shard(path: Path) -> str:

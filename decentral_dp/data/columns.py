@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -72,41 +72,57 @@ class ColumnRules(Table):
     """Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."""
 
     @model_validator(mode="after")
-    def _fit_together(self) -> ColumnRules:
+    def _check_together(self) -> ColumnRules:
+        fault = next(self._faults(), None)
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
         rule: dict[str, str] = {}
         for key in ("drop", "categories", "date", "log"):
             for column in getattr(self, key):
                 if column in rule:
                     other = "twice" if rule[column] == key else f"and {rule[column]}"
-                    raise ValueError(f"{quoted(column)} is listed in {key} {other}. Keep one of them")
+                    yield f"{quoted(column)} is listed in {key} {other}. Keep one of them"
                 rule[column] = key
         for column, words in self.categories.items():
             keys = [label_key(word) for word in words]
             for k, word in enumerate(words):
                 if keys[k] in keys[:k]:
-                    raise ValueError(f"categories.{column} lists {quoted(word)} twice. Keep one of them")
-            if gaps := [word for word in words if _is_gap(str(word))]:
-                raise ValueError(f"categories.{column} lists {quoted(gaps[0])}, which stands for a gap. Leave it out")
-        for column in self.date:
-            self.dates(column)
+                    yield f"categories.{column} lists {quoted(word)} twice. Keep one of them"
+                if _is_gap(str(word)):
+                    yield f"categories.{column} lists {quoted(word)}, which stands for a gap. Leave it out"
+        for column, text in self.date.items():
+            form, known = self.date_format(column), dt.datetime(2020, 6, 30)
+            try:
+                first, last = self.dates(column)
+                fits = first < last and (not form or _day_number(known.strftime(form), form) == known.toordinal())
+            except ValueError:
+                fits = False
+            if not fits:
+                yield (
+                    f"date.{column} is {quoted(text)}, expected an earlier and a later date, and a format with day, "
+                    'month and year if cells are not ISO 8601, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
+                )
         for column, value in self.fill.items():
-            _check_fill(self, rule.get(column, ""), column, value)
-        return self
+            if column in self.drop:
+                yield f"{quoted(column)} is listed in fill and drop. Keep one of them"
+            if column in self.categories:
+                keys = [label_key(word) for word in self.categories[column]]
+                fits, wanted = label_key(value) in keys, f"one of categories.{column}"
+            elif column in self.date:
+                fits = isinstance(value, str) and _day_number(value) is not None
+                wanted = "a date such as 2020-06-30"
+            else:
+                fits, wanted = not isinstance(value, str), "a number"
+            if not fits:
+                yield f"fill.{column} is {quoted(value)}, wanted {wanted}"
 
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
-        """The first and the last date of a column of dates. Raises ValueError."""
+        """The first and the last date of a column of dates."""
         first, _, last = self.date[column].partition(" ")[0].partition(":")
-        form, known = self.date_format(column), dt.datetime(2020, 6, 30)
-        try:
-            ends = dt.date.fromisoformat(first), dt.date.fromisoformat(last)
-        except ValueError:
-            ends = dt.date.max, dt.date.min
-        if ends[0] >= ends[1] or (form and _day_number(known.strftime(form), form) != known.toordinal()):
-            raise ValueError(
-                f"date.{column} is {quoted(self.date[column])}, expected an earlier and a later date, and a "
-                'format with day, month and year if cells are not ISO 8601, as in "2015-01-01:2025-12-31 %d/%m/%Y"'
-            )
-        return ends
+        return dt.date.fromisoformat(first), dt.date.fromisoformat(last)
 
     def date_format(self, column: str) -> str:
         """The format of the cells of a column of dates; empty for ISO 8601."""
@@ -161,20 +177,18 @@ class ColumnRules(Table):
         Raises:
             InputError: with the rule and the column.
         """
+        faults = {}
         for column, key in self.rules_by_column.items():
             if column in roles:
-                raise InputError(
-                    f"problem.columns.{key}: {quoted(column)} says what the label, the agent or the part of a record "
-                    "is, and is no feature. Leave it out."
-                )
-            if column not in columns:
-                raise InputError(
-                    f"problem.columns.{key}: {where} has no column {quoted(column)}{near_name(column, columns)}."
-                )
+                faults[key] = f"{quoted(column)} says what the label, the agent or the split is, and is no feature"
+            elif column not in columns:
+                faults[key] = f"{where} has no column {quoted(column)}{near_name(column, columns)}"
         names = self.names(columns)
-        if len(set(names)) < len(names):
+        if not faults and len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"problem.columns: two features would be called {quoted(twice)}. Rename a column.")
+            faults["categories"] = f"two features would be called {quoted(twice)}"
+        for key, fault in faults.items():
+            raise InputError(f"problem.columns.{key}: {fault}. Fix: correct the rule, or rename the column.")
 
 
 class Place(NamedTuple):
@@ -187,22 +201,6 @@ class Place(NamedTuple):
     column: str
     row: int
     number: int = 0
-
-
-def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) -> None:
-    """Raises ValueError for a constant that the column cannot hold."""
-    wanted = ""
-    if rule == "drop":
-        raise ValueError(f"{quoted(column)} is listed in fill and drop. Keep one of them")
-    if rule == "categories":
-        known = {label_key(word) for word in rules.categories[column]}
-        wanted = "" if label_key(value) in known else f"one of categories.{column}"
-    elif rule == "date":
-        wanted = "" if isinstance(value, str) and _day_number(value) is not None else "a date such as 2020-06-30"
-    elif isinstance(value, str):
-        wanted = "a number"
-    if wanted:
-        raise ValueError(f"fill.{column} is {quoted(value)}, wanted {wanted}")
 
 
 def encode_features(
@@ -241,8 +239,6 @@ def encode_features(
     wrong, place = list[Place](), {name: k for k, name in enumerate(names)}
     made: FloatArray | None = None
     for column in rules.raw(names):
-        if column not in columns:
-            raise InputError(f"{where} has no column {quoted(column)}.")
         block, faults = _column_features(np.asarray(columns[column]), column, rules)
         if faults and header and column not in rules.rules_by_column and not np.isfinite(block).any():
             faults = [fault._replace(number=header.index(column) + 1) for fault in faults]

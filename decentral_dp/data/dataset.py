@@ -120,11 +120,7 @@ def public_generator(seed: int, purpose: str, *more: int) -> np.random.Generator
     """Generator for public draws (partition, split, synthetic records), keyed by (seed, purpose, …) alone.
 
     Its draws are declared, so the seed of private noise must never be passed to it: pass a public seed.
-
-    Raises InputError: a seed below 0.
     """
-    if seed < 0:
-        raise InputError(f"seed: got {seed}, but a whole number of at least 0 is wanted.")
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *more])
 
 

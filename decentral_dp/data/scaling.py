@@ -273,10 +273,11 @@ def _read_table(text: str, where: str) -> dict[str, dict[str, Any]]:
 def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
     names, known, logs = dataset.feature_names, dataset.ranges, dataset.logs
     for name in table:
-        if name in known or any(other.startswith(f"{name}=") for other in known):
-            raise InputError(f"{where}: by its rule in problem.columns {name!r} needs no range. Leave it out.")
-        if name != "*" and name not in names:
-            raise InputError(f"{where}: the data have no feature {name!r}{near_name(name, names, 'feature')}.")
+        if name != "*" and (name not in names or name in known):
+            by_rule = name in known or any(other.startswith(f"{name}=") for other in known)
+            problem = f"by its rule in problem.columns {name!r} needs no range"
+            lacking = f"the data have no feature {name!r}{near_name(name, names, 'feature')}"
+            raise InputError(f"{where}: {problem if by_rule else lacking}. Fix: leave it out.")
     limits = []
     for k, name in enumerate(names):
         subject = f"{where}: the range of {name if name in table or name in known else '*'!r}"

@@ -294,6 +294,7 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
     Raises:
         InputError: the file cannot be read in this format, or its first line is no header.
     """
+    names, problem = list[str](), ""
     try:
         names = [name.strip() for name in next(_rows(path, form), [])]
     except OSError as error:
@@ -301,9 +302,11 @@ def read_header(path: Path, where: str, form: CsvFormat = USUAL_CSV) -> list[str
         fix = f"did you mean {quoted(near[0])}?" if near else "give the path of a CSV file."
         raise InputError(f"{where} cannot be read: {error.strerror}; {fix}") from error
     except _NOT_TEXT:
-        raise InputError(f"{where} is no table of text in {form.encoding}. {_FORMAT_FIX}.") from None
-    if not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|")):
-        raise InputError(f"{where} has no header with the separator {quoted(form.separator)}. {_FORMAT_FIX}.")
+        problem = f"is no table of text in {form.encoding}"
+    if not problem and (not names or (len(names) == 1 and any(mark in names[0] for mark in ",;\t|"))):
+        problem = f"has no header with the separator {quoted(form.separator)}"
+    if problem:
+        raise InputError(f"{where} {problem}. {_FORMAT_FIX}.")
     refuse_values(names, where)
     return names
 
@@ -548,22 +551,20 @@ def read_archive(
 
 
 def real_numbers(values: NDArray[Any], axes: int, where: str, shape: str) -> FloatArray:
-    """An array of so many axes as float64. shape: what is wanted, in words. Raises InputError for any other."""
-    if values.ndim != axes or values.dtype.kind not in "biuf":
-        raise InputError(
-            f"{where} has the shape {values.shape} and the type {values.dtype}, but {shape} of real numbers is wanted."
-        )
+    """Return an array of so many axes as float64. shape: what is wanted, in words. Raises InputError for any other."""
+    _require_array(values, values.ndim == axes, "biuf", where, f"{shape} of real numbers")
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
 def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
-    """(records,) numbers or text of an array. Raises InputError."""
-    if values.shape != (records,) or values.dtype.kind not in "biufSU":
-        raise InputError(
-            f"{where} has the shape {values.shape} and the type {values.dtype}, but ({records},) numbers or text is "
-            "wanted."
-        )
+    """Return (records,) numbers or text of an array. Raises InputError."""
+    _require_array(values, values.shape == (records,), "biufSU", where, f"({records},) numbers or text")
     return values.astype(np.str_) if values.dtype.kind == "S" else values
+
+
+def _require_array(values: NDArray[Any], fits: bool, kinds: str, where: str, wanted: str) -> None:
+    if not fits or values.dtype.kind not in kinds:
+        raise InputError(f"{where} has the shape {values.shape} and the type {values.dtype}, but {wanted} is wanted.")
 
 
 _BYTES_OF_NUMBER = 8

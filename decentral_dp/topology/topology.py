@@ -387,33 +387,23 @@ def time_varying(
         'matching'
     """
     links, m = changes.off_diagonal(base.mixing), base.n_agents
+    fault, made = "", None
     if base.directed and kind in ("matching", "one_peer_exponential"):
-        raise InputError(
-            f'topology.over_time: "{kind}" is of links that go both ways, and {base.name} is directed. Take '
-            '"sequence", "resample", or a list of graphs.'
-        )
-    if kind == "fixed":
+        fault = f"is of links that go both ways, and {base.name} is directed. Fix: take a sequence or resample"
+    elif kind == "one_peer_exponential" and len(base.edges) != m * (m - 1) // 2:
+        fault = f'links agents at distances 1, 2, 4, …, and {base.name} lacks links. Fix: topology.kind = "complete"'
+    elif kind == "resample" and (draw is None or m > _MOST_RESAMPLED):
+        fault = f"draws a random graph of at most {_MOST_RESAMPLED} agents anew, and {base.name} is none. Fix: take one"
+    elif kind == "fixed":
         made = changes.fixed_weights(links, seed)
     elif kind == "matching":
         made = changes.matching(links, seed)
     elif kind == "one_peer_exponential":
-        if len(base.edges) != m * (m - 1) // 2:
-            raise InputError(
-                f'topology.over_time: "one_peer_exponential" links agents at distances 1, 2, 4, …, and {base.name} has '
-                f'{len(base.edges)} of {m * (m - 1) // 2} links. Set topology.kind = "complete".'
-            )
         made = changes.one_peer_exponential(m, seed)
-    elif kind == "resample":
-        if draw is None:
-            raise InputError(
-                f'topology.over_time: "resample" draws a random graph anew, and {base.name} is none. Take '
-                "erdos_renyi, random_regular, small_world, preferential_attachment or expander."
-            )
-        if m > _MOST_RESAMPLED:
-            raise InputError(f"topology.over_time: {m} agents are resampled; at most {_MOST_RESAMPLED} can be.")
+    elif kind == "resample" and draw is not None:
         made = changes.resample(draw, m, every, seed)
-    else:
-        raise graphs.unknown("topology.over_time", kind, changes.KINDS)
+    if made is None:
+        raise InputError(f'topology.over_time: "{kind}" {fault or f"is none of {changes.KINDS}"}.')
     return replace(base, over_time=replace(made, directed=base.directed))
 
 

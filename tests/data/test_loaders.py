@@ -169,7 +169,6 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("synthetic_normal", {"limit": 3}, r"problem\.limit: 'synthetic_normal' takes none"),
         ("synthetic_normal", {"relevant": 1}, r"problem\.synthetic\.relevant: .* takes none"),
         ("synthetic_classification", {"d": 3, "relevant": 4}, r"problem\.synthetic\.relevant: got 4"),
-        ("synthetic_normal", {"seed": -1}, r"seed: got -1"),
     ],
 )
 def test_refused_names_and_options(data: str, options: dict[str, object], message: str) -> None:

@@ -86,7 +86,7 @@ def test_a_share_keeps_all_negative_records_and_the_positive_ones_it_takes(
     wanted = max(k for k in range(40000) if 100 * k <= percent * (negatives + k))
     table = {"share": percent / 100}
     if not 1 <= wanted <= positives:
-        assert "takes no positive train record, or more" in refusal(data, table)
+        assert "too few train records" in refusal(data, table)
         return
     made = construct(data, table, np.arange(data.n), seed=seed)
     assert counts(data, made.train) == [negatives, wanted]
@@ -150,17 +150,17 @@ def test_classes_are_counted_before_they_are_joined() -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"positive": list(range(10))}, "one class is left"),
-        ({"positive": [1, 11]}, "got [1, 11], expected different classes of"),
-        ({"positive": ["cat"]}, "expected different classes of"),
-        ({"positive": [1, "1.0"]}, "expected different classes of"),
-        ({"keep": {"cat": 5}}, "expected different classes of"),
-        ({"keep": {"1": 2, "1.0": 2}}, "expected different classes of"),
-        ({"keep": {"3": 10**6}}, "fewer than 1000000 train records"),
+        ({"positive": list(range(10))}, "expected some classes of"),
+        ({"positive": [1, 11]}, "got [1, 11], expected some classes of"),
+        ({"positive": ["cat"]}, "expected some classes of"),
+        ({"positive": [1, "1.0"]}, "expected some classes of"),
+        ({"keep": {"cat": 5}}, "expected some classes of"),
+        ({"keep": {"1": 2, "1.0": 2}}, "expected some classes of"),
+        ({"keep": {"3": 10**6}}, "too few train records"),
         ({"share": 0.1}, "has 10 classes, and a share is of one of two"),
-        ({"share": 0.9, "positive": [0]}, "takes no positive train record, or more"),
-        ({"share": 1e-4, "positive": [0]}, "takes no positive train record, or more"),
-        ({"tail": 1e-9}, "leaves no train record"),
+        ({"share": 0.9, "positive": [0]}, "too few train records"),
+        ({"share": 1e-4, "positive": [0]}, "too few train records"),
+        ({"tail": 1e-9}, "too few train records"),
     ],
 )
 def test_a_construction_that_does_not_fit_is_refused(table: dict[str, Any], words: str) -> None:
@@ -169,7 +169,7 @@ def test_a_construction_that_does_not_fit_is_refused(table: dict[str, Any], word
 
 def test_numbers_have_no_classes() -> None:
     numbers = dataset(np.linspace(0.0, 1.0, 20), ())
-    assert "are numbers" in refusal(numbers, {"positive": [1]})
+    assert "expected some classes of []" in refusal(numbers, {"positive": [1]})
 
 
 @pytest.mark.parametrize(

@@ -1510,7 +1510,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != entry.sha256:\n",
+        "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",

@@ -121,8 +121,8 @@ def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: d
 @pytest.mark.parametrize(
     ("graph", "kind", "words"),
     [
-        ("ring", "one_peer_exponential", 'Set topology.kind = "complete"'),
-        ("ring", "resample", "draws a random graph anew, and ring is none"),
+        ("ring", "one_peer_exponential", 'topology.kind = "complete"'),
+        ("ring", "resample", "draws a random graph .* anew, and ring is none"),
         ("ring", "sometimes", "sometimes"),
     ],
 )
