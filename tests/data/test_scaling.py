@@ -112,16 +112,6 @@ def test_declared_ranges_name_every_feature_and_hold_for_nearly_all_values(name:
     assert np.abs(scale(data, "public_ranges").features).max() <= 1
 
 
-def test_breast_cancer_ranges_follow_from_the_radius() -> None:
-    data = load_dataset("breast_cancer", n_agents=1, seed=0)
-    ranges = declared_ranges(data, "public_ranges")
-    at = {f: (lo, hi) for f, lo, hi in zip(data.feature_names, ranges.low, ranges.high, strict=True)}
-    low, high = at["mean radius"]
-    assert at["mean perimeter"] == pytest.approx((2 * math.pi * low, 2 * math.pi * high), rel=0.05)
-    assert at["mean area"] == pytest.approx((math.pi * low**2, math.pi * high**2), rel=0.05)
-    assert all(at[f"worst {f[5:]}"] == at[f] for f in at if f.startswith("mean "))
-
-
 def test_ranges_from_a_file_and_a_table_agree(tmp_path: Path) -> None:
     data = dataset(np.array([[1.0, 5.0], [2.0, 50.0]]))
     (tmp_path / "r.csv").write_text("# why\nfeature,low,high,log\nx1, 1,100,TRUE\n*,0,4,\n", encoding="utf-8")
@@ -140,14 +130,8 @@ def test_ranges_from_a_file_and_a_table_agree(tmp_path: Path) -> None:
         ("public_ranges", r"public ranges are known for breast_cancer, digits, wine only, got 'test'"),
         ("nowhere.csv", r"nowhere\.csv' cannot be read: No such file"),
         ({"x0": [0, 1]}, r"no range for feature 2 of 2, in the order of the data\. Fix: add it, or \"\*\""),
-        ({"*": [0, 1], "x9": [0, 1]}, r"the data have no feature 'x9'"),
         ({"*": [1, 1]}, r"the range of '\*': expected low < high"),
-        ({"*": [0, math.inf]}, r"high: .*finite"),
         ({"*": [-1e308, 1e308]}, r"finite difference"),
-        ({"*": [math.nan, 1]}, r"low: .*finite"),
-        ({"*": ["a", 1]}, r"low: "),
-        ({"*": [0, 1, 2]}, r"Fix: give \[low, high\] or \{low, high, log\}"),
-        ({"*": {"low": 0, "hi": 1}}, r"Fix: give \[low, high\] or \{low, high, log\}"),
         ({"*": {"low": 0, "high": 1, "log": True}}, r"expected low > 0 for a log scale"),
         ({"*": {"low": 1, "high": 2, "log": "perhaps"}}, r"log: "),
     ],
@@ -161,9 +145,7 @@ def test_refused_scales(tmp_path: Path, spec: Any, message: str) -> None:
     ("text", "message"),
     [
         ("feature,lo,high\nx0,0,1\n", r"expected the header feature,low,high"),
-        ("", r"expected the header feature,low,high"),
         ("feature,low,high,log\nx0,0,1,false\nx0,0,1,false\n", r"each feature once"),
-        ("feature,low,high,log\n*,0,1,maybe\n", r"log: "),
         ("feature,low,high,log\n*,0\n", r"high: "),
     ],
 )

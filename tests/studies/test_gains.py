@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
@@ -126,11 +125,6 @@ def test_what_a_gain_names_is_there(make: Make, changed: Mapping[str, Any], word
         check_study(make(gains=[GAIN | changed]))
 
 
-def test_a_gain_is_of_any_measure(make: Make) -> None:
-    for name in ("rounds_to_test_accuracy_0.9", "network_epsilon_distance_2", "consensus_u"):
-        check_study(make(gains=[GAIN | {"measure": name}]))
-
-
 def test_a_gain_over_graphs_by_name_at_one_epsilon(make: Make, tmp_path: Path) -> None:
     graphs = [{"kind": "ring", "agents": 3}, {"kind": "complete", "agents": 3}]
     grid = {"privacy.epsilon": [1.0, 8.0], "topology": graphs}
@@ -247,26 +241,3 @@ def test_levels_that_pay_are_counted(
     (sentence,) = gain_words(study.gains[0], table)
     assert paying in sentence
     assert [name for name, _ in gain_figures(study, table, listed)] == (["gain"] if "pays" in paying else [])
-
-
-@pytest.mark.parametrize("y", [None, "algorithm.rounds"])
-def test_every_pair_of_a_gain_is_drawn(make: Make, y: str | None) -> None:
-    pairs = [{"name": f"p{k}", "of": "a", "over": "b"} for k in range(2)]
-    study = make(gains=[{**GAIN, "pairs": pairs, "y": y} if y else {**GAIN, "pairs": pairs}])
-    verdicts = {2: PAYS, 4: FAILED}
-    table = pd.DataFrame(
-        {"gain": "gain", "pair": f"p{k}", "privacy.epsilon": x, "algorithm.rounds": rounds, "verdict": verdicts[rounds]}
-        | {"n": 3, "pairs": 3, "failed": 0, "mean": 0.1 * rounds, "low": 0.0, "high": 1.0}
-        for k in range(2)
-        for x in (1.0, 8.0)
-        for rounds in ((2, 4) if y else (2,))
-    )
-    cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["gaussian"], "delta": [1e-5]})
-    ((name, figure),) = gain_figures(study, table, cells)
-    assert name == "gain"
-    if y is None:
-        assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p0", "p1"]
-    else:
-        panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
-        assert [[text.get_text() for text in ax.texts] for ax in panels] == [["+", "×"] * 2] * 2
-        np.testing.assert_allclose(panels[0].collections[0].get_array(), [[0.2, 0.2], [0.4, 0.4]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -42,38 +41,25 @@ REFUSED: list[tuple[str, Any, dict[str, Any], Any, str]] = [
     ("rign", 10, {}, None, 'topology.kind: .* did you mean "ring"'),
     ("ring", 1, {}, None, "at least 2 agents"),
     ("ring", 10.0, {}, None, "topology.agents: got 10.0"),
-    ("ring", True, {}, None, "topology.agents: got True"),
     ("ring", 10, {"degree": 3}, None, "topology.degree: ring takes no such key"),
-    ("ring", 10, {"agent": 3}, None, 'topology.agent: .* did you mean "agents"'),
     ("star", 10, {"wieghts": 3}, None, '"weights".* replace the whole table'),
     ("random_regular", 10, {}, None, "degree is missing"),
     ("random_regular", 10, {"degree": "3"}, None, "degree = '3'"),
-    ("random_regular", 10, {"degree": 0}, None, "degree = 0"),
     ("random_regular", 10, {"degree": 10}, None, "more than degree = 10"),
-    ("random_regular", 10, {"degree": 1}, None, "of at least 2 where"),
     ("random_regular", 9, {"degree": 3}, None, "an even number of agents, got 9"),
     ("hypercube", 10, {}, None, "power of two agents"),
     ("grid", 7, {}, None, "sides of at least 2"),
-    ("grid", 12, {"rows": 5}, None, "5 × 2 for 12 agents"),
     ("torus", 12, {"rows": 2}, None, "sides of at least 3"),
     ("circular_ladder", 9, {}, None, "even number of agents"),
     ("small_world", 10, {"degree": 3}, None, "divisible by 2"),
-    ("small_world", 4, {"degree": 4}, None, "more than degree = 4 agents"),
-    ("small_world", 10, {"rewire": 1.5}, None, "rewire = 1.5"),
     ("preferential_attachment", 4, {"attach": 4}, None, "more than attach = 4 agents"),
-    ("erdos_renyi", 10, {"probability": math.nan}, None, "probability = nan"),
     ("erdos_renyi", 40, {"probability": 0.02}, None, "all disconnected; use a probability"),
     ("complete", 100_000, {}, None, "edges"),
-    ("erdos_renyi", 100_000, {"probability": 0.5}, None, "edges"),
     ("ring", 10, {}, "metroplis", 'topology.weights: .* did you mean "metropolis"'),
-    ("ring", 10, {}, {}, "topology.weights: got {}"),
     ("ring", 10, {}, "constant", "value is missing"),
     ("ring", 10, {"value": 0.3}, None, "topology.value"),
     ("karate_club", 10, {}, None, 'file = "karate_club"'),
     ("ring", 10, {}, {"kind": "constant", "value": 0.0}, "value = 0.0"),
-    ("ring", 10, {}, {"kind": "constant", "value": math.inf}, "value = inf"),
-    ("ring", 10, {}, {"kind": "constant", "valeu": 0.1}, 'did you mean "value"'),
-    ("ring", 10, {}, {"kind": "metropolis", "value": 0.1}, '"value", which is not known'),
     ("ring", 10, {}, "file", "needs a file"),
 ]
 
@@ -83,11 +69,6 @@ def test_refusals(kind: str, agents: Any, params: dict[str, Any], weights: Any, 
     with pytest.raises(InputError, match=message) as caught:
         build_topology(kind, agents, params, "metropolis" if weights is None else weights)
     assert "\n" not in str(caught.value)
-
-
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(InputError, match="seed: got -1"):
-        build_topology("expander", 10, seed=-1)
 
 
 def test_half_of_the_two_regular_samples_fall_apart_and_none_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
