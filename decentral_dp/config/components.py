@@ -41,8 +41,7 @@ from decentral_dp.config.outside import (
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
-from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
-from decentral_dp.data import load as load_data
+from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
@@ -426,7 +425,7 @@ def _generated(s: Scenario, seed: int) -> Topology:
     kind, agents = str(table.kind), int(table.agents or 0)
     if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
         raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
-    return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
+    return topologies.build_topology(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 
 def _topology(s: Scenario, files: Files) -> Topology:
@@ -447,17 +446,15 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
     """The records of a file, a collection or a family."""
     table = s.problem
     synthetic = table.synthetic.model_dump(exclude_none=True)
-    return load_data(
+    return load_dataset(
         str(files.get(("problem", "data"), table.data)),
         n_agents=agents,
         seed=s.records_seed,
-        classes=table.classes,
         root=s.folder,
-        certified=certified,
         limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
-        **declared_columns(table)._asdict() | {"csv": csv_of(table)},
+        **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},
         **synthetic,
     )
 

@@ -188,7 +188,6 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         test=table.test,
         scale_spec=scale_of(c),
         normalisation=table.normalise,
-        certified=c.strict,
         root=c.scenario.folder,
         levels=c.levels,
         label_range=table.label_range,

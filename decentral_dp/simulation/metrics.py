@@ -56,7 +56,7 @@ from decentral_dp.files.parquet import Columns
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
-from decentral_dp.problems.records import RecordPairs, concatenate
+from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax, Parametrised
 
 IntArray = NDArray[np.int64]

@@ -1496,7 +1496,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != entry.sha256:\n",
+        "        if not wrong and digest_of_shard(path) != entry.sha256:\n",
         "        if not entry.sha256:\n",
         (
             "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
@@ -2088,7 +2088,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "dates that are not cut where nothing is scaled",
         "data/scaling.py",
-        'if dataset.ranges and spec in ("none", "standard"):',
+        'if dataset.ranges and spec == "none":',
         "if False:",
         ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
     ),
