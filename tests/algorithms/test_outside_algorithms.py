@@ -74,24 +74,6 @@ def test_by_file_it_is_planned_and_run(folder: Path, name: str) -> None:
         np.testing.assert_array_equal(again.released[channel], value)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_on_ray_it_gives_the_same_numbers(folder: Path, ray_cluster: None, name: str) -> None:
-    local = decentral_dp.run(load(folder / f"{name}.toml"))
-    remote = decentral_dp.run(load(folder / f"{name}.toml", ['run.engine="ray"', "run.agents_per_actor=2"]))
-    assert remote.records.same_releases(local.records)
-    for channel, value in local.released.items():
-        np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_as_an_object_it_costs_the_same(folder: Path, name: str) -> None:
-    by_file = decentral_dp.run(folder / f"{name}.toml")
-    by_object = decentral_dp.run(folder / f"{name}.toml", algorithm=made(folder, name))
-    np.testing.assert_array_equal(by_object.simulation().budget.epsilon, by_file.simulation().budget.epsilon)
-    assert by_object.scenario.algorithm.kind == CLASSES[name]
-    assert by_object.result["status"] == "ok"
-
-
 def test_an_object_of_ours_is_ours(scenario: Any) -> None:
     from decentral_dp.algorithms.gossip.single_level import DpDsgd
 
@@ -397,19 +379,6 @@ def test_a_coordinator_of_a_bilevel_problem(folder: Path) -> None:
     assert np.abs(whole + public).max() < 1e-2 * np.abs(whole).max() + 1e-3
 
 
-def test_a_class_that_plans_for_itself(folder: Path, scenario: Any) -> None:
-    """An algorithm of the whole protocol, from a file: the releases and the noise of its name."""
-    text = "from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo\n"
-    (folder / "whole.py").write_text(text, encoding="utf-8")
-    content = scenario()
-    ours = decentral_dp.run(content)
-    content["algorithm"]["kind"] = "whole:LdpDsbo"
-    run = decentral_dp.run(load(content, folder=folder))
-    assert run.records.same_releases(ours.records)
-    assert np.array_equal(run.released["y"], ours.released["y"])
-    assert run.scenario.algorithm.protocol == "released"
-
-
 TEMPORAL_DIFFERENCES = {
     "kind": "mspbe",
     "data": "cartpole",
@@ -536,10 +505,6 @@ def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, nam
         decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
     found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))
     assert (found["status"], found["rounds"]) == ("failed", 5)
-
-
-def test_which_problem_a_coordinator_solves_may_be_said_outright(folder: Path) -> None:
-    assert build(changed(folder, "averaged", "    QUERIES =", '    solves = "minimax"\n    QUERIES =')).budget
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -291,12 +291,6 @@ def _queries(job: Any) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_check_tries_them(name: str, scenario: Any) -> None:
-    found = decentral_dp.check(scenario(name), pairs=8)
-    assert found.passed, found
-
-
 @pytest.mark.parametrize(
     ("yielded", "told"),
     [
