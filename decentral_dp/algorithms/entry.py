@@ -21,7 +21,7 @@ from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated
 from decentral_dp.algorithms.references import Citation
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.saddle import MINIMAX_TERMS
 from decentral_dp.user_code import reason
@@ -183,6 +183,107 @@ _COORDINATOR_MEMBERS = (
 _OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
 
 
+class CustomClass(NamedTuple):
+    """A class that a scenario names as kind."""
+
+    kind: str
+    algorithm: Any
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is a trusted coordinator's."""
+        return hasattr(self.algorithm, "QUERIES") or hasattr(self.algorithm, "queries")
+
+    @property
+    def plans(self) -> bool:
+        """Whether it plans its releases itself."""
+        return hasattr(self.algorithm, "planned_releases")
+
+    @property
+    def setting(self) -> Setting:
+        """The setting that its terms, or what it says that it solves, belong to."""
+        if not self.trusted:
+            return "gossip"
+        terms = declared.stated_terms(self.algorithm)
+        solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+        minimax = getattr(self.algorithm, "solves", solved) == "minimax"
+        return "coordinator_minimax" if minimax else "coordinator_bilevel"
+
+    @property
+    def missing(self) -> str:
+        """What it has to have and has not, also not as a field."""
+        if not self.plans:
+            needed: tuple[str, ...] = ("init", "step") if self.trusted else ("init", "step", "RELEASES")
+        elif not self.trusted:
+            needed = _GOSSIP_MEMBERS
+        else:
+            published = self.algorithm.protocol == "published"
+            needed = (*_COORDINATOR_MEMBERS, *(("claim", "calibration") if published else ()))
+        fields = getattr(self.algorithm, "__dataclass_fields__", {})
+        return ", ".join(name for name in needed if not self._states(name) and name not in fields)
+
+    def _states(self, name: str) -> bool:
+        """Whether the class has this, and not merely from a protocol that leaves it open."""
+        stated = getattr(self.algorithm, name, None)
+        return stated is not None and not (
+            name in _OPEN and any(stated is getattr(base, name, None) for base in (Algorithm, Coordinated))
+        )
+
+    @property
+    def wrong_shares(self) -> Any:
+        """SHARES that are not a number above 0 for each of QUERIES."""
+        shares = getattr(self.algorithm, "SHARES", {})
+        named = bool(shares) and set(shares) == set(self.algorithm.QUERIES)
+        return None if named and all(0 < share < math.inf for share in shares.values()) else shares
+
+
+_KIND = "algorithm.kind"
+_IS_ALGORITHM: tuple[Refusal[CustomClass], ...] = (
+    Refusal(
+        lambda c: not isinstance(c.algorithm, type),
+        _KIND,
+        "{of.kind} is no class",
+        "name a frozen dataclass with init and step",
+    ),
+    Refusal(
+        lambda c: not c.trusted and not hasattr(c.algorithm, "channels"),
+        _KIND,
+        "{of.kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its QUERIES",
+        'add one of them, for example channels = ("x", "y")',
+    ),
+)
+_IS_COMPLETE: tuple[Refusal[CustomClass], ...] = (
+    Refusal(
+        lambda c: not getattr(getattr(c.algorithm, "__dataclass_params__", None), "frozen", True),
+        _KIND,
+        "{of.kind} is a dataclass that is not frozen, so that a round could change its options after they were priced",
+        "write @dataclass(frozen=True)",
+    ),
+    Refusal(lambda c: c.missing, _KIND, "{of.kind} lacks {it}", "add it"),
+)
+# Of a class whose plan is derived from what it states.
+_IS_STATED: tuple[Refusal[CustomClass], ...] = (
+    Refusal(
+        lambda c: declared.unknown_term(c.algorithm),
+        _KIND,
+        "{of.kind} states the term {it!r}, and no problem has it",
+        f"take one of {', '.join((*TERMS, *MINIMAX_TERMS))}",
+    ),
+    Refusal(
+        lambda c: not c.trusted and not {"x", "y"} <= set(c.algorithm.channels),
+        _KIND,
+        "channels of {of.kind} lack x or y, which metrics read",
+        "add it",
+    ),
+    Refusal(
+        lambda c: c.wrong_shares,
+        _KIND,
+        "SHARES of {of.kind} is {it}",
+        "give a number above 0 for each of QUERIES",
+    ),
+)
+
+
 def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     """The entry of a custom class.
 
@@ -194,18 +295,12 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
     Raises:
         InputError: for what is no algorithm.
     """
-    if not isinstance(algorithm, type):
-        raise InputError(f"algorithm.kind: {kind} is no class. Name a frozen dataclass with init and step.")
-    trusted = hasattr(algorithm, "QUERIES") or hasattr(algorithm, "queries")
-    if not trusted and not hasattr(algorithm, "channels"):
-        raise InputError(
-            f"algorithm.kind: {kind} is no algorithm: a gossip algorithm states its channels, and a coordinator's its "
-            'QUERIES. Add one of them, for example channels = ("x", "y").'
-        )
+    custom = CustomClass(kind, algorithm)
+    refuse(custom, _IS_ALGORITHM)
     try:
         options_of(algorithm)
-        _check_complete(algorithm, kind, trusted, hasattr(algorithm, "planned_releases"))
-        setting = _setting(algorithm, trusted)
+        refuse(custom, _IS_COMPLETE if custom.plans else (*_IS_COMPLETE, *_IS_STATED))
+        setting = custom.setting
     except (AttributeError, TypeError) as error:
         raise InputError(
             f"algorithm.kind: {kind} states its releases in another form than it is read ({reason(error)}). Fix: state "
@@ -213,60 +308,3 @@ def entry_of_class(algorithm: Any, kind: str, source: str = "") -> Entry:
         ) from error
     example = rules_of(setting).example
     return Entry(kind, algorithm, (), setting=setting, custom=True, source=source, example=example)
-
-
-def _check_complete(algorithm: Any, kind: str, trusted: bool, plans: bool) -> None:
-    """Refuse a class that lacks what it must have, or that can be changed while it runs. Raises InputError."""
-    if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", True):
-        raise InputError(
-            f"algorithm.kind: {kind} is a dataclass that is not frozen, so that a round "
-            "could change its options after they were priced. Write @dataclass(frozen=True)."
-        )
-    if plans:
-        needed: tuple[str, ...] = _COORDINATOR_MEMBERS if trusted else _GOSSIP_MEMBERS
-        if trusted and algorithm.protocol == "published":
-            needed += ("claim", "calibration")
-    else:
-        needed = ("init", "step") if trusted else ("init", "step", "RELEASES")
-    fields = getattr(algorithm, "__dataclass_fields__", {})
-    missing = [name for name in needed if not _states(algorithm, name) and name not in fields]
-    if missing:
-        what = "a coordinator's algorithm" if trusted else "a gossip algorithm"
-        why = " that plans its releases itself" if plans else ""
-        raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has. Add it.")
-    if plans:
-        return
-    if (term := declared.unknown_term(algorithm)) is not None:
-        known = (*TERMS, *MINIMAX_TERMS) if trusted else TERMS
-        raise InputError(
-            f"algorithm.kind: {kind} states the term {term!r}, and no problem has it; take one of {', '.join(known)}."
-        )
-    if not trusted and not {"x", "y"} <= set(algorithm.channels):
-        raise InputError(f"algorithm.kind: channels of {kind} lack x or y, which metrics read. Add it.")
-    if not trusted and getattr(algorithm, "releases_per_round", 1) != 1:
-        raise InputError(
-            f"algorithm.kind: {kind} states releases_per_round, and with RELEASES it makes one exchange a round. Send "
-            "all channels in one Gossip, or state releases and planned_releases in the place of RELEASES."
-        )
-    shares = getattr(algorithm, "SHARES", {})
-    if shares and (set(shares) != set(algorithm.QUERIES) or not all(0 < share < math.inf for share in shares.values())):
-        raise InputError(
-            f"algorithm.kind: SHARES of {kind} is {shares}; wanted a number above 0 for each of "
-            f"{', '.join(algorithm.QUERIES)}."
-        )
-
-
-def _states(algorithm: type, name: str) -> bool:
-    """Whether a class has this, and not merely from a protocol that leaves it open."""
-    stated = getattr(algorithm, name, None)
-    return stated is not None and not (
-        name in _OPEN and any(stated is getattr(base, name, None) for base in (Algorithm, Coordinated))
-    )
-
-
-def _setting(algorithm: type, trusted: bool) -> Setting:
-    if not trusted:
-        return "gossip"
-    terms = declared.stated_terms(algorithm)
-    solved = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
-    return "coordinator_minimax" if getattr(algorithm, "solves", solved) == "minimax" else "coordinator_bilevel"

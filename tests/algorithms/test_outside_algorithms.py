@@ -244,7 +244,6 @@ REFUSED_CODE = {
     ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0'): "ZeroDivisionError",
     ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: 0.5 - t'): "gives -0.5; wanted",
     ('channels = ("x", "y")', 'channels = ("y",)'): "lack x or y, which metrics read",
-    ('channels = ("x", "y")', 'channels = ("x", "y")\n    releases_per_round = 2'): "makes one exchange",
     ("default=0.5", "default=1.0"): "HeavyBall.friction: its default is 1.0; wanted a number of at least 0",
     ("friction: float", 'friction: "Unknown"'): "the type of a field is not known (name 'Unknown' is not defined)",
     ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
@@ -317,7 +316,7 @@ def test_a_coordinators_release_that_is_not_planned_ends_the_run(folder: Path, c
 )
 def test_shares_are_of_what_is_asked_for(folder: Path, shares: str) -> None:
     scenario = changed(folder, "averaged", '{"grad_x": 0.5, "grad_y": 0.5}', shares)
-    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*; wanted a number above 0 for each of"):
+    with pytest.raises(InputError, match=r"SHARES of averaged:Averaged is .*give a number above 0 for each of"):
         build(scenario)
 
 
