@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.central.context import MinimaxContext
+from decentral_dp.central.programs import Charge, Coordinated
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.saddle import Minimax, Scores

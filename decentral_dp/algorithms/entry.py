@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from decentral_dp import annexes
 from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
-from decentral_dp.algorithms.protocol import Algorithm, Coordinated
+from decentral_dp.algorithms.protocol import AnyAlgorithm
 from decentral_dp.algorithms.references import Citation
 from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.problems.protocol import TERMS
@@ -47,7 +47,7 @@ class Rules(NamedTuple):
     trust: str = "gossip or a server, agents trust nobody"
     graph: str = "ring"
     example: Mapping[str, str] = MappingProxyType({})
-    complete: Callable[..., Algorithm | Coordinated] = declared.DeclaredGossip
+    complete: Callable[..., AnyAlgorithm] = declared.DeclaredGossip
     domain: bool = False
     priced_on_cpu: bool = False
     unscored_note: str = ""
@@ -153,7 +153,7 @@ class Entry(NamedTuple):
         """The module that describes it."""
         return self.algorithm.__module__
 
-    def build(self, options: Options, guarantee: str) -> Algorithm | Coordinated:
+    def build(self, options: Options, guarantee: str) -> AnyAlgorithm:
         """Make the algorithm with these values.
 
         Raises:
@@ -166,7 +166,7 @@ class Entry(NamedTuple):
         built: Any = self.instance
         if built is None:
             built = self.algorithm(**options.values, **{k: v for k, v in common.items() if k in names})
-        program: Algorithm | Coordinated = self.rules.complete(built, start=options.init) if self.is_derived else built
+        program: AnyAlgorithm = self.rules.complete(built, start=options.init) if self.is_derived else built
         if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
             own = "certified" if guarantee == "as_published" else "as_published"
             raise InputError(f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: take "{own}" or "none".')
@@ -225,9 +225,9 @@ class CustomClass(NamedTuple):
     def _states(self, name: str) -> bool:
         """Whether the class has this, and not merely from a protocol that leaves it open."""
         stated = getattr(self.algorithm, name, None)
-        return stated is not None and not (
-            name in _OPEN and any(stated is getattr(base, name, None) for base in (Algorithm, Coordinated))
-        )
+        # `Algorithm`, or the protocol of a coordinator's.
+        protocols = [base for base in self.algorithm.__mro__ if AnyAlgorithm in base.__bases__]
+        return stated is not None and not (name in _OPEN and any(stated is getattr(b, name, None) for b in protocols))
 
     @property
     def wrong_shares(self) -> Any:

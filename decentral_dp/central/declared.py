@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.declared import Wrapper
 from decentral_dp.algorithms.entry import Rules
 from decentral_dp.algorithms.references import AUC
 from decentral_dp.bounded import Array
+from decentral_dp.central import programs
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
 
@@ -73,7 +73,7 @@ def _channel(term: str) -> str:
 
 
 @dataclass(frozen=True)
-class DeclaredCoordinator(Wrapper, protocol.Coordinated):
+class DeclaredCoordinator(Wrapper, programs.Coordinated):
     """A coordinator's algorithm with its plan derived."""
 
     @property
@@ -88,18 +88,18 @@ class DeclaredCoordinator(Wrapper, protocol.Coordinated):
         publish = getattr(self.program, "published", super().published)
         return dict(publish(s))
 
-    def planned_releases(self, context: Any, rounds: int) -> dict[str, protocol.Charge]:
+    def planned_releases(self, context: Any, rounds: int) -> dict[str, programs.Charge]:
         """One price for all rounds, each round's μ² shared among the terms that read records."""
         shares: Mapping[str, float] = getattr(self.program, "SHARES", {})
         rate, positions = float(getattr(self.program, "rate", 1.0)), range(self.releases_per_round)
         parts = {
-            _channel(term): protocol.Part(
+            _channel(term): programs.Part(
                 positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
             )
             for term in self.queries
             if context.reads(term)
         }
-        return protocol.gaussian_charges(rounds, self.releases_per_round, parts)
+        return programs.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
 BILEVEL = Rules(

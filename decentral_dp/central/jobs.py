@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.declared import Wrapper
-from decentral_dp.algorithms.protocol import ONE_LEVEL, Coordinated, StepSize
+from decentral_dp.algorithms.protocol import ONE_LEVEL, StepSize
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
+from decentral_dp.central.programs import Coordinated
 from decentral_dp.engines.protocol import UNATTENDED, CoordinatorNode, Engine, Outcome, RunControl
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.ledger import Ledger

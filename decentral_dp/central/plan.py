@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Calibrated, Charge, Coordinated
 from decentral_dp.bounded import Split
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import ClassShare
+from decentral_dp.central.programs import Calibrated, Charge, Coordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,

@@ -7,18 +7,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import internal, option
-from decentral_dp.algorithms.protocol import (
-    Charge,
-    Coordinated,
-    Part,
-    StepSize,
-    check_message,
-    gaussian_charges,
-)
+from decentral_dp.algorithms.protocol import StepSize, check_message
 from decentral_dp.algorithms.references import AUC, Citation
 from decentral_dp.bounded import SPLITS, Array, Bounded, Split
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
 from decentral_dp.central.declared import release_gradients
+from decentral_dp.central.programs import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import (
     Ask,

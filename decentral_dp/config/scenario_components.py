@@ -14,7 +14,7 @@ import numpy as np
 from decentral_dp import annexes
 from decentral_dp.algorithms import ALGORITHMS, Options
 from decentral_dp.algorithms.entry import rules_of
-from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
+from decentral_dp.algorithms.protocol import ONE_LEVEL, AnyAlgorithm, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
     DECLARED_KEYS,
@@ -250,7 +250,7 @@ def stream_of(s: Scenario) -> Stream:
 # The algorithm.
 
 
-def algorithm_of(c: Components) -> Algorithm | Coordinated:
+def algorithm_of(c: Components) -> AnyAlgorithm:
     """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
     unread = [key for key in c.keys if key not in {o.key for o in entry.keys}]
@@ -266,7 +266,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
     options = Options(values, by_channel(table.init), table.protocol)
     if not entry.custom:
         return entry.build(options, privacy.guarantee)
-    made: Algorithm | Coordinated = call(
+    made: AnyAlgorithm = call(
         entry.build,
         {"options": options, "guarantee": privacy.guarantee},
         lambda e: f"algorithm.kind: {table.kind} cannot be made: {blame(e)}. Mend it, or its keys.",

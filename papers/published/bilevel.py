@@ -11,7 +11,6 @@ from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Calibration
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import (
     dp_bilevel,
@@ -22,6 +21,7 @@ from decentral_dp.central.bilevel import (
     single_draw,
     warm_start,
 )
+from decentral_dp.central.programs import Calibration
 from decentral_dp.constants.problem_constants import ProblemConstants
 from papers.published import grid_walk
 from papers.published.calibration import Noise, one_draw, published_noise, smaller_count

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Calibration
 from decentral_dp.bounded import Sensitivity
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.declared import MINIMAX_CHANNELS
@@ -21,6 +20,7 @@ from decentral_dp.central.minimax import (
     recursive_spider,
     steps,
 )
+from decentral_dp.central.programs import Calibration
 from papers.published.calibration import (
     Noise,
     check_ascent,

@@ -45,7 +45,7 @@ ANNEXES = ("central", "auditing", "studies")
 CENTRAL: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "sensitivities trajectories exponential_samplers",
+        "programs sensitivities trajectories exponential_samplers",
         "problems log_concave_sampler certified_solver",
         "clients",
         "pooled",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import Algorithm, Coordinated, Counts, tunes_x
+from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Counts, tunes_x
 from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
@@ -82,7 +82,7 @@ class Job(Protocol):
 
     components: Components
     problem: Any
-    algorithm: Algorithm | Coordinated
+    algorithm: AnyAlgorithm
     topology: Topology
     shards: Shards
     records: Mapping[Split, Sequence[Any]]
