@@ -277,7 +277,7 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
         _require_nothing("plan", options)
         return scenario.plan()
     text, objects = _split(options)
-    return plans.plan(scenario, text, **objects)
+    return plans.plan_scenario(scenario, text, **objects)
 
 
 def run(

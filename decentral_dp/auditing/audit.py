@@ -45,7 +45,7 @@ from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import RESULT, mode_of, plain, read_result, refuse_damaged, seal, text_of
-from decentral_dp.simulation.statements.of_job import claim_of, statement_of
+from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import bound_by_counts
 from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers

@@ -30,7 +30,7 @@ from decentral_dp.simulation.folder.layout import check_writable, require_new
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.summary import title_of, topology_summary
 from decentral_dp.tasks.parallel import HERE, Workers, cores
 

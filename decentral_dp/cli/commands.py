@@ -232,7 +232,6 @@ def resume(
 def plan(
     scenario: Name,
     override: Set = None,
-    every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
     trust: Trust = False,
 ) -> None:
     """Print the privacy cost of a scenario for each agent.
@@ -241,7 +240,7 @@ def plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or []), conditions=every)
+    plans.print_privacy_plan(plans.plan_scenario(scenario, override or []))
 
 
 @app.command()

@@ -66,7 +66,7 @@ def write_report(folder: Path) -> Path:
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
     scales = {k: v for k, v in scenario.get("privacy", {}).items() if isinstance(v, Mapping) and "scale" in v}
     reason = sentence(result.reason).removeprefix(f"stopped after round {result.rounds} of {result.rounds_planned}: ")
-    cases, x = (result.theorem or {}).get("cases") or [], published_x(folder)
+    x = published_x(folder)
     shared = _shared_parts(result, baselines_in(folder))
     stated = {text for _, text in shared["lines"]}
     plots = sorted(own(path, folder, "report") for path in (folder / "plots").glob("*.png"))
@@ -90,9 +90,6 @@ def write_report(folder: Path) -> Path:
         x=x.reshape(-1).tolist() if x is not None and result.algorithm and 0 < x.size <= _LISTED_COORDINATES else None,
         predicts=predicts(result),
         network=network_text(result),
-        cases=cases,
-        # Each condition once, for whichever case asks for it.
-        conditions=list({c["condition"]: c for case in cases for c in case["conditions"]}.values()),
         pictures={path.stem: path.read_bytes() for path in plots},
         algorithm=entry,
         kind=str(ran.get("kind") or ""),

@@ -69,7 +69,7 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
-from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
+from decentral_dp.simulation.setting import settled_parameters, statement_of
 from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
@@ -341,7 +341,7 @@ def result_of(
     evaluated = int(max(metrics["round"], default=0))
     average = min(job.scenario.tail_length, max(evaluated, 1))
     rounds = outcome.last_snapshot.round if divergence is None else divergence.round
-    statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
+    statement, settled, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
         "title": title_of(job),
@@ -368,7 +368,6 @@ def result_of(
         **({} if job.tunes_x else {"tunes_x": False}),
         **({} if settled is None else {"algorithm": settled}),
         "privacy": statement.to_dict(),
-        "theorem": theorem_of(job),
         **({} if messages is None else {"communication": asdict(messages)}),
         "topology": topology_summary(job),
         "problem": problem_summary(job),

@@ -30,8 +30,8 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
-from decentral_dp.simulation.statements.statement import AUTHORS_WORD, PrivacyStatement
+from decentral_dp.simulation.setting import claim_of, statement_of
+from decentral_dp.simulation.statements.statement import AUTHORS_WORD, Horizon, PrivacyStatement
 from decentral_dp.simulation.summary import method_name
 from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
@@ -192,8 +192,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
     claims = [_claim(job, cut) for cut in cuts]
-    limits = horizon_of(job)
     privacy = statement_of(job)
+    limits = privacy.at_infinity or Horizon()
     record["notes"], record["threat_model"] = (
         [f"{AUTHORS_WORD}{word}" for word in privacy.authors_word],
         _threat_model(privacy),

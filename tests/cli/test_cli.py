@@ -27,7 +27,7 @@ from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
 
@@ -377,7 +377,7 @@ def test_the_result_is_as_documented(finished: Path) -> None:
     assert {"status", "reason", "engine", "rounds", "rounds_planned", "seconds", "metrics", "evaluated_on"} <= set(
         result
     )
-    assert {"privacy", "theorem", "topology", "problem", "versions"} <= set(result)
+    assert {"privacy", "topology", "problem", "versions"} <= set(result)
     assert (result["status"], result["reason"], result["engine"], result["rounds"]) == ("ok", None, "local", 4)
     privacy = result["privacy"]
     assert {"guarantee", "mechanism", "delta", "epsilon_max", "epsilon_pure_max", "agents", "claimed", "notes"} <= set(

@@ -18,7 +18,7 @@ from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.setting == "coordinator_minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]

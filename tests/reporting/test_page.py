@@ -271,38 +271,6 @@ def test_equal_agents_share_a_row_and_many_agents_a_summary(tmp_path: Path) -> N
     assert "1000 agents on a ring" in page.text
 
 
-def test_failing_conditions_are_named_with_their_margins(tmp_path: Path) -> None:
-    page = page_of(tmp_path / "run")
-    assert "(ii) convex: 2 of 4 conditions fail." in page.text
-    assert page.row("2ςx > vx") == ["+0.67", *["holds"] * 3]
-    assert page.row("2ςx > vz + vy") == ["0", *["fails"] * 3]
-    assert page.row("2ςy > vz + vy") == ["−0.08", *["fails"] * 3]
-    cases = [{"case": "(ii) convex", "holds": True, "rate": "O(T^-0.23)", "conditions": []}]
-    text = page_of(tmp_path / "holds", changes={"theorem": {"name": "Theorem 4.1", "cases": cases}}).text
-    assert "(ii) convex: applies: O(T−0.23)" in text
-
-
-def test_a_condition_is_marked_only_in_the_cases_that_ask_for_it(tmp_path: Path) -> None:
-    cases = [
-        {
-            "case": "(i)",
-            "holds": False,
-            "rate": None,
-            "conditions": [{"condition": "a > b", "holds": False, "margin": -1}],
-        },
-        {
-            "case": "(ii)",
-            "holds": True,
-            "rate": None,
-            "conditions": [{"condition": "c > d", "holds": True, "margin": 2.5}],
-        },
-    ]
-    page = page_of(tmp_path / "run", changes={"theorem": {"name": "Theorem 4.1", "cases": cases}})
-    assert page.row("a > b") == ["−1", "fails", ""]
-    assert page.row("c > d") == ["+2.5", "", "holds"]
-    assert "(ii): applies." in page.text
-
-
 def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no result\.json"):
         write_report(tmp_path)

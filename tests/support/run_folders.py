@@ -53,7 +53,6 @@ mechanism = "gaussian"
 epsilon = 4.0
 delta = 1e-5
 """
-CONDITIONS = (("2ς_x > v_x", 0.67), ("2ς_x > v_z + v_y", 0.0), ("2ς_y > v_z + v_y", -0.08), ("2ς_z > v_y", 0.35))
 
 
 def inf_to_text(value: Any) -> Any:
@@ -165,18 +164,6 @@ def write_run(
             "noise": "reproducible",
             "numerical_slack": {"epsilon": 1e-12, "delta": 1e-15},
             "notes": ["The first release of every channel is data-independent and free."],
-        },
-        "theorem": {
-            "name": "Theorem 4.1 of Chen & Wang (2024)",
-            "cases": [
-                {
-                    "case": case,
-                    "holds": False,
-                    "rate": "O(T^-0.05)",
-                    "conditions": [{"condition": c, "holds": m > 0, "margin": m} for c, m in CONDITIONS],
-                }
-                for case in ("(i) strongly convex", "(ii) convex", "(iii) nonconvex")
-            ],
         },
         "topology": {
             "kind": "ring",

@@ -57,7 +57,7 @@ from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, is_sealed, seal, text_of
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.summary import problem_summary, title_of, topology_summary
 
 JOURNAL, ROOT, LOCK, SCENARIO = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"

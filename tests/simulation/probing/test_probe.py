@@ -24,11 +24,11 @@ from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.plan import Plan, print_plan
+from decentral_dp.simulation.plan import Plan, print_privacy_plan
 from decentral_dp.simulation.probing.pairs import made_up_shards
 from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, comparisons, require_planned
 from decentral_dp.simulation.probing.transcript import Transcript
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -315,7 +315,7 @@ def by_problem(folder: Path, name: str) -> Any:
 def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path, way: Any, name: str) -> None:
     scenario, given = way(tmp_path, name)
     shown = StringIO()
-    print_plan(Plan.from_job(build(scenario, **given)), console(shown, 10_000))
+    print_privacy_plan(Plan.from_job(build(scenario, **given)), console(shown, 10_000))
     run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
     # What a run prints at its end is in a line.
     assert "with unverified components (see the notes)" in shown.getvalue()

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.setting import statement_of
 
 LOSSES = """
 p, q = 1, lambda n_features: n_features
