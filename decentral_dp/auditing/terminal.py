@@ -27,7 +27,7 @@ from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.progress import ProgressBar
 from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.folder.layout import check_writable, require_new
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.plan import graph_line
 from decentral_dp.simulation.result import read_result, refuse_damaged
 from decentral_dp.simulation.setting import statement_of
@@ -320,7 +320,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    job = build(load(scenario, overrides))
+    job = build_job(load(scenario, overrides))
     prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)

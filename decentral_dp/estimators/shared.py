@@ -16,8 +16,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import missing_cells, refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 # Seeds that a generator of scikit-learn is asked for.
 _SEEDS = 2**31 - 1
@@ -222,10 +222,10 @@ _LAST_WORDS = re.compile(
 )
 
 
-def build_for(scenario: Mapping[str, Any], data: Mapping[str, Any], topology: Any = None) -> Job:
+def build_for(scenario: Mapping[str, Any], data: Mapping[str, Any], topology: Any = None) -> PlannedJob:
     """Build the job of an estimator. Raises InputError, with parameters in the place of a scenario's keys."""
     try:
-        return build(scenario, data=data, topology=topology)
+        return build_job(scenario, data=data, topology=topology)
     except InputError as error:
         sentence = str(error)
     for key, parameter in _PARAMETERS.items():

@@ -34,7 +34,7 @@ from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
 from decentral_dp.problems.training.problem import Training
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import evenly_spaced
 from decentral_dp.simulation.statistics import rate_at_least, rate_at_most
 from decentral_dp.simulation.summary import baselines
@@ -53,7 +53,7 @@ _LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
 
-def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
+def clipping(job: PlannedJob, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
@@ -71,7 +71,9 @@ def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
 
 
-def learning(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]) -> list[str]:
+def learning(
+    job: PlannedJob, outcome: Outcome, metrics: Mapping[str, NDArray[Any]], ends: Mapping[str, float]
+) -> list[str]:
     """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
     if outcome.last_snapshot.divergence is not None:
         return []

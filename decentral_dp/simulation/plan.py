@@ -32,8 +32,8 @@ from decentral_dp.formatting import (
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.terminal import console, longest, print_items, split_columns, terminal
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.setting import settled_parameters, statement_of
 from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
@@ -89,7 +89,7 @@ class Plan:
     communication: Communication | None = None
 
     @classmethod
-    def from_job(cls, job: Job) -> Plan:
+    def from_job(cls, job: PlannedJob) -> Plan:
         """The plan of a job."""
         return cls(
             title=title_of(job),
@@ -161,7 +161,7 @@ def plan_scenario(scenario: Source, overrides: Sequence[str] = (), **objects: Un
     if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         c = components_of(scenario, [*overrides, 'run.device="cpu"'], **objects)
-    return Plan.from_job(build(c.without_records()))
+    return Plan.from_job(build_job(c.without_records()))
 
 
 # Above so many different lines a table lists only the most expensive agents.

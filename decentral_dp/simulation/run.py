@@ -55,8 +55,8 @@ from decentral_dp.simulation.folder.journal import (
     unwritable_error,
 )
 from decentral_dp.simulation.folder.layout import check_writable, inputs_in, resolved_toml
-from decentral_dp.simulation.jobs.build import build, with_blocks
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job, with_blocks
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.result import (
@@ -113,7 +113,7 @@ class Run:
     """
 
     scenario: Scenario
-    simulation: Secret[Job]
+    simulation: Secret[PlannedJob]
     measured: Mapping[str, NDArray[Any]]
     records: Ledger
     released: Mapping[str, Array]
@@ -152,7 +152,7 @@ class Run:
         interruption, lock = open_interrupted(folder)
         try:
             # Wherever the text lies, it names files from the folder of the run.
-            job = build(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
+            job = build_job(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
             interruption = before_damage(interruption, job, folder)
             _load_libraries(job)
@@ -291,7 +291,7 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
+def spent_by_round(job: PlannedJob, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     """Epsilon spent by the worst agent after each evaluated round, from the plan: a public number."""
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
@@ -300,7 +300,7 @@ def spent_by_round(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, floa
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
+def _unmeasured_text(job: PlannedJob, ends: Mapping[str, float]) -> str:
     """What was left out, and what was asked for and is not among the last metrics; "" for nothing."""
     missing = [m for m in job.scenario.run.measures or () if not any(name.startswith(m) for name in ends)]
     none = f"Not measured, for this run has none: {', '.join(missing)} (run.measures)." if missing else ""
@@ -308,7 +308,7 @@ def _unmeasured_text(job: Job, ends: Mapping[str, float]) -> str:
 
 
 def result_of(
-    job: Job,
+    job: PlannedJob,
     outcome: Outcome,
     metrics: Mapping[str, NDArray[Any]],
     seconds: float,
@@ -382,7 +382,7 @@ LOSSES = ("upper_loss", "lower_loss", "primal")
 _MOST_GROWTH = 1e3
 
 
-def _losses(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]]) -> dict[str, list[float]]:
+def _losses(job: PlannedJob, outcome: Outcome, metrics: Mapping[str, NDArray[Any]]) -> dict[str, list[float]]:
     """Loss → its means over agents from the start on; where `run.measures` leaves losses out, at the end alone."""
     of_mean = np.asarray(metrics["agent"]) == "mean"
     names, values = np.asarray(metrics["name"])[of_mean], np.asarray(metrics["value"])[of_mean]
@@ -488,7 +488,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Array], mode: int) -> None:
 
 
 def run_job(
-    planned: Job, out: str | Path | None = None, progress: Callback | None = None, keep_secret: bool = True
+    planned: PlannedJob, out: str | Path | None = None, progress: Callback | None = None, keep_secret: bool = True
 ) -> Run:
     """Run a planned job, and write its folder where one is asked for; nothing is drawn.
 
@@ -515,7 +515,7 @@ def run_job(
     return _run_in_folder(job, begin(folder, job, keep_secret), progress)
 
 
-def _load_libraries(job: Job) -> None:
+def _load_libraries(job: PlannedJob) -> None:
     """Import what the rounds and the end of a run need: a lack of memory shows before anything is released."""
     import pyarrow.parquet  # noqa: F401
 
@@ -525,7 +525,7 @@ def _load_libraries(job: Job) -> None:
 
 
 def _run(
-    job: Job,
+    job: PlannedJob,
     progress: Callback | None,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
@@ -551,7 +551,7 @@ def _run(
 
 
 def _run_in_folder(
-    job: Job, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
+    job: PlannedJob, journal: RunInProgress, progress: Callback | None, interruption: Interruption | None = None
 ) -> Run:
     """Run with a folder that says at every moment what was released."""
     folder = journal.folder
@@ -588,7 +588,7 @@ _LONG = 10.0
 
 
 def _perform(
-    job: Job,
+    job: PlannedJob,
     progress: Callback | None,
     journal: RunInProgress | None = None,
     interruption: Interruption | None = None,
@@ -677,7 +677,7 @@ def _perform(
         return rows, job.start(engine, control)
 
 
-def released_ledger(job: Job, recorded: Ledger) -> Ledger:
+def released_ledger(job: PlannedJob, recorded: Ledger) -> Ledger:
     """Return the recorded ledger, once it is that of the plan.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from decentral_dp import annexes
 from decentral_dp.config.components import Components
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statements.statement import PaperClaim, PrivacyStatement
 
 SETTINGS: Mapping[str, str] = {"gossip": "decentral_dp.simulation.statements.gossip:GOSSIP"} | dict(annexes.SETTINGS)
@@ -23,7 +23,7 @@ class Setting(NamedTuple):
         settings: job → hyper-parameters as they run; None if the scenario has them all.
     """
 
-    build: Callable[[Components], Job]
+    build: Callable[[Components], PlannedJob]
     statement: Callable[[Any], PrivacyStatement]
     claim: Callable[[Any], PaperClaim | None]
     settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
@@ -35,7 +35,7 @@ def setting_of(name: str) -> Setting:
     return setting
 
 
-def statement_of(job: Job) -> PrivacyStatement:
+def statement_of(job: PlannedJob) -> PrivacyStatement:
     """State the guarantee of a job and its privacy cost, from public facts only.
 
     Example:
@@ -46,11 +46,11 @@ def statement_of(job: Job) -> PrivacyStatement:
     return setting_of(job.setting).statement(job)
 
 
-def claim_of(job: Job) -> PaperClaim | None:
+def claim_of(job: PlannedJob) -> PaperClaim | None:
     """Return the ε that a paper claims: for comparison, never a certificate."""
     return setting_of(job.setting).claim(job)
 
 
-def settled_parameters(job: Job) -> dict[str, Any] | None:
+def settled_parameters(job: PlannedJob) -> dict[str, Any] | None:
     """Return the hyper-parameters as they run; None if the scenario has them all."""
     return setting_of(job.setting).settings(job)

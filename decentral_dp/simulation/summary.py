@@ -15,12 +15,12 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import article, topology_name
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.communication import compression_summary
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.topology.over_time import OverTime
 
 
-def baselines(job: Job) -> dict[str, float]:
+def baselines(job: PlannedJob) -> dict[str, float]:
     """Scores of who knows nothing of a record but its kind.
 
     Returns:
@@ -44,7 +44,7 @@ def baselines(job: Job) -> dict[str, float]:
     return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
 
 
-def title_of(job: Job) -> str:
+def title_of(job: PlannedJob) -> str:
     """The scenario's title, with the graph where it is another."""
     return title_here(job.scenario, job.topology, served=job.central)
 
@@ -84,7 +84,7 @@ _METHODS = {
 }
 
 
-def method_name(job: Job) -> str:
+def method_name(job: PlannedJob) -> str:
     """Name the algorithm of a job, and what is on beside it.
 
     Example:
@@ -107,7 +107,7 @@ def method_name(job: Job) -> str:
     return f"{name} + {', '.join(parts)}" if parts else name
 
 
-def topology_summary(job: Job) -> dict[str, Any]:
+def topology_summary(job: PlannedJob) -> dict[str, Any]:
     """The graph and its numbers."""
     t = job.topology
     return {
@@ -138,7 +138,7 @@ def _over_time(changes: OverTime) -> dict[str, Any]:
     }
 
 
-def problem_summary(job: Job) -> dict[str, Any]:
+def problem_summary(job: PlannedJob) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
@@ -156,7 +156,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def _reading_facts(job: Job) -> dict[str, Any]:
+def _reading_facts(job: PlannedJob) -> dict[str, Any]:
     """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
     if not isinstance(job.posed_problem, Predictor):
         return {}
@@ -182,7 +182,7 @@ _BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyper
 _NUMBERED_NAME = re.compile(r"(x|feature_?|pixel_?)\d+")
 
 
-def _names_of_x(job: Job) -> list[str]:
+def _names_of_x(job: PlannedJob) -> list[str]:
     """What the coordinates of x stand for; empty where nothing names them."""
     names, p = list(job.shards.feature_names), job.problem.p
     if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:

@@ -26,8 +26,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.communication import count_sent
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.setting import claim_of, statement_of
@@ -149,7 +149,7 @@ def lost_cell(reason: str) -> Record:
 
 def _run(scenario: Scenario, task: Task) -> Record:
     # Before it is run: what cannot be priced is refused.
-    job = build(scenario)
+    job = build_job(scenario)
     if scenario.run.measures is None:
         job = replace(job, of_classes=tuple(dict.fromkeys((*job.of_classes, *task.of_classes))))
     pairs = _pairs(job) if task.network else {}
@@ -188,7 +188,7 @@ def _threat_model(privacy: PrivacyStatement) -> list[str]:
 
 
 def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
-    job = build(scenario)
+    job = build_job(scenario)
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
     claims = [_claim(job, cut) for cut in cuts]
@@ -233,12 +233,12 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
     return [r for r in steps if r <= last]
 
 
-def _claim(job: Job, rounds: int) -> float | None:
-    claim = claim_of(cast(Job, replace(cast(Any, job), rounds=rounds)))
+def _claim(job: PlannedJob, rounds: int) -> float | None:
+    claim = claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=rounds)))
     return None if claim is None else claim.epsilon_max
 
 
-def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
+def _spending_of_worst(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
     """What the agent that has spent most at the end has spent before."""
     worst = np.array([int(np.argmax(budget))])
     spent = spending(job.ledger.select(worst), delta, cuts)
@@ -246,13 +246,13 @@ def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, An
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
 
 
-def _add_sent(record: Record, job: Job, rounds: list[int]) -> None:
+def _add_sent(record: Record, job: PlannedJob, rounds: list[int]) -> None:
     sent = count_sent(job, rounds)
     record["curves"] |= {name: [rounds, counts] for name, counts in sent.items()}
     record["finals"] |= {name: counts[-1] for name, counts in sent.items()}
 
 
-def _network(job: Job) -> dict[str, float]:
+def _network(job: PlannedJob) -> dict[str, float]:
     return {
         "spectral_gap": job.topology.spectral_gap,
         "neighbour_weight": float(job.topology.neighbour_weight.min()),
@@ -260,7 +260,7 @@ def _network(job: Job) -> dict[str, float]:
     }
 
 
-def _pairs(job: Job) -> dict[str, float]:
+def _pairs(job: PlannedJob) -> dict[str, float]:
     """Certified ε of what one agent learns of another's record, by what is taken of the pairs. Raises InputError."""
     try:
         view = annex("prepare")(job).view()

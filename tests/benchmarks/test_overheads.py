@@ -21,8 +21,8 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.simulation.folder.journal import begin
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.studies.runs import Task, compute, task_of
 from decentral_dp.studies.schema import cells, load_study
 from decentral_dp.studies.tables import cell_table, results, summary

@@ -16,7 +16,7 @@ from decentral_dp.cli.new import parse_classes, parse_ranges, write_template
 from decentral_dp.config.loading import load, toml_value
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import shipped_folder
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 SHIPPED = shipped_folder("scenarios")
 RECORDS = SHIPPED / "own_records.csv"

@@ -19,7 +19,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]

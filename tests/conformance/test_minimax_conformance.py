@@ -14,7 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load
 from decentral_dp.problems import MINIMAX
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 # A [problem] table for every registered minimax problem: a new one has to be entered here.
 TABLES: dict[str, dict[str, Any]] = {

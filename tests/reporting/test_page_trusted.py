@@ -20,8 +20,8 @@ from decentral_dp.cli.run import print_run
 from decentral_dp.config.loading import load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from decentral_dp.simulation.plan import Plan
 from decentral_dp.simulation.setting import statement_of
 from tests.support.coordinator_scenarios import content

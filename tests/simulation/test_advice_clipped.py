@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.simulation.advice import clip_advice, clipped_shares
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 
 
 @pytest.mark.parametrize("norm", ["laplace", "gaussian"])
@@ -20,7 +20,7 @@ def test_shares_are_those_of_the_gradients(scenario: Callable[..., dict[str, Any
     changes = {"mechanism": norm, "clip": {"x": 1.0, "y": 0.4, "z": 0.3}}
     unit = {"normalise": "l1" if norm == "laplace" else "l2"}
     content = scenario(privacy=changes, problem=unit, topology={"agents": 40, "kind": "ring"}, algorithm={"rounds": 1})
-    job = build(content)
+    job = build_job(content)
     draw = np.random.default_rng(3)
     values = {c: draw.normal(scale=6.0, size=(40, 30)) for c in "xyz"}
     found = clipped_shares(job.problem, job.records, values, job.clip)

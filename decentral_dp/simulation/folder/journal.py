@@ -53,7 +53,7 @@ from decentral_dp.simulation.folder.layout import TENSORBOARD, copy_inputs, remo
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, intact_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, module_of, to_bytes
 from decentral_dp.simulation.jobs.build import run_digest
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import Row, tabulate
 from decentral_dp.simulation.result import FORMAT as RESULT_FORMAT
 from decentral_dp.simulation.result import IN_PROGRESS, RESULT, is_complete, is_sealed, seal, text_of
@@ -91,7 +91,7 @@ class Interruption:
     releases: Digests = field(default_factory=dict)
     machines: tuple[str, ...] = ()
 
-    def state(self, job: Job) -> SavedState | None:
+    def state(self, job: PlannedJob) -> SavedState | None:
         """Where the run goes on; None where it starts anew, with the same draws.
 
         Raises:
@@ -261,7 +261,7 @@ def _require_known(place: Path, folder: Path, entries: Sequence[dict[str, Any]],
         raise ValueError(f"{JOURNAL} lacks lines of rounds that {RESULT} has")
 
 
-def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
+def root_of_run(interruption: Interruption, job: PlannedJob, folder: Path) -> Root:
     """Return the noise key of a run that resumes.
 
     Raises:
@@ -289,7 +289,7 @@ def root_of_run(interruption: Interruption, job: Job, folder: Path) -> Root:
     return interruption.root
 
 
-def before_damage(interruption: Interruption, job: Job, folder: Path) -> Interruption:
+def before_damage(interruption: Interruption, job: PlannedJob, folder: Path) -> Interruption:
     """What a folder says of a run, up to the last state before the first value that is not on disk as it was released.
 
     From there the same draws give the same values.
@@ -370,7 +370,7 @@ def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[i
     return None, 0, []
 
 
-def machine_of(job: Job) -> dict[str, str]:
+def machine_of(job: PlannedJob) -> dict[str, str]:
     """What the last bits of a job's values depend on, in this process."""
     return machine(getattr(job.problem, "device", job.scenario.run.device))
 
@@ -391,7 +391,9 @@ class RunInProgress:
         interruption: where it goes on; by default it starts anew.
     """
 
-    def __init__(self, folder: Path, job: Job, lock: IO[bytes], interruption: Interruption | None = None) -> None:
+    def __init__(
+        self, folder: Path, job: PlannedJob, lock: IO[bytes], interruption: Interruption | None = None
+    ) -> None:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = module_of(job.algorithm)
@@ -556,7 +558,7 @@ class RunInProgress:
         self._lock.close()
 
 
-def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
+def begin(folder: Path, job: PlannedJob, keep_secret: bool = True) -> RunInProgress:
     """Make the folder of a run.
 
     Args:
@@ -607,7 +609,7 @@ def advise_on_write(error: OSError) -> str:
     return "Make room" if is_full(error) else "Mend that"
 
 
-def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
+def _begin(folder: Path, job: PlannedJob, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     about = written_root(None if secret else root_bytes(job.root), generator_of(job.root))
     about |= {"given": run_digest(job), "versions": machine_of(job), "states": os.urandom(8).hex()}
@@ -625,7 +627,7 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     write_synced(folder / RESULT, _partial(job, job.rounds, "running", reason), _mode(job))
 
 
-def _mode(job: Job) -> int:
+def _mode(job: PlannedJob) -> int:
     """The mode of files that an adversary of secret noise must not read."""
     return OWNERS if job.scenario.seed is None else 0o666
 
@@ -654,7 +656,7 @@ def _remove(folder: Path) -> None:
             break
 
 
-def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
+def _partial(job: PlannedJob, released: int, status: str, reason: str) -> bytes:
     """The text of result.json: the price of what is released after so many rounds."""
     spent: Any = job
     if released < job.rounds:

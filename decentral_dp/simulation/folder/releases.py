@@ -26,7 +26,7 @@ from decentral_dp.engines.protocol import ReleasedValues
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.durable import OWNERS, digest, intact, write_synced
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class KeptReleases:
         digests: of the parts that are there.
     """
 
-    def __init__(self, place: Path, job: Job, after: int, digests: Digests) -> None:
+    def __init__(self, place: Path, job: PlannedJob, after: int, digests: Digests) -> None:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._next = job.first_release(after)
         self.digests: dict[tuple[int, int], str] = {}
@@ -128,7 +128,7 @@ class KeptReleases:
         pq.write_table(pa.table(columns), content, compression="zstd")
 
 
-def intact_until(place: Path, job: Job, digests: Digests) -> int:
+def intact_until(place: Path, job: PlannedJob, digests: Digests) -> int:
     """The index before which every released value is on disk as it was written.
 
     Args:
@@ -144,7 +144,7 @@ def intact_until(place: Path, job: Job, digests: Digests) -> int:
     return end
 
 
-def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) -> None:
+def join(place: Path, job: PlannedJob, ledger: Ledger, digests: Digests, path: Path) -> None:
     """Put the parts together, without ever holding more than one of them and a row group.
 
     Args:
@@ -178,7 +178,9 @@ def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) ->
             writer.write_table(table, row_group_size=rows)
 
 
-def _check_counts(counts: Mapping[str, NDArray[np.int64]], job: Job, ledger: Ledger, end: int, place: Path) -> None:
+def _check_counts(
+    counts: Mapping[str, NDArray[np.int64]], job: PlannedJob, ledger: Ledger, end: int, place: Path
+) -> None:
     """Refuse rows that are not one for each agent of every release, or lack a release of the ledger.
 
     Values that cost nothing are released besides, and are no lines of the ledger.

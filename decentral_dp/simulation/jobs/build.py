@@ -30,7 +30,7 @@ from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.class_measures import CLASS_MEASURES, OF_TWO_CLASSES
 from decentral_dp.problems.protocol import Classifying
 from decentral_dp.reporting.measures import MEASURES
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.setting import setting_of
 
 
@@ -51,7 +51,7 @@ def noise_root(seed: int | None) -> Root:
     return secret_root() if seed is None else seeded_root(seed, b"run")
 
 
-def run_digest(job: Job) -> str:
+def run_digest(job: PlannedJob) -> str:
     """Return a digest of all that decides what a job releases, by which an interrupted run is resumed on the same.
 
     Equal noise on other records or at other scales would cancel in a difference: the scenario as written, the files it
@@ -105,7 +105,7 @@ def table_digest(table: Mapping[str, Any]) -> str:
     return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
+def build_job(scenario: Source | Components, **objects: Unpack[Objects]) -> PlannedJob:
     """Build everything that a scenario names, and plan and price its releases.
 
     Args:
@@ -131,7 +131,7 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
     return job.with_root(noise_root(c.scenario.seed))
 
 
-def with_blocks(job: Job) -> Job:
+def with_blocks(job: PlannedJob) -> PlannedJob:
     """Put a number in the place of `run.agents_per_actor = "auto"`.
 
     It is the least at which no core has two actors, ⌈m / cores⌉; 1 where agents have machines of their own
@@ -174,7 +174,7 @@ def _taken_of_classes(c: Components) -> tuple[str, ...]:
     return measures_of_classes(asked)
 
 
-def _check_probabilities(job: Job) -> None:
+def _check_probabilities(job: PlannedJob) -> None:
     """Refuse measures of probabilities that are asked for where the problem has none; no record is read."""
     if not job.of_classes or job.scenario.run.measures is None or job.solves != "bilevel":
         return

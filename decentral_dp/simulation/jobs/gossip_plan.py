@@ -68,7 +68,7 @@ class PlannedNoise(NamedTuple):
     is_final: bool = True
 
 
-def plan(
+def plan_releases(
     algorithm: Algorithm,
     problem: Problem,
     counts: Counts,
@@ -371,7 +371,7 @@ def gossip_job(c: Components) -> GossipJob:
 
     def plan_ledger(noise: PlannedNoise, rounds: int, weight: Array = r.topology.neighbour_weight) -> Ledger:
         facts = (r.counts, r.stream, weight, r.clip, constants)
-        return plan(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
+        return plan_releases(r.algorithm, r.problem, *facts, rounds, noise, r.network, r.unit)
 
     noise = PlannedNoise(r.mechanism, {}, r.pairs, factor, is_final=False)
     if r.mechanism != NO_NOISE:

@@ -103,7 +103,7 @@ _NUMBERS, _TWO, _MORE = (
 _NETWORK_OF_NUMBERS, _NETWORK_OF_CLASSES = Rule(0.2, 0.1, 1.0, math.inf), Rule(1.4, 0.3, 1.0, math.inf)
 
 
-class Facts(NamedTuple):
+class TrainingFacts(NamedTuple):
     """Public numbers.
 
     classes: 0 where labels are numbers. records: the fewest train records of an agent. agents: m, whose noise is
@@ -126,7 +126,7 @@ class Facts(NamedTuple):
     start: float = 0.0
 
 
-class Settings(NamedTuple):
+class StepAndClip(NamedTuple):
     """step: λ. clip: C, infinite without noise. noise: D, 0 without noise."""
 
     step: float
@@ -134,7 +134,7 @@ class Settings(NamedTuple):
     noise: float
 
 
-def settings_of(facts: Facts) -> Settings:
+def default_hyperparameters(facts: TrainingFacts) -> StepAndClip:
     """Follow the rule.
 
     Args:
@@ -155,17 +155,17 @@ def settings_of(facts: Facts) -> Settings:
     per_step = facts.rounds / (1.0 - facts.heavy_ball)
     most = min(rule.longest_time, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
-        return Settings(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
+        return StepAndClip(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
     nu = facts.sensitivity_in_clips / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     allowed = rule.displacement / nu
     if facts.step is not None:
         time = facts.step * per_step
         clip = min(rule.largest_clip, allowed / time) if time else rule.largest_clip
-        return Settings(facts.step, clip, clip * time * nu)
+        return StepAndClip(facts.step, clip, clip * time * nu)
     clip = facts.clip or min(rule.largest_clip, max(rule.smallest_clip, allowed / min(most, rule.first_time)))
     time = min(most, allowed / clip)
-    return Settings(time / per_step, clip, clip * time * nu)
+    return StepAndClip(time / per_step, clip, clip * time * nu)
 
 
 def stable_momentum(topology: Topology, kind: str) -> float:
@@ -281,8 +281,8 @@ def with_settings(
         why = "" if share else "noise would hide their mean at this ε"
     # Three digits, which a run folder keeps: the same run follows from them.
     if missing:
-        planned = settings_of(
-            Facts(
+        planned = default_hyperparameters(
+            TrainingFacts(
                 known.classes,
                 fewest,
                 averaged,

@@ -19,16 +19,16 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import RowWise
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.pairs import ShardsPair, first_pairs, searched_pairs, sparse_pairs
-from decentral_dp.simulation.probing.transcript import Change, Transcript
+from decentral_dp.simulation.probing.transcript import Change, WatchedRun
 
 # Enough to meet the start, a step, and a step from where a step led.
 ROUNDS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class PairFindings:
     """What a pair of data sets showed.
 
     refusal: why what leaves without noise differs; None where it does not. changes: of what is noised. transcript: of
@@ -38,7 +38,7 @@ class Comparison:
     pair: ShardsPair
     refusal: InputError | None
     changes: tuple[Change, ...]
-    transcript: Transcript
+    transcript: WatchedRun
 
     @property
     def refusal_text(self) -> str:
@@ -76,7 +76,7 @@ class Comparison:
             raise self.refusal
 
 
-def check_rows(job: Job) -> int:
+def check_rows(job: PlannedJob) -> int:
     """Try rows of the user's own losses, formulas and modules, for as many records as the job will evaluate at once.
 
     Returns:
@@ -91,13 +91,13 @@ def check_rows(job: Job) -> int:
     counts = {min(sizes), max(sizes)} if sizes else set()
     if job.stream.kind == "minibatch" and job.stream.batch:
         counts.add(int(job.stream.batch))
-    parts = [part for _, part in components_of(job.problem) if isinstance(part, RowWise)]
+    parts = [part for _, part in nested_components(job.problem) if isinstance(part, RowWise)]
     for part in parts:
         part.check_rows_apart(counts)
     return len(parts)
 
 
-def require_planned(transcript: Transcript, recorded: Ledger) -> None:
+def require_planned(transcript: WatchedRun, recorded: Ledger) -> None:
     """Raise InputError where what was recorded is not what is planned, and priced."""
     job, foreign = transcript.job, bool(transcript.job.components.algorithm.custom)
     # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
@@ -112,7 +112,7 @@ def require_planned(transcript: Transcript, recorded: Ledger) -> None:
         )
 
 
-def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterator[Comparison]:
+def tried_pairs(transcript: WatchedRun, pairs: int = 0, seed: int = 0) -> Iterator[PairFindings]:
     """What the few pairs show of a job, and then so many of a search.
 
     Args:
@@ -123,35 +123,35 @@ def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterat
     for pair in first_pairs(job.shards):
         yield _comparison(transcript, pair)
     for pair in sparse_pairs(job.shards):
-        yield compare(job, pair)
+        yield compare_pair(job, pair)
     search, ratio = searched_pairs(job.shards, pairs, seed), None
     while True:
         try:
             pair = search.send(ratio)
         except StopIteration:
             return
-        shown = compare(job, pair)
+        shown = compare_pair(job, pair)
         yield shown
         ratio = 0.0 if shown.worst_change is None else shown.worst_change.ratio
 
 
-def compare(job: Job, pair: ShardsPair) -> Comparison:
+def compare_pair(job: PlannedJob, pair: ShardsPair) -> PairFindings:
     """Run both data sets, the second with the released values of the first."""
-    transcript = Transcript(job, pair.key)
+    transcript = WatchedRun(job, pair.key)
     try:
         transcript.record(pair.first)
     except InputError as error:
-        return Comparison(pair, error, (), transcript)
+        return PairFindings(pair, error, (), transcript)
     return _comparison(transcript, pair)
 
 
-def _comparison(transcript: Transcript, pair: ShardsPair) -> Comparison:
+def _comparison(transcript: WatchedRun, pair: ShardsPair) -> PairFindings:
     refusal = None
     try:
         transcript.compare(pair.second, pair.replacement)
     except InputError as error:
         refusal = error
-    return Comparison(pair, refusal, tuple(transcript.changes), transcript)
+    return PairFindings(pair, refusal, tuple(transcript.changes), transcript)
 
 
 def difference(recorded: Ledger, planned: Ledger) -> str:
@@ -208,7 +208,7 @@ def _other_sensitivity(made: ChannelLedger, plan: ChannelLedger, split: Split, r
 _DEPTH = 8
 
 
-def components_of(component: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+def nested_components(component: Any, name: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
     """Name → a problem and what it is made of: the values of its fields, and of theirs."""
     yield name, component
     if depth == 0 or isinstance(component, type):
@@ -220,4 +220,4 @@ def components_of(component: Any, name: str = "", depth: int = _DEPTH) -> Iterat
     else:
         return
     for inner in names:
-        yield from components_of(getattr(component, inner), inner, depth - 1)
+        yield from nested_components(getattr(component, inner), inner, depth - 1)

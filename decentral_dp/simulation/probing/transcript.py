@@ -30,7 +30,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Released
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_in
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.pairs import Replacement
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -61,7 +61,7 @@ class Change(NamedTuple):
         return float(ratio) if ratio == ratio else np.inf
 
 
-class Transcript:
+class WatchedRun:
     """What leaves the participants of a job on made-up records: an engine, which notes it and compares later runs.
 
     Args:
@@ -73,7 +73,7 @@ class Transcript:
 
     name = "local"
 
-    def __init__(self, job: Job, key: int = 0) -> None:
+    def __init__(self, job: PlannedJob, key: int = 0) -> None:
         self.job = job
         self.component = component_name(job)
         self.changes: list[Change] = []
@@ -192,7 +192,7 @@ class _Event(NamedTuple):
 class _Log:
     """What left one participant. round: the one that runs."""
 
-    def __init__(self, transcript: Transcript, agents: Any, releases_per_round: int) -> None:
+    def __init__(self, transcript: WatchedRun, agents: Any, releases_per_round: int) -> None:
         self.round = 0
         self._transcript = transcript
         self._agents = agents
@@ -380,13 +380,13 @@ class _WatchedProgram:
         return self._program.step(t, known, s)
 
 
-def on_records(job: Job, shards: Shards, key: int) -> Job:
+def on_records(job: PlannedJob, shards: Shards, key: int) -> PlannedJob:
     """The job on made-up records, with randomness that anyone can draw."""
     bounded = replace(shards, labels=bounded_labels(job.scenario, shards.labels))
     return replace(job, records=records_in(job.problem, bounded, job.clip.norm), root=seeded_root(key, b"check"))
 
 
-def component_name(job: Job) -> str:
+def component_name(job: PlannedJob) -> str:
     """The component that is tried, as a refusal begins."""
     c = job.components
     return f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.custom else f"problem.kind: {c.problem.name}"

@@ -31,7 +31,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD, Unit, sampled_unit
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.statements.statement import (
     AUTHORS_WORD,
     AgentBudget,
@@ -47,7 +47,7 @@ _LARGE_DELTA = 0.1
 _MOST_NAMED = 5
 
 
-def statement(job: Job, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
+def statement(job: PlannedJob, planned: Ledger, notes: Sequence[str], trusted: bool, **own: Any) -> PrivacyStatement:
     """State a job's guarantee and its price, as far as it is said alike in every setting.
 
     Args:
@@ -95,7 +95,7 @@ def statement(job: Job, planned: Ledger, notes: Sequence[str], trusted: bool, **
     )
 
 
-def delta_cautions(job: Job) -> list[str]:
+def delta_cautions(job: PlannedJob) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
     together = job.unit.records
@@ -109,7 +109,7 @@ def delta_cautions(job: Job) -> list[str]:
     ]
 
 
-def authors_word(job: Job) -> list[str]:
+def authors_word(job: PlannedJob) -> list[str]:
     """What the ledger cannot know of components from outside, in sentences that follow `AUTHORS_WORD`."""
     c, entry, parts = job.components, job.components.algorithm, job.components.authors_word
     if job.mechanism == NO_NOISE:

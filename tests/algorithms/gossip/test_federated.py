@@ -12,7 +12,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support import naive
 from tests.support.naive import CLIPS, Loop, finished, made, squares

@@ -15,7 +15,7 @@ from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.printed.gossip import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
 from tests.support.naive import CLIPS, STREAMS, UNCLIPPED, agree, finished, misheard

@@ -14,7 +14,7 @@ from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
 from decentral_dp.algorithms.printed.gossip import PrintedVrdsbo, solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.closed_forms import closed_form
 from tests.support.naive import (

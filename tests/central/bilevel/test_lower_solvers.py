@@ -25,7 +25,7 @@ from decentral_dp.central.bilevel.lower_solvers import (
 )
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.exchange import Ask, Pool, Release
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.coordinator_replay import SCALE, Scripted, scripted, with_noise
 from tests.support.penalty_jobs import agree, content, made, solved_by
 from tests.support.penalty_loop import Naive

@@ -10,7 +10,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 TRAJECTORIES = {
     "kind": "mspbe",

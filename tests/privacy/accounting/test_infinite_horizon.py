@@ -21,7 +21,7 @@ from decentral_dp.privacy.accounting.infinite_horizon import (
     remainder,
     round_losses,
 )
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.setting import statement_of
 from decentral_dp.simulation.statements.gossip import gossip_horizon as limits
 from decentral_dp.simulation.statements.job import delta_cautions

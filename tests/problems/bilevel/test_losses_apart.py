@@ -12,7 +12,7 @@ import torch
 
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.losses import from_losses
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 LEAST = {"records": 0}
 

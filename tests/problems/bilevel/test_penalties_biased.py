@@ -15,7 +15,7 @@ from decentral_dp.problems.bilevel.regularised_losses import biased_regularisati
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.lower_level import solve_lower
 from decentral_dp.problems.protocol import MATRICES, TERMS
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
 D = 3

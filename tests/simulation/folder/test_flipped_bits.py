@@ -23,7 +23,7 @@ from decentral_dp.files.durable import digest, intact
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.result import (
     is_sealed,
     read_any_result,
@@ -59,7 +59,7 @@ def _cut_off(folder: Path, secret: bool) -> None:
 
 def _reader(folder: Path) -> Check:
     """Compare what is read of a run under way with what it holds now: an earlier state leads to the same releases."""
-    job = build(load(folder / "scenario.toml"))
+    job = build_job(load(folder / "scenario.toml"))
     found, lock = journal.open_interrupted(folder)
     lock.close()
     states = {}

@@ -26,7 +26,7 @@ from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder import releases as kept_releases
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from tests.support.run_folders import rewrite_journal
 
 Make = Callable[..., dict[str, Any]]
@@ -196,7 +196,7 @@ def test_every_flipped_bit_of_a_part_is_seen(tmp_path: Path) -> None:
     given = _quick()
     _cut_off(given, tmp_path / "run", 10)
     found, lock = interrupted_run.open_interrupted(tmp_path / "run")
-    job, draw, parts = build(given), random.Random(12), (tmp_path / "run" / "in_progress").glob("rel*")
+    job, draw, parts = build_job(given), random.Random(12), (tmp_path / "run" / "in_progress").glob("rel*")
     assert interrupted_run.before_damage(found, job, tmp_path / "run") is found
     for part in sorted(parts):
         content, first = part.read_bytes(), int(part.stem.split("-")[1])

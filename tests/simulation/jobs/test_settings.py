@@ -20,10 +20,15 @@ from decentral_dp.problems import Facts as ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training.problem import classification
 from decentral_dp.reporting.comparison import comparison_tables
-from decentral_dp.simulation.jobs.settings import Facts, settings_of, share_of_centre, stable_momentum
+from decentral_dp.simulation.jobs.settings import (
+    TrainingFacts,
+    default_hyperparameters,
+    share_of_centre,
+    stable_momentum,
+)
 
 AGENTS, RECORDS = 5, 800
-TWO = Facts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, heavy_ball=0.9, curvature=0.2525)
+TWO = TrainingFacts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, heavy_ball=0.9, curvature=0.2525)
 
 
 def _scenario(**tables: Any) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def _scenario(**tables: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("records", [50, 640, 10_000])
 def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records: int) -> None:
     facts = TWO._replace(classes=classes, mu=mu, records=records)
-    step, clip, noise = settings_of(facts)
+    step, clip, noise = default_hyperparameters(facts)
     assert 0.0 < step <= 1.5 / facts.curvature * (1.0 + 1e-12)
     assert clip <= (0.25 if classes else 0.5)
     assert noise <= 8.0 * (1.0 + 1e-9)
@@ -55,7 +60,10 @@ def test_a_step_is_stable_and_noise_is_bounded(classes: int, mu: float, records:
 
 
 def test_noise_does_not_depend_on_the_number_of_rounds() -> None:
-    few, many = settings_of(TWO._replace(mu=0.1, rounds=2000)), settings_of(TWO._replace(mu=0.1, rounds=20_000))
+    few, many = (
+        default_hyperparameters(TWO._replace(mu=0.1, rounds=2000)),
+        default_hyperparameters(TWO._replace(mu=0.1, rounds=20_000)),
+    )
     assert math.isclose(few.step, 10 * many.step, rel_tol=1e-9)
     assert few[1:] == pytest.approx(many[1:])
 
@@ -149,15 +157,18 @@ def test_an_agent_whose_noise_is_most_of_it_is_said_beforehand(fewest: int, said
 
 def test_what_is_given_bounds_the_other() -> None:
     """A wide clip shortens steps and long steps narrow the clip, so that noise stays where the rule has it."""
-    wide, long = settings_of(TWO._replace(clip=2.0)), settings_of(TWO._replace(step=5.0, mu=0.1))
-    free = settings_of(TWO)
+    wide, long = (
+        default_hyperparameters(TWO._replace(clip=2.0)),
+        default_hyperparameters(TWO._replace(step=5.0, mu=0.1)),
+    )
+    free = default_hyperparameters(TWO)
     assert wide.clip == 2.0
     assert wide.step < free.step
     assert long.step == 5.0
     assert long.clip < 0.03
     assert wide.noise == pytest.approx(6.0)
     assert long.noise == pytest.approx(6.0)
-    assert settings_of(TWO._replace(step=0.2, mu=math.inf))[:2] == (0.2, math.inf)
+    assert default_hyperparameters(TWO._replace(step=0.2, mu=math.inf))[:2] == (0.2, math.inf)
 
 
 @pytest.mark.parametrize("given", [{"algorithm": {"y": {"scale": 5.0}}}, {"privacy": {"clip": {"y": 1.0}}}])
@@ -545,6 +556,6 @@ def test_a_problem_of_ones_own_that_states_its_curvature_has_its_steps_planned()
         problem = OneOfTheirOwn(inner, StepFacts(2, curvature, 0.0, linear=True))
         job = decentral_dp.build(_scenario(), problem=problem).simulation()
         fewest, momentum = int(job.shards.train_counts.min()), job.algorithm.heavy_ball
-        step, clip, _ = settings_of(Facts(2, fewest, AGENTS, mu, job.rounds, momentum, curvature))
+        step, clip, _ = default_hyperparameters(TrainingFacts(2, fewest, AGENTS, mu, job.rounds, momentum, curvature))
         assert (job.algorithm.y.scale, job.clip.y) == pytest.approx((step, clip), rel=5e-3)
         assert problem.clips == [job.clip]

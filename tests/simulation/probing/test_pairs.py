@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from decentral_dp.data import Shards
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.probing.pairs import deal_trial
 
 
 @pytest.fixture(scope="module")
 def shards() -> Shards:
-    found: Shards = build("ldp_dsbo").shards
+    found: Shards = build_job("ldp_dsbo").shards
     return found
 
 
