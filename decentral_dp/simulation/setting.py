@@ -39,8 +39,8 @@ def statement_of(job: PlannedJob) -> PrivacyStatement:
     """State the guarantee of a job and its privacy cost, from public facts only.
 
     Example:
-        >>> from decentral_dp.simulation.jobs.build import build
-        >>> statement_of(build("quadratic")).guarantee
+        >>> from decentral_dp.simulation.jobs.build import build_job
+        >>> statement_of(build_job("quadratic")).guarantee
         'none'
     """
     return setting_of(job.setting).statement(job)

@@ -395,7 +395,7 @@ def gossip_job(c: Components) -> GossipJob:
     # The text is about the sum of fresh noise.
     if factor is None:
         averaged = averaged_noises(r.topology)
-        text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.unit, r.pairs)
+        text = settings_text(r.problem, r.algorithm, averaged, r.clip, rounds, noise.schedules, r.pairs)
     text += f" Features are not centred: {r.not_centred}." if r.not_centred else ""
     curvature = curvature_of(r.problem, r.shards.l2, by_channel(s.algorithm.init))
     status, reason = "ok", None
