@@ -50,9 +50,9 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRED_STREAMS, clip_of, stream_of
+from decentral_dp.config.scenario_components import CENTRED_STREAMS
 from decentral_dp.config.schema import Scenario, by_channel
-from decentral_dp.data import Shards
+from decentral_dp.data import Shards, Stream
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting.accountants import largest_mu
@@ -202,7 +202,7 @@ def _require_defaults(c: Components, key: str, curvature: float) -> None:
 
 
 def with_settings(
-    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float
+    c: Components, problem: Any, shards: Shards, topology: Topology, averaged: float, stream: Stream
 ) -> tuple[Components, str]:
     """Settle the step, the clip and the share of centring that the scenario leaves to be planned.
 
@@ -220,7 +220,7 @@ def with_settings(
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):
-        why = _no_centre(s, topology) if centring else "algorithm.centring is off"
+        why = _no_centre(s, topology, stream) if centring else "algorithm.centring is off"
         if why:
             raise InputError(
                 f"privacy.clip.x: it bounds features that are read from their mean, and {why}. Fix: "
@@ -239,7 +239,7 @@ def with_settings(
     unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     clips, share, why = float(unit.clips(fewest)), 0.0, ""
     if centring:
-        why = _no_centre(s, topology, known)
+        why = _no_centre(s, topology, stream, known)
         if not why and unit.records is None:
             why = "its share of the budget is planned for records, and privacy.unit names all that an agent holds"
         if not why and noisy and not has_target:
@@ -306,7 +306,14 @@ def share_of_centre(features: int, noise: float) -> float:
 
 
 def with_centring(
-    s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology: Topology, averaged: float, reach: float
+    s: Scenario,
+    algorithm: Any,
+    problem: Any,
+    shards: Shards,
+    topology: Topology,
+    averaged: float,
+    reach: float,
+    clip: Clip,
 ) -> Any:
     """The algorithm that sends means of features for as many rounds as it takes agents to agree about their mean.
 
@@ -319,20 +326,20 @@ def with_centring(
         fewest, share = int(shards.train_counts.min()), by_channel(s.privacy.share)
         part = share["x"] / sum(share.values()) if share else 0.5
         mu = largest_mu(s.privacy.epsilon, s.privacy.delta) * math.sqrt(part)
-        change = clip_of(s, "l2").at(0).x * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
+        change = clip.at(0).x * float(unit_of(s.privacy.unit, s.privacy.neighbours).clips(fewest))
         noise = problem.p * (change / (fewest * mu)) ** 2 / averaged
     # A server has the mean of all answers at once.
     centring = min(1, s.algorithm.rounds - 1) if algorithm.central else max(2, min(rounds, s.algorithm.rounds // 4))
     return replace(algorithm, centring_rounds=centring, centre_noise=noise)
 
 
-def _no_centre(s: Scenario, topology: Topology, known: StepFacts | None = None) -> str:
+def _no_centre(s: Scenario, topology: Topology, stream: Stream, known: StepFacts | None = None) -> str:
     """Say why features are not read from their mean; "" where they may be. known: of the model."""
     if known is not None and not known.features:
         return "the model is not linear"
     if s.privacy.share and "x" not in s.privacy.share:
         return "privacy.share has no x"
-    if stream_of(s).kind not in CENTRED_STREAMS:
+    if stream.kind not in CENTRED_STREAMS:
         return "records come in a public order"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"

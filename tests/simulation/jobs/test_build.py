@@ -138,8 +138,8 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
 def test_it_is_the_same_in_another_process_and_on_another_processor() -> None:
     text = """
 import decentral_dp
-from decentral_dp.simulation.jobs.build import build, run_digest
-print(run_digest(build(decentral_dp.load("ring_breast_cancer"))))
+from decentral_dp.simulation.jobs.build import build_job, run_digest
+print(run_digest(build_job(decentral_dp.load("ring_breast_cancer"))))
 """
     command = [sys.executable, "-c", text]
     out = subprocess.run(command, env=narrow_environment(), capture_output=True, text=True, check=True)

@@ -327,25 +327,6 @@ def test_refusals(tables: dict[str, Any], sentence: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("memory", "mend"),
-    [(30e6, "take run.average = 146, or fewer agents"), (2e6, "GB. Fix: take fewer agents or a smaller model.")],
-)
-def test_what_memory_cannot_hold_is_refused_and_what_fits_is_named(
-    memory: float, mend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables: dict[str, Any] = {"problem": {"model": {"kind": "mlp", "widths": [150]}}}
-    many = {"average": 0.2}
-    monkeypatch.setattr("decentral_dp.simulation.jobs.gossip_setup.machine_memory", lambda: memory)
-    with pytest.raises(
-        InputError, match=r"run\.average: 200 released values of 5 agents with 4,801 numbers each"
-    ) as refused:
-        decentral_dp.plan(_scenario(**tables, run=many))
-    assert mend in str(refused.value)
-    if memory > 1e7:
-        decentral_dp.plan(_scenario(**tables, run={"average": 146}))
-
-
 # What is learnt, on tables that the rule was not chosen on.
 
 
