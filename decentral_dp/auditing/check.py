@@ -35,7 +35,7 @@ from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.jobs.build import build_job
 from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.probing.mechanism import complaint
-from decentral_dp.simulation.probing.pairs import TRIES, deal_trial, made_up_shards
+from decentral_dp.simulation.probing.pairs import deal_trial, made_up_shards
 from decentral_dp.simulation.probing.probe import ROUNDS, check_rows, require_planned, tried_pairs
 from decentral_dp.simulation.probing.transcript import WatchedRun, on_records, went_wrong
 from decentral_dp.simulation.result import plain
@@ -155,7 +155,7 @@ def _fitting(target: Target, pairs: int) -> int:
     if target.rounds <= ROUNDS:
         return target.rounds
     job = _job_of_rounds(target)
-    runs, build_job, one = 2 * pairs + 8, math.inf, math.inf
+    runs, building, one = 2 * pairs + 8, math.inf, math.inf
     # The first of them imports and compiles.
     for _ in range(3):
         started = time.perf_counter()
@@ -166,9 +166,9 @@ def _fitting(target: Target, pairs: int) -> int:
             WatchedRun(job).record(shards)
         except InputError:
             return ROUNDS  # What is wrong is said where it is tried.
-        build_job = min(build_job, built - started)
-        one = min(one, (time.perf_counter() - built - build_job) / max(1, job.rounds))
-    return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - build_job) / max(one, 1e-9))))
+        building = min(building, built - started)
+        one = min(one, (time.perf_counter() - built - building) / max(1, job.rounds))
+    return min(target.rounds, max(ROUNDS, int((_SECONDS / runs - building) / max(one, 1e-9))))
 
 
 def _job_of_rounds(target: Target, rounds: int = ROUNDS, **tables: Any) -> PlannedJob:
@@ -271,9 +271,10 @@ def _partition(job: PlannedJob, c: Components) -> list[CheckRow]:
     """A row for a partition from outside."""
     if not c.partition.is_outside:
         return []
-    trial = deal_trial(c.partition.make(), job.shards)
-    what = f"one agent for every record, the same again; {TRIES} replaced labels"
-    return [replace(_tried("partition", what, trial.complaint), why=trial.complaint or trial.description)]
+    problem, reads_labels = deal_trial(c.partition.make(), job.shards)
+    reads = "It reads labels, and what it leaks of them no ε covers." if reads_labels else "No label moved a record."
+    row = _tried("partition", "one agent for every record, and the same again", problem)
+    return [replace(row, why=problem or reads)]
 
 
 def _limits(target: Target, c: Components) -> list[CheckRow]:

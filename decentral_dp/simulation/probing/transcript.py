@@ -14,7 +14,7 @@ real records have, is not seen.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Released
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_in
 from decentral_dp.simulation.jobs.job import PlannedJob
@@ -106,13 +105,6 @@ class WatchedRun:
             InputError: where something that leaves without noise is not what it was.
         """
         self._start(shards, "fails on some records", replacement)
-
-    def releases(self) -> dict[str, Array]:
-        """ "participant/index/channel" → what was released in the run that was noted, and is prescribed to others.
-
-        Each is (b, width).
-        """
-        return {key: value for k, log in enumerate(self._logs) for key, value in log.releases(str(k))}
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run agents here."""
@@ -213,14 +205,6 @@ class _Log:
         for channel, value in now.values.items():
             self._compare(now, channel, before.values[channel], value)
         return before.reply
-
-    def releases(self, participant: str) -> Iterator[tuple[str, Array]]:
-        """Key and value of each release that was noted."""
-        for event in self._events:
-            if event.kind == "release":
-                bundle = event.reply.released if isinstance(event.reply, Released) else event.reply
-                for channel in event.values:
-                    yield f"{participant}/{event.number}/{channel}", np.asarray(bundle[channel])
 
     def close(self) -> None:
         """At the end of a run. Raises InputError where something is missing."""
