@@ -333,7 +333,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
         out.mkdir(parents=True, exist_ok=True)
         view.to_frame().to_parquet(out / "network.parquet", index=False)
         paths = [out / "network.parquet", *write_pairs(view, out)]
-    print_view(view, title_of(job), graph_line(topology_summary(job)))
+    print_view(view, title_of(job.scenario), graph_line(topology_summary(job)))
     console().print(Text(f"Every message: {statement_of(job).summary}"))
     for path in paths:
         typer.echo(printable(str(path)))

@@ -92,7 +92,7 @@ class Plan:
     def from_job(cls, job: PlannedJob) -> Plan:
         """The plan of a job."""
         return cls(
-            title=title_of(job),
+            title=title_of(job.scenario),
             setting=job.setting,
             rounds=job.rounds,
             status=job.status,

@@ -344,7 +344,7 @@ def result_of(
     statement, settled, messages = statement_of(job), settled_parameters(job), communication(job, rounds)
     content = {
         "format": FORMAT,
-        "title": title_of(job),
+        "title": title_of(job.scenario),
         "status": status,
         "reason": reason,
         "method": method_name(job),

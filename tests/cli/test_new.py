@@ -173,5 +173,3 @@ def test_the_figure_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
     assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
     (axes,) = run.plot("upper_variable").figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
-    # Features of synthetic data have numbers for names.
-    assert "x_names" not in decentral_dp.run(load("paper_synthetic", ["algorithm.rounds=2"])).result.problem

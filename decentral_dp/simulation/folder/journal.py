@@ -671,7 +671,7 @@ def _partial(job: PlannedJob, released: int, status: str, reason: str) -> bytes:
     }
     content = {
         "format": RESULT_FORMAT,
-        "title": title_of(job),
+        "title": title_of(job.scenario),
         "status": status,
         "incomplete": reasons[status],
         "reason": reason,

@@ -33,7 +33,7 @@ from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
-from decentral_dp.simulation.summary import title_here
+from decentral_dp.simulation.summary import title_of
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graphs import Graph
 from decentral_dp.topology.networkx_graphs import write_graphml
@@ -116,7 +116,7 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     name_inputs(content, c, folder)
     if topology is not None and folder is not None:
         # Whoever runs this again overrides nothing.
-        content["title"] = title_here(scenario, topology, not c.algorithm.rules.neighbours)
+        content["title"] = title_of(scenario)
         name_graph(content, c, topology, folder)
     return tomli_w.dumps(content)
 
