@@ -67,7 +67,7 @@ def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
 
 
 def test_measures_that_are_no_sums_are_refused(shards: Path) -> None:
-    with pytest.raises(InputError, match=r'run\.measures: the records are with their agents, .* "test_auc" is none\.'):
+    with pytest.raises(InputError, match=r"run\.measures: .test_auc. needs probabilities"):
         sharded(shards, 'run.measures=["test_loss", "test_auc"]')
 
 
