@@ -19,13 +19,13 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.central import exponential_samplers
 from decentral_dp.central.exponential_samplers import score_unit
-from decentral_dp.central.printed.bilevel import printed_score
 from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
+from papers.published.bilevel import published_score
 
 CORRECTED, PRINTED = "corrected scale", "scale as printed"
 AGREE, OPTIMAL = "drawn against closed form", "closed form against d_x·s/ε"
@@ -68,7 +68,7 @@ def scales(d: int, n: int) -> tuple[float, float]:
     low, high = -np.ones(d), np.ones(d)
     c, width = family.constants(low, high), 2.0 * math.sqrt(d)
     proven = score_oscillation(c, n, n, width, family.spread(low, high), 0.0, family.loss_range(low, high))
-    return max(proven.values()), printed_score(c._replace(l_gy=width), n, width)
+    return max(proven.values()), published_score(c._replace(l_gy=width), n, width)
 
 
 def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:

@@ -12,12 +12,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Charge, Coordinated
+from decentral_dp.algorithms.protocol import Calibrated, Charge, Coordinated
 from decentral_dp.bounded import Split
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import ClassShare
-from decentral_dp.central.printed.calibration import PrintedCoordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -62,10 +61,8 @@ def check_coordinated(c: Components) -> Coordinated:
     s, entry = c.scenario, c.algorithm
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
     problem_options(c)
-    if s.problem.positive_share == "released" and privacy.guarantee == "as_printed":
-        raise InputError(
-            'problem.positive_share: no paper prints a noise for it. Fix: give a public number with "as_printed".'
-        )
+    if s.problem.positive_share == "released" and privacy.guarantee == "as_published":
+        raise InputError("problem.positive_share: no paper publishes a noise for it. Fix: give a public number.")
     if s.problem.stream != "all":
         samples = "rate" in entry.optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."
@@ -304,7 +301,7 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
     if privacy.guarantee == "certified" and not all(_proven(charge) for charge in charges.values()):
         raise InputError(
             f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
-            '"as_printed" to run it all the same, at ε = ∞.'
+            '"as_published" to run it all the same, at ε = ∞.'
         )
     free = [
         _free(c, width, rounds * algorithm.releases_per_round) for c, width in algorithm.free_channels(context).items()
@@ -320,11 +317,10 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
         return ledger_of([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
-    if privacy.guarantee == "as_printed":
+    if privacy.guarantee == "as_published":
         lines = []
-        # "as_printed" builds printed forms alone.
-        printed = cast(PrintedCoordinated, algorithm)
-        for channel, calibration in printed.printed_calibration(context, rounds, target, privacy.delta).items():
+        published = cast(Calibrated, algorithm)
+        for channel, calibration in published.calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
             lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return ledger_of(lines)

@@ -17,7 +17,7 @@ At scale 0 the best leaves: no noise.
 cube, F = e^{−Φ̂/scale}: stay with probability ½, else go to a neighbour along ±e_i (1/(4p) each) with probability
 min(1, F'/F); then a uniform θ of the cell, accepted with F(θ)/(e^{αγ/2 + 2ζ} F(centre)), or all restarts. α is the
 Lipschitz constant of Φ/scale in the infinity norm, ζ the error of the exponent: e would do for αγ/2 + 2ζ ≤ 1, as
-printed; with what it is the last step is a probability in any case.
+published; with what it is the last step is a probability in any case.
 
 How close the chain is to its law after a number of steps is proven only for numbers that nobody can afford
 (`papers.grid_walk_chains.certified_steps`), so this release is listed as uncertified, at ε = ∞.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from decentral_dp.algorithms.declared import Wrapper
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Calibrated, StepSize
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
@@ -32,7 +32,7 @@ CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
 PROTOCOLS = {
     "released": "trusted coordinator: noise once, by it; prices planned beforehand",
-    "printed": "trusted coordinator: noise once, by it, as the paper calibrates it",
+    "published": "trusted coordinator: noise once, by it, as the paper calibrates it",
 }
 # A plan that costs less than this share of its target says why.
 _NEARLY_SPENT = 0.95
@@ -201,10 +201,10 @@ def _constant(value: Array) -> float | None:
 def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
     """What the paper says that its own calibration costs: for comparison, never a certificate."""
     table = job.scenario.privacy
-    if table.guarantee != "as_printed" or table.epsilon is None:
+    if table.guarantee != "as_published" or table.epsilon is None:
         return None
     pure = all(c.mechanism.pure for c in job.ledger.charged_channels)
-    source = job.components.algorithm.claim or "the paper's calibration"
+    source = cast(Calibrated, job.algorithm).claim
     return PaperClaim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
 
@@ -218,7 +218,7 @@ def notes(job: CoordinatorJob) -> list[str]:
         )
     claim = coordinator_claim(job)
     if claim is not None:
-        out += _printed_notes(job, claim)
+        out += _published_notes(job, claim)
     out += _unspent_notes(job)
     sampled = [c for c in job.ledger.charged_channels if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
     out += [_sampling_note(c) for c in sampled if 0.0 < _multiplier(c) < 1.0]
@@ -260,7 +260,7 @@ def _unspent_notes(job: CoordinatorJob) -> list[str]:
     ]
 
 
-def _printed_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
+def _published_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
     proven, said, delta = float(job.budget.epsilon.max()), claim.epsilon_max or 0.0, delta_text(claim.delta)
     words = f"The noise is the paper's, for its claim of ε = {epsilon_text(said)} at δ = {delta}; "
     if np.isinf(proven):

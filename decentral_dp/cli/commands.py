@@ -334,7 +334,7 @@ def audit(
     ] = None,
     override: Set = None,
     every: Annotated[
-        bool, Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then.")
+        bool, Option("--all", help="Every algorithm without noise and certified; --out is a folder then.")
     ] = False,
     jobs: Annotated[Number, Option(min=1, help="Processes; by default this one, and with --all one per core.")] = None,
     address: Address = None,

@@ -34,8 +34,8 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def as_printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_run(tmp_path_factory.mktemp("as_printed"), guarantee="as_printed")
+def as_published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_run(tmp_path_factory.mktemp("as_published"), guarantee="as_published")
     write_report(folder)
     return folder
 
@@ -148,10 +148,10 @@ def test_the_budget_table_rounds_up(tmp_path: Path) -> None:
     assert "3.99" not in page.text
 
 
-def test_a_claim_is_never_shown_without_its_label(as_printed: Path) -> None:
-    page = read_page(as_printed / "report.html")
-    assert "provable ε = ∞ at δ = 1e-5 for the protocol as printed (SIMULATION)" in page.text
-    assert "The claimed number 320.61 (Theorem 4.5 of Chen & Wang (2024), as printed) is not a guarantee." in page.text
+def test_a_claim_is_never_shown_without_its_label(as_published: Path) -> None:
+    page = read_page(as_published / "report.html")
+    assert "provable ε = ∞ at δ = 1e-5 for the protocol as published (SIMULATION)" in page.text
+    assert "The claimed number 320.61 (Theorem 4.5 of Chen & Wang (2024), as published) is not" in page.text
     assert "Nothing can be proven for this protocol" in page.text
     assert "by ε = ∞, which protects nothing" in page.text
     assert "ε → 3550.2" in page.text
@@ -282,11 +282,11 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
-def test_only_what_was_released_under_a_finite_budget_may_be_passed_on(certified: Path, as_printed: Path) -> None:
+def test_only_what_was_released_under_a_finite_budget_may_be_passed_on(certified: Path, as_published: Path) -> None:
     text = read_page(certified / "report.html").text
     assert "To pass results on, copy the arrays released_… and published_… in state.npz" in text
     assert "only after a run whose noise is secret" in text
-    assert "To pass results on" not in read_page(as_printed / "report.html").text
+    assert "To pass results on" not in read_page(as_published / "report.html").text
 
 
 def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.support.coordinator_replay import Scripted, scripted
 from tests.support.penalty_loop import LOSSES, Naive
+from tests.support.published import as_published
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -57,7 +58,7 @@ def content(kind: str = "logistic_hyperparameter", drop: tuple[str, ...] = (), *
     for key in drop:
         table, name = key.split(".")
         out[table].pop(name)
-    return out
+    return as_published(out)
 
 
 def made(*args: Any, **changes: Any) -> Job:

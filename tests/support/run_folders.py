@@ -124,7 +124,7 @@ def write_run(
         "epsilon_max": 320.61,
         "epsilon_max_at_infinity": 3550.2,
         "agents": [300.0 + 20.61 * i / max(1, agents - 1) for i in range(agents)],
-        "source": "Theorem 4.5 of Chen & Wang (2024), as printed",
+        "source": "Theorem 4.5 of Chen & Wang (2024), as published",
     }
     per_agent = [
         {
@@ -159,7 +159,7 @@ def write_run(
             "epsilon_pure_max": math.inf,
             "agents": per_agent,
             "at_infinity": {"finite_data": math.inf, "endless_stream": 2.1399 if proven else None},
-            "claimed": claimed if guarantee == "as_printed" else None,
+            "claimed": claimed if guarantee == "as_published" else None,
             "free_channels": {"x": FREE} if proven else {},
             "noise": "reproducible",
             "numerical_slack": {"epsilon": 1e-12, "delta": 1e-15},

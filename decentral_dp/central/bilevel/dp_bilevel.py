@@ -27,11 +27,6 @@ drawn several times, and Lemma 16 there is false.) A sample amplifies only while
 or more: a total of ε over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean
 over b records misses the whole by about C_x/√b, not 1/b.
 
-`printed`: (ε/√(18T), δ/(3(T+1))) for each of the three, as Algorithm 1 says, by its Lemma 15, and by Lemma 14 for the
-descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2 to .4 for ε = 1,
-and less where solvers take many steps.
-For solvers that are private in another way it is no ε at all: the best composition of 3T such releases is 2.0 to 2.3.
-
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
 """
 

@@ -15,9 +15,6 @@ is not released. s bounds how much the change that one record makes to Φ varies
 and what the scores are computed and rounded to (2r + 4e). The law does not need Φ to be convex, and its ε is spent in
 full: E[Φ(x)] − min Φ ≤ p·s/ε for convex Φ. A price of pure ε, and as a bounded range ρ = ε²/8 beside other releases.
 
-`printed` is Equation 4: probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last
-term lacks 1/n, so that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
-
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
 Equation 4.
 """
@@ -33,6 +30,7 @@ class ExponentialMechanism(ScoredDraw):
     """A trusted coordinator: one draw of x by an exponential mechanism, pure ε (Lowy & Liu, 2025, Equation 4)."""
 
     name = "exponential_mechanism"
+    reads_losses = True
     facts = staticmethod(ScoreBounds.of_value)
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
@@ -40,6 +38,4 @@ class ExponentialMechanism(ScoredDraw):
         return (yield from release_draw(self.law(context, pool.scores)))
 
 
-ENTRY = pure_draw_entry(
-    ExponentialMechanism, "Mechanism (Equation 4, its scale corrected)", {"method": '"grid"'}
-)._replace(loss_range=("certified",))
+ENTRY = pure_draw_entry(ExponentialMechanism, "Mechanism (Equation 4, its scale corrected)", {"method": '"grid"'})

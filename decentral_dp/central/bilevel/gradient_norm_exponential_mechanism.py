@@ -9,10 +9,6 @@ One record moves ∇Φ by at most S anywhere on the domain (`hypergradient_sensi
 and S: s = 2S, and what the scores are computed and rounded to (2r + 4e). Φ need not be convex. A stationary point has
 to lie in the domain for ‖∇Φ‖ to be small anywhere.
 
-`printed` is Appendix C.3: probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n
-as a bound on what one record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then
-drops the n, and so is too flat by far.
-
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Appendix
 C.3.
 """

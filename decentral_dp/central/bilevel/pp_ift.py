@@ -176,5 +176,4 @@ ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
     (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
-    unprinted_reason="pp_ift was never printed",
 )

@@ -224,5 +224,4 @@ ENTRY = dp.Entry(
     "regularisation_tuner",
     RegularisationTuner,
     (dp.Citation('The rule of method = "penalty", its sign corrected', "kornowski2024differentially"),),
-    unprinted_reason="the printed regularisation_tuner climbs the validation loss",
 )

@@ -15,10 +15,6 @@ is needed, without which a certified run is refused. Convexity that the records 
 method = "tangent" draws by rejection from a Gaussian below the density; "cells", up to three upper variables, needs no
 convexity to draw from the right law.
 
-`printed` is Equation 5, calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and
-by the exact curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is
-false: the ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
-
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
 Equation 5; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Exponential Mechanism", COLT 2022.
 """
@@ -49,6 +45,7 @@ class RegularisedExponentialMechanism(SingleDraw):
     """
 
     name = "regularised_exponential_mechanism"
+    pure, reads_losses = False, True
 
     strength: float | None = dp.option(
         "μ_r, of the quadratic regulariser; settled by public constants if left out",
@@ -131,6 +128,4 @@ ENTRY = dp.Entry(
     RegularisedExponentialMechanism,
     (dp.Citation("Mechanism (Equation 5, its calibration corrected)", "lowy2025differentially"),),
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
-    needs_domain=True,
-    loss_range=("certified", "as_printed"),
 )

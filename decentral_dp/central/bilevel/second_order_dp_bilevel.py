@@ -15,8 +15,6 @@ constants of the problem at the public x: with y' the neighbour's solution, ‖y
 identity for H⁻¹. No Taylor expansion, any n; the accuracies a and τ are fixed before a record is seen. Each round is
 one Gaussian release of price μ, and Σμ² is exact.
 
-`printed`: the noise σ = 32K√(T log(1/δ))/(nε) of the paper, n the smaller of the two counts, priced by what it meets.
-
 Reference: A. Lowy and D. Liu, "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal
 Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 4.1.
 """

@@ -41,7 +41,7 @@ class SingleDraw(dp.Coordinated):
     """
 
     name: ClassVar[str]
-    needs_constants = needs_records = True
+    needs_constants = needs_records = pure = needs_domain = True
 
     def init(self, context: dp.CoordinatorContext) -> State:
         return State(context.start("x", self.start))
@@ -132,7 +132,7 @@ def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[st
     """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
     citations = (dp.Citation(cited, "lowy2025differentially"),)
     example = {"rounds": "1", **example}
-    return dp.Entry(algorithm.name, algorithm, citations, pure=True, example=example, needs_domain=True)
+    return dp.Entry(algorithm.name, algorithm, citations, example=example)
 
 
 def release_draw(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[State]:

@@ -11,10 +11,6 @@ trusted, and holds all records. y_Z is not released. Round 0 costs a pure ε₁,
 the implicit gradient at the public x_t. Together at most ρ = ε₁²/8 + Σμ_t²/2 concentrated (bounded range), or what
 privacy-loss distributions find, if that is less. Half of ρ is for the start: ε₁ = 2√(Σμ_t²).
 
-`printed` is Algorithm 2 with (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then
-σ = 32 K√(T log(1/δ))/(nε) with K of Equation 12: valid, and up to
-thousands of times too much with K for the whole domain.
-
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
 Algorithm 2.
 """
@@ -51,7 +47,7 @@ class WarmStart(dp.Coordinated):
         "candidates for the start along each axis; settled by default", "points", "65"
     )
 
-    needs_constants = needs_records = True
+    needs_constants = needs_records = needs_domain = reads_losses = True
 
     @property
     def _descent(self) -> SecondOrder:
@@ -104,6 +100,4 @@ ENTRY = dp.Entry(
     "warm_start",
     WarmStart,
     (dp.Citation("Algorithm 2", "lowy2025differentially"),),
-    needs_domain=True,
-    loss_range=("certified",),
 )

@@ -17,13 +17,6 @@ Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 
 round: P(q, G(z)) of replacing a record. z, v and τ are functions of what was released. Half of Σμ² is for anchors and
 half for differences, evenly over these.
 
-As printed the noise is, of the paper's own constant taken as 1, with N = qn and R rounds (Arora et al. 2023)
-
-    anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
-
-for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say, and
-what the noise is worth follows from them.
-
 Limit cases: T = 1 is dp_sgd_dual; rate = 1 and no noise is gradient descent ascent, for any T. The output is the last
 iterate, the paper's a random one.
 

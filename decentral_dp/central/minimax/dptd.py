@@ -17,7 +17,7 @@ What is known of the original (Zhao et al. 2023) here is its abstract and a row 
 differences with a nonlinear value function; it is a "momentum-based stochastic gradient descent ascent" on a single
 time scale; it adds Gaussian noise to the gradients of both sides; what it protects is "encoded in transitions", n of
 them in one trajectory; and its clips were 3 and 3 (Zhang et al. 2025, Table 5). The recursion above is the plainest
-with these properties, and not theirs. Their calibration is not known here, so there is nothing to run "as_printed".
+with these properties, and not theirs. Their calibration is not known here, so there is nothing to run "as_published".
 
 Limit cases: a_t = 1 is DP-SGDA. The output is the last iterate.
 """
@@ -82,5 +82,4 @@ ENTRY = dp.Entry(
     Dptd,
     (dp.Citation("An algorithm of the kind of", "zhao2023differentially"),),
     example=TEMPORAL_DIFFERENCES,
-    unprinted_reason="the noise that dptd was printed with is not known here",
 )

@@ -20,8 +20,6 @@ others have half of what is left for anchors and half for differences: with T di
 z_1 = z√(2/T) and z_2 = z√(2(T−1)/T). Differences save noise only where L η z √p/(qn) is much less than 1; with T = 2
 there is nothing to gain. T is decided before the run, whatever is released in it.
 
-As printed (`PrintedPrivateDiff`) the paper's y carries no noise and is used, so that nothing is certified of it.
-
 Limit cases: rate = 1 and no noise is alternating descent and ascent, for any T. The output is the last iterate.
 
 Reference: Zhang et al. 2025, Algorithms 3 and 4.

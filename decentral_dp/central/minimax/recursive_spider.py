@@ -23,8 +23,6 @@ x, λ, v, u, s and every τ are functions of what was released. The three releas
 event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
 for differences, of s evenly.
 
-As printed: see `PrintedRecursiveSpider`.
-
 Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
 paper's a random one.
 

@@ -28,7 +28,7 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax.steps import compose_gradients
 
 UNPROTECTED_NOTE = (
-    'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
+    "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
     'guarantee = "none" to run it as a baseline; recursive_spider is private.'
 )
 # Channel → term.

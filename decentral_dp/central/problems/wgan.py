@@ -3,7 +3,7 @@
     f(w_G, w_D; ξ) = D(ξ; w_D),      r = −mean_z D(G(z; w_G); w_D) − λ ‖w_D‖²       (Equation 65 of Zhang et al. 2025)
 
 The data are in D(ξ) alone: ∇_{w_G} F reads no record, is published by nobody and costs nothing; what is clipped and
-noised is ∇_{w_D} D(ξ). (PrivateDiff as printed does the reverse: it noises the generator's gradient, and trains the
+noised is ∇_{w_D} D(ξ). (PrivateDiff as published does the reverse: it noises the generator's gradient, and trains the
 critic without noise.) The mean over z is over 256 standard normal vectors, drawn afresh in every round by the public
 seed; their number is a constant, for one that followed a batch of records would tell how many were drawn. The gradient
 by w_D at each of them is clipped as at a record (privacy.clip.y), though nothing is to be protected: a clip on one side

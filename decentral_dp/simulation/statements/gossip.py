@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +14,10 @@ from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
-from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.algorithms.protocol import Claiming, StepSize
+from decentral_dp.bounded import CHANNELS, SPLITS, Split
 from decentral_dp.formatting import schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
-from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
-from decentral_dp.privacy.accounting.published_theorems import theorem_4_5
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD
@@ -32,8 +28,6 @@ from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statements.job import statement
 from decentral_dp.simulation.statements.statement import Horizon, NoiseCorrelation, PaperClaim, PrivacyStatement
 
-# Rounds of the private-state recursion that are computed before its invariant bound takes over.
-_EXPLICIT_ROUNDS = 10_000
 # The mean of features is released in round 0 alone, and limits are stated for decaying steps: this one is 1 in round 0,
 # and all its later rounds together add less than float64 can tell.
 _MEAN_STEP = StepSize(1.0, decay=60.0)
@@ -44,12 +38,12 @@ OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgd
 PROTOCOLS = {
     "released": "released state (gradients at {gradients_at})",
     "private": "private state, gradients at the agent's own released point",
-    "printed": "private state and private gradient point (as published)",
+    "published": "private state and private gradient point (as published)",
 }
 # Where a server asks, its points are public under every protocol.
 CENTRAL_PROTOCOLS = {
     "released": "public points, every agent's clipped answer noised by the agent",
-    "printed": "public points, answers noised but not clipped",
+    "published": "public points, answers noised but not clipped",
 }
 
 
@@ -102,6 +96,8 @@ def gossip_horizon(job: GossipJob) -> Horizon:
         pure ε for Laplace and ε at privacy.delta for Gaussian noise; None without a stream or a known bound.
     """
     epsilon, finite, endless = job.budget.epsilon, None, None
+    if isinstance(job.algorithm, Claiming) and job.mechanism != NO_NOISE and epsilon.any():
+        return Horizon(math.inf if np.isinf(epsilon).any() else None, job.algorithm.endless_stream(job))
     has_other_sums = _has_other_sums(job)
     if (epsilon == 0.0).all():
         finite = 0.0
@@ -112,7 +108,7 @@ def gossip_horizon(job: GossipJob) -> Horizon:
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not has_other_sums
-    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
         endless = _endless_budget(job, job.algorithm)
     return Horizon(finite, endless)
 
@@ -163,13 +159,8 @@ def _finite_budget(job: GossipJob, algorithm: OneStep) -> float:
     return worst
 
 
-def _endless_budget(job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo) -> float | None:
+def _endless_budget(job: GossipJob, algorithm: LdpDsbo) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
-    if isinstance(algorithm, PrintedLdpDsbo):
-        if job.constants is None:
-            return None
-        weights = np.unique(job.topology.neighbour_weight)
-        return _endless_printed(job, algorithm, _noise(job), weights)
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
@@ -181,14 +172,14 @@ def _endless_budget(job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo) -> floa
     return worst
 
 
-def _noise(job: GossipJob) -> dict[str, StepSize]:
+def smallest_noise(job: GossipJob) -> dict[str, StepSize]:
     """Channel → the smallest scale and the largest decay of any agent."""
     return {c: StepSize(float(s.scale.min()), float(s.decay.max())) for c, s in job.noise.items()}
 
 
 def _queries(job: GossipJob, algorithm: OneStep, split: Split) -> list[infinite_horizon.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
-    noise = _noise(job)
+    noise = smallest_noise(job)
     sent = algorithm.releases(job.problem.p, job.problem.q)
     fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split]
     steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
@@ -197,39 +188,14 @@ def _queries(job: GossipJob, algorithm: OneStep, split: Split) -> list[infinite_
     ]
 
 
-def _endless_printed(
-    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array
-) -> float | None:
-    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst neighbours' weight."""
-    rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
-    steps = {c: getattr(algorithm, c) for c in CHANNELS}
-    records = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
-    t = np.arange(1.0, rounds + 1.0)
-    worst = 0.0
-    for split in SPLITS:
-        counts = dict.fromkeys(SPLITS, records)
-        sensitivity = private_state(job.constants, steps, weights, counts, rounds, split)
-        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
-        spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
-        for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
-            left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
-            worst = max(worst, float(paid) + left)
-    return worst
-
-
 def gossip_claim(job: GossipJob) -> PaperClaim | None:
-    """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
-    if not isinstance(job.algorithm, PrintedLdpDsbo):
-        return None
-    steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
-    weight = float(job.topology.neighbour_weight.min())
-    claim = theorem_4_5(steps, job.noise, weight, job.rounds)
-    endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-    return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+    """The ε that the paper of a published form states: for comparison, never a certificate."""
+    is_published = job.scenario.privacy.guarantee == "as_published"
+    return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
 
 
 def _notes(job: GossipJob) -> list[str]:
-    out = _printed_notes(job) if job.scenario.privacy.guarantee == "as_printed" else []
+    out = _published_notes(job) if job.scenario.privacy.guarantee == "as_published" else []
     if job.factor is not None:
         out.append(
             "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
@@ -241,20 +207,10 @@ def _notes(job: GossipJob) -> list[str]:
     return out
 
 
-def _printed_notes(job: GossipJob) -> list[str]:
-    if not isinstance(job.algorithm, PrintedLdpDsbo):
+def _published_notes(job: GossipJob) -> list[str]:
+    if not isinstance(job.algorithm, Claiming):
         return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
-    out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
-    if np.isinf(job.budget.epsilon).any():
-        out = [
-            "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms "
-            "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
-        ]
-    return [
-        *out,
-        "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and "
-        "there are losses whose exact ε exceeds it.",
-    ]
+    return job.algorithm.paper_notes(job)
 
 
 GOSSIP = Setting(gossip_job, gossip_statement, gossip_claim)

@@ -1,4 +1,4 @@
-"""The penalty method against formulas: its defaults, what it refuses, its noise as printed."""
+"""The penalty method against formulas: its defaults, what it refuses, its noise as published."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.bilevel.dp_bilevel import DpBilevel, check_penalty
 from decentral_dp.central.context import CoordinatorContext, Domain
-from decentral_dp.central.printed.bilevel import PrintedDpBilevel
-from decentral_dp.central.printed.calibration import budget_per_release, gaussian_scale
 from decentral_dp.central.sensitivities import penalty_smoothness
 from decentral_dp.config.loading import load
 from decentral_dp.constants.families import Declared
@@ -26,6 +24,8 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.setting import statement_of
+from papers.published.bilevel import PublishedDpBilevel
+from papers.published.calibration import budget_per_release, gaussian_scale
 from tests.support.coordinator_replay import performed, with_noise
 from tests.support.penalty_jobs import OWN, SPLITS, UNKNOWN, agree, content, made
 from tests.support.penalty_loop import Naive
@@ -135,7 +135,7 @@ def on(solver: str, **more: Any) -> dict[str, Any]:
         (STEPS, NONE, "algorithm.inner: missing, and without"),
         (("privacy.clip",), BARE, "privacy.clip.y: missing"),
         (("algorithm.smoothness", "algorithm.domain"), on("dp_loc_gd"), "algorithm.domain"),
-        (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_printed"}}, "as_printed"),
+        (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
         ((), {"algorithm": {"y": {"scale": 1.0}}}, "algorithm.y: dp_bilevel takes none"),
         ((), {"algorithm": {"rate": 1.5}}, "algorithm.rate"),
     ],
@@ -203,7 +203,7 @@ def test_the_printed_noise_is_several_times_too_much_for_gaussians() -> None:
         job = made(
             "hyper_cleaning",
             algorithm={"rounds": rounds, "inner": 1},
-            privacy={"guarantee": "as_printed", "epsilon": 1.0, "delta": delta},
+            privacy={"guarantee": "as_published", "epsilon": 1.0, "delta": delta},
         )
         found = float(job.budget.epsilon.max())
         assert 0.22 < found < 0.37
@@ -222,7 +222,7 @@ def test_steps_within_are_composed_by_the_printed_lemma() -> None:
     assert gaussian_scale(2.0, 0.5, 1e-5) == pytest.approx(4.0 * math.sqrt(2.0 * math.log(125000.0)))
 
 
-def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
+def test_noise_as_published_is_not_enough_for_small_samples() -> None:
     """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
     problem = HyperCleaning(2, (0.0, 1.0), 2)
     context = CoordinatorContext(
@@ -230,8 +230,8 @@ def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
     )
     rounds, delta = 100, 1e-6
     for rate, least, most in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):
-        a = PrintedDpBilevel(None, 5.0, 1, 1.0, rate, shares={})
-        calibration = a.printed_calibration(context, rounds, 1.0, delta)["gx"]
+        a = PublishedDpBilevel(None, 5.0, 1, 1.0, rate, shares={})
+        calibration = a.calibration(context, rounds, 1.0, delta)["gx"]
         mu = float(calibration.sensitivity["train"][0] / calibration.scale[0])
         poisson = np.tile([[mu], [rate]], rounds)
         releases = Releases(poisson=poisson) if rate < 1.0 else Releases(mu=mu * math.sqrt(rounds))

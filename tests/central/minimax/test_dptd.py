@@ -86,11 +86,6 @@ def test_with_a_weight_of_one_it_is_dp_sgda() -> None:
         np.testing.assert_allclose(mine.released[name], theirs.released[name], rtol=1e-12, atol=1e-14)
 
 
-def test_as_printed_is_refused_for_want_of_a_calibration() -> None:
-    with pytest.raises(InputError, match=r'dptd was printed with is not known here, so it has no "as_printed"'):
-        build(decentral_dp.load(content(TRAJECTORIES, "as_printed")))
-
-
 @pytest.mark.parametrize("variable", ["x", "y"])
 def test_both_clips_are_needed(variable: str) -> None:
     made = content(TRAJECTORIES, "certified")

@@ -21,7 +21,7 @@ SCDRO: dict[str, Any] = {
     "y": {"scale": 0.2},
     "averaging": {"scale": 0.8, "decay": 0.5},
 }
-PRINTED = {"guarantee": "as_printed", "epsilon": 0.5}
+PRINTED = {"guarantee": "as_published", "epsilon": 0.5}
 BOTH = pytest.mark.parametrize("algorithm", [SGD, SPIDER], ids=["dp_sgd_dual", "dp_spider"])
 PROBLEMS = pytest.mark.parametrize("problem", ["auc_maximisation", "dro"])
 
@@ -127,7 +127,7 @@ def test_half_of_dp_spiders_budget_is_for_anchors() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @BOTH
-def test_as_printed_it_is_the_loop(algorithm: dict[str, Any], rate: float) -> None:
+def test_as_published_it_is_the_loop(algorithm: dict[str, Any], rate: float) -> None:
     job = made(algorithm | {"rate": rate}, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise))
     assert performed(job.coordinator_node(), job.rounds)[0].ledger.costs_within(job.ledger)
@@ -171,7 +171,7 @@ def test_differences_need_a_constant() -> None:
         made({k: v for k, v in SPIDER.items() if k != "smoothness"})
 
 
-@pytest.mark.parametrize("guarantee", ["certified", "as_printed"])
+@pytest.mark.parametrize("guarantee", ["certified", "as_published"])
 def test_scdro_is_not_private_and_says_so(guarantee: str) -> None:
     with pytest.raises(InputError, match=r'privacy\.guarantee: scdro adds no noise .* guarantee = "none"') as said:
         made(SCDRO, "kl_dro", privacy={"guarantee": guarantee})

@@ -17,7 +17,7 @@ from tests.support.coordinator_replay import SCALE, Listening, Scripted, perform
 from tests.support.minimax_loop import agree
 from tests.support.spider_loop import NONE, RECURSIVE, SpiderLoop, made
 
-PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
+PRINTED = {"guarantee": "as_published", "epsilon": 1.0}
 KL = "kl_dro"
 
 
@@ -131,7 +131,7 @@ def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_as_printed_it_is_the_loop(rate: float) -> None:
+def test_as_published_it_is_the_loop(rate: float) -> None:
     job = made(RECURSIVE | {"rate": rate}, KL, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise), atol=1e-8)
 
@@ -154,7 +154,7 @@ def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
     np.testing.assert_allclose(lines["s"].sensitivity["train"][:, 0], betas * width, rtol=1e-9)
 
 
-def test_as_printed_recorded_is_planned() -> None:
+def test_as_published_recorded_is_planned() -> None:
     job = made(RECURSIVE, KL, privacy=PRINTED)
     outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)

@@ -38,7 +38,7 @@ def records(loss: str, n: int, seed: int, size: float = 1.0) -> Labelled:
 
 
 def value(problem: KlDro, loss: str, data: Labelled, x: np.ndarray, strength: float) -> float:
-    """Ψ as printed, without any shift."""
+    """Ψ as published, without any shift."""
     losses = linear_losses(loss, CAP, problem.model.outputs, x, data)
     return strength * math.log(np.mean(np.exp(losses / strength))) + strength * RADIUS
 

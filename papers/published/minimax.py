@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
+from decentral_dp.algorithms.protocol import Calibration
 from decentral_dp.bounded import Sensitivity
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.declared import MINIMAX_CHANNELS
@@ -20,8 +21,7 @@ from decentral_dp.central.minimax import (
     recursive_spider,
     steps,
 )
-from decentral_dp.central.printed.calibration import (
-    Calibration,
+from papers.published.calibration import (
     Noise,
     check_ascent,
     constant_noise,
@@ -31,8 +31,8 @@ from decentral_dp.central.printed.calibration import (
 
 
 @final
-class PrintedDpSgda(dp_sgda.DpSgda):
-    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise.
+class PublishedDpSgda(dp_sgda.DpSgda):
+    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the published noise.
 
     The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
     both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
@@ -41,18 +41,19 @@ class PrintedDpSgda(dp_sgda.DpSgda):
     Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
     """
 
-    protocol = "printed"
-    claim = "Theorem 1 and the explicit values after it, as printed"
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 1 and the explicit values after it, as published"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ascent(self.solver, "as printed, y ascends")
+        check_ascent(self.solver, "as published, y ascends")
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         resolved, context = super().resolve_defaults(context)
         if context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
             raise dp.InputError(
-                "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
+                "privacy.clip.y: missing. As published ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
             )
         return resolved, context
 
@@ -63,7 +64,7 @@ class PrintedDpSgda(dp_sgda.DpSgda):
             c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in terms.items()
         }
 
-    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
         queries = self._questions(context, self.init(context))
         noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in queries.items()}
@@ -71,8 +72,8 @@ class PrintedDpSgda(dp_sgda.DpSgda):
 
 
 REASON = (
-    "As printed, y carries no noise where it is used: the agents are told exact means of samples, and what x moves by "
-    "depends on them, so nothing can be proven."
+    "As published, y carries no noise where it is used: the agents are told exact means of samples, and what x moves "
+    "by depends on them, so nothing can be proven."
 )
 
 
@@ -91,7 +92,7 @@ class State(NamedTuple):
 
 
 @final
-class PrintedPrivateDiff(privatediff.PrivateDiff):
+class PublishedPrivateDiff(privatediff.PrivateDiff):
     """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used.
 
         y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
@@ -114,8 +115,9 @@ class PrintedPrivateDiff(privatediff.PrivateDiff):
     Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
     """
 
-    protocol = "printed"
-    claim = "Theorem 5 and Remark 5.1 of Zhang et al. (2025), as printed"
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 5 and Remark 5.1 of Zhang et al. (2025), as published"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +144,7 @@ class PrintedPrivateDiff(privatediff.PrivateDiff):
             released = (yield dp.Release(gx=_unproven(sample), **out)).released
             v = released.gx[0]
         else:
-            # In units of C_{2,r}, so that the scale of the noise is the printed constant.
+            # In units of C_{2,r}, so that the scale of the noise is the published constant.
             unit = self._unit(s)
             released = (yield dp.Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
             v = v + unit * released.dx[0]
@@ -170,7 +172,7 @@ class PrintedPrivateDiff(privatediff.PrivateDiff):
                     )
         return out | {"y": dp.Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
-    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Compute the noise of Remark 5.1.
 
         Raises:
@@ -178,7 +180,7 @@ class PrintedPrivateDiff(privatediff.PrivateDiff):
         """
         if self.y is None or self.y.scale == 0.0:
             raise dp.InputError(
-                'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
+                "algorithm.y: its scale is 1/μ here, μ the strong concavity in y, and 0 is none; give for "
                 "example y = { scale = 1.0, decay = 1.0 }."
             )
         point = context.start("x", {}), context.start("y", {})
@@ -212,7 +214,7 @@ def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
 
 
 @final
-class PrintedDoubleSpider(double_spider.DoubleSpider):
+class PublishedDoubleSpider(double_spider.DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches.
 
     The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to
@@ -224,13 +226,14 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
 
     But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
-    sensitivity which the certificate of the printed noise is for, and its ε is ∞ but for tiny n.
+    sensitivity which the certificate of the published noise is for, and its ε is ∞ but for tiny n.
 
     Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
     """
 
-    protocol = "printed"
-    claim = "Theorem 6 of Xu et al. (2025), as printed, its constant taken as 1"
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 6 of Xu et al. (2025), as published, its constant taken as 1"
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         resolved, context = super().resolve_defaults(context)
@@ -257,7 +260,7 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         # What one record moves does not depend on the sample, which therefore amplifies nothing.
         return double_spider.plan_of_estimates(context, rounds, self.period, 1.0)
 
-    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
         often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
         by_x = root / epsilon * max(1.0 / size, often)
@@ -272,8 +275,8 @@ _SMALLEST_DEVIATION = 1e-9
 
 
 @final
-class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
-    """The fields of `RecursiveSpider`, with the printed steps and noise.
+class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
+    """The fields of `RecursiveSpider`, with the published steps and noise.
 
     Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ},
     which overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
@@ -295,8 +298,9 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
     its true price. G, smoothness and clips are of h.
     """
 
-    protocol = "printed"
-    claim = "Theorem 8 of Xu et al. (2025), as printed, its constant taken as 1"
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 8 of Xu et al. (2025), as published, its constant taken as 1"
     releases_per_round = 2
 
     def init(self, context: dp.MinimaxContext) -> recursive_spider.State:
@@ -332,7 +336,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
             {"s": steps.ReleaseBlock(first + 1, 1, 1.0)}, 1.0 / context.n
         )
 
-    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)
         worst = _worst_point(context)
         anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
@@ -383,8 +387,8 @@ def _units(smoothness: float, s: recursive_spider.State, clips: tuple[float, flo
 
 
 @final
-class PrintedDpSpider(dp_spider.DpSpider):
-    """The fields and steps of `DpSpider`, with the printed noise in units of the clip.
+class PublishedDpSpider(dp_spider.DpSpider):
+    """The fields and steps of `DpSpider`, with the published noise in units of the clip.
 
     Of the paper's own constant taken as 1, with N = qn and R rounds,
 
@@ -397,7 +401,8 @@ class PrintedDpSpider(dp_spider.DpSpider):
     Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
     """
 
-    protocol = "printed"
+    protocol = "published"
+    solves = "minimax"
     claim = "the calibration of Arora et al. (2023), its constant taken as 1"
 
     def _release_mean(
@@ -408,7 +413,7 @@ class PrintedDpSpider(dp_spider.DpSpider):
         released: dp.Array = (yield dp.Release(**{channel: in_units(mean, unit)})).released[channel][0]
         return released * unit
 
-    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s, size = self.init(context), self.rate * context.n
         often = math.sqrt(rounds) / context.n
         anchor = context.query("joint", s.x, s.y, self.rate)
@@ -425,8 +430,8 @@ class PrintedDpSpider(dp_spider.DpSpider):
 
 
 @final
-class PrintedDpSgdDual(dp_sgd_dual.DpSgdDual):
-    """The fields and steps of `DpSgdDual`, with the printed noise.
+class PublishedDpSgdDual(dp_sgd_dual.DpSgdDual):
+    """The fields and steps of `DpSgdDual`, with the published noise.
 
     The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
     √(1/ε). Its certificate is its true price.
@@ -434,10 +439,11 @@ class PrintedDpSgdDual(dp_sgd_dual.DpSgdDual):
     Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
     """
 
-    protocol = "printed"
-    claim = "Theorem 5 of Xu et al. (2025), as printed, its constant taken as 1"
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 5 of Xu et al. (2025), as published, its constant taken as 1"
 
-    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s = self.init(context)
         query = context.query("joint", s.x, s.y, self.rate)
         size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)

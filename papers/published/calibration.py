@@ -4,43 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from decentral_dp.algorithms.protocol import Calibration
 from decentral_dp.central import vocabulary as dp
-
-
-class Calibration(NamedTuple):
-    """A published choice of noise: scale (R,) of every release, and the sensitivities (R,) that it really meets."""
-
-    scale: dp.Array
-    sensitivity: Mapping[dp.Split, dp.Array]
-
 
 # Channel → its published noise.
 Noise = dict[str, Calibration]
-
-
-class PrintedCoordinated(dp.Coordinated, Protocol):
-    """A coordinator's program with the noise and constants of its paper."""
-
-    def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
-        """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
-
-        Args:
-            context: what the coordinator knows.
-            rounds: of the run.
-            epsilon: the claimed ε.
-            delta: the claimed δ.
-
-        Returns:
-            Channel → its published noise.
-
-        Raises:
-            InputError: where the paper's formula has no value.
-        """
-        ...
 
 
 def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
@@ -61,7 +32,7 @@ def budget_per_release(epsilon: float, delta: float, releases: int) -> tuple[flo
     return 2.0 * epsilon / (root + math.sqrt(root * root + 8.0 * releases * epsilon)), each
 
 
-def printed_noise(
+def published_noise(
     context: dp.CoordinatorContext,
     factors: Mapping[str, float],
     width: int,
@@ -70,7 +41,7 @@ def printed_noise(
     releases: int,
     target: tuple[float, float],
 ) -> Calibration:
-    """Compute the printed noise of a channel, and what one record really moves its releases by.
+    """Compute the published noise of a channel, and what one record really moves its releases by.
 
     Args:
         context: what the coordinator knows.
@@ -96,7 +67,7 @@ def printed_noise(
 
 
 def constant_noise(charges: Mapping[str, dp.Charge], noise: Mapping[str, tuple[float, float]]) -> Noise:
-    """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
+    """A published noise, the same in all releases of a channel. noise: channel → its scale, and what it hides."""
     out = {}
     for channel, charge in charges.items():
         scale, sensitivity = (np.full(charge.indices.size, number) for number in noise[channel])
@@ -131,4 +102,4 @@ def smaller_count(context: dp.CoordinatorContext) -> int:
 def check_ascent(solver: str, why: str) -> None:
     """Refuse another way to find y than the paper's. Raises InputError."""
     if solver != "ascent":
-        raise dp.InputError(f'algorithm.solver: {why}; with "as_printed" take "ascent", and a step size y.')
+        raise dp.InputError(f'algorithm.solver: {why}; take "ascent", and a step size y.')

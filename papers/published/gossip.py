@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
@@ -21,14 +22,21 @@ from decentral_dp.algorithms.gossip import (
     vrdsbo,
 )
 from decentral_dp.bounded import transpose
-from decentral_dp.privacy.accounting.private_state import private_state
+from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.simulation.statements.gossip import smallest_noise
+from decentral_dp.simulation.statements.statement import PaperClaim
+from papers.published.theorems import theorem_4_5
+
+# Rounds of the private-state recursion that are computed before its invariant bound takes over.
+_EXPLICIT_ROUNDS = 10_000
 
 
-class PrintedGossip(dp.Algorithm, Protocol):
+class PublishedGossip(dp.Algorithm, Protocol):
     """A gossip algorithm whose agents keep own values that are never noised."""
 
-    protocol: str = "printed"
+    protocol: str = "published"
 
     def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
         return dataset.constant_state(dataset.start("x", self.start)), dataset.constant_state(
@@ -110,7 +118,7 @@ def track_unreleased(
 
 @final
 @dataclass(frozen=True)
-class PrintedLdpDsbo(dp.Algorithm):
+class PublishedLdpDsbo(dp.Algorithm):
     """x, y, z: step sizes λ. start: constants, 0 where absent.
 
     With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised
@@ -130,7 +138,7 @@ class PrintedLdpDsbo(dp.Algorithm):
     y: dp.StepSize
     z: dp.StepSize
 
-    protocol = "printed"
+    protocol = "published"
     channels = dp.CHANNELS
 
     def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.State:
@@ -155,7 +163,7 @@ class PrintedLdpDsbo(dp.Algorithm):
         if public.constants is None and still:
             # What one record reaches, and when, would be another recursion for every set of variables that rest.
             raise dp.InputError(
-                f"algorithm.{still[0]}.scale: got 0, but without problem constants the printed form is priced for "
+                f"algorithm.{still[0]}.scale: got 0, but without problem constants the published form is priced for "
                 "steps above 0 only. Give a step size above 0."
             )
         out: dict[str, dict[dp.Split, dp.Array]] = {c: {} for c in dp.CHANNELS}
@@ -179,13 +187,53 @@ class PrintedLdpDsbo(dp.Algorithm):
         index = np.arange(1, public.rounds + 1)
         return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
 
+    def paper_claim(self, job: GossipJob) -> PaperClaim:
+        """Return ε of Theorem 4.5 as published."""
+        steps = {c: getattr(self, c) for c in dp.CHANNELS}
+        weight = float(job.topology.neighbour_weight.min())
+        claim = theorem_4_5(steps, job.noise, weight, job.rounds)
+        endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
+        return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+
+    def paper_notes(self, job: GossipJob) -> list[str]:
+        """Return what is proven of the protocol, and why Theorem 4.5 is no certificate."""
+        out = "The provable ε of the published protocol holds in exact arithmetic, for the boxed arguments declared."
+        if np.isinf(job.budget.epsilon).any():
+            out = (
+                "The protocol as published has certified ε = ∞ here: its state is private and unclipped, and the terms "
+                "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+            )
+        return [
+            out,
+            "Theorem 4.5 as published is no certificate: its constants do not depend on the size of the gradients, and "
+            "there are losses whose exact ε exceeds it.",
+        ]
+
+    def endless_stream(self, job: GossipJob) -> float | None:
+        """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
+        if job.constants is None or job.stream.kind != "accumulate":
+            return None
+        rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
+        steps = {c: getattr(self, c) for c in dp.CHANNELS}
+        noise, t = smallest_noise(job), np.arange(1.0, rounds + 1.0)
+        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in dp.CHANNELS], axis=1)
+        weights, worst = np.unique(job.topology.neighbour_weight), 0.0
+        counts = dict.fromkeys(dp.SPLITS, job.stream.warm_start + batch * t)
+        for split in dp.SPLITS:
+            sensitivity = private_state(job.constants, steps, weights, counts, rounds, split)
+            spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
+            for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
+                left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
+                worst = max(worst, float(paid) + left)
+        return worst
+
 
 # Whatever private states meet sooner or later.
 _TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 
 
 @final
-class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
+class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised.
 
     The recursion is that of `ma_dsbo` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
@@ -237,7 +285,7 @@ class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
 
 
 @final
-class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
+class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised.
 
     The recursion is that of `dsbo_jhip` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
@@ -293,7 +341,7 @@ class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
 
 
 @final
-class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
+class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
     """The fields of `Gbdsbo`, with own values that are never noised.
 
     The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
@@ -343,7 +391,7 @@ def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Pla
 
 
 @final
-class PrintedLdpSingleLevel(PrintedGossip, single_level.LdpSingleLevel):
+class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
     """The fields of `LdpSingleLevel`, with an own y that is never noised.
 
         y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
@@ -358,7 +406,7 @@ class PrintedLdpSingleLevel(PrintedGossip, single_level.LdpSingleLevel):
 
 @final
 @dataclass(frozen=True)
-class PrintedDpDsgd(single_level.OneLevel):
+class PublishedDpDsgd(single_level.OneLevel):
     """The fields of `DpDsgd`, with an own y that is never noised.
 
         y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
@@ -368,7 +416,7 @@ class PrintedDpDsgd(single_level.OneLevel):
     Reference: X. Lian et al., NeurIPS 2017 (decentralised SGD).
     """
 
-    protocol = "printed"
+    protocol = "published"
 
     heavy_ball: float = 0.0
     local_steps: int | None = None
@@ -396,7 +444,7 @@ def _series(
 
 
 @final
-class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
+class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised.
 
     The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
@@ -424,7 +472,7 @@ class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
 
 
 @final
-class PrintedSpdb(PrintedGossip, spdb.Spdb):
+class PublishedSpdb(PublishedGossip, spdb.Spdb):
     """The fields of `Spdb`, with own values and series that are never noised.
 
     The steps are those of `spdb`, at the agent's own un-noised x and y, with the Neumann series kept by the agent
@@ -446,7 +494,7 @@ class PrintedSpdb(PrintedGossip, spdb.Spdb):
 
 
 @final
-class PrintedBsa(bsa.Bsa):
+class PublishedBsa(bsa.Bsa):
     """The fields and steps of `Bsa`, for answers that are not clipped.
 
     The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
@@ -455,4 +503,4 @@ class PrintedBsa(bsa.Bsa):
     Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
     """
 
-    protocol = "printed"
+    protocol = "published"

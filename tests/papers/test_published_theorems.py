@@ -1,4 +1,4 @@
-"""The paper's statements as printed: its numbers, its conditions, and that they are not certificates."""
+"""The paper's statements as published: its numbers, its conditions, and that they are not certificates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
+from papers.published.theorems import theorem_4_1, theorem_4_5
 from tests.support.schedules import AGENTS, RING_WEIGHT, STEPS, AgentNoise, noise_of_all
 
 
@@ -28,7 +28,7 @@ def test_printed_budget_of_the_synthetic_experiment(rounds: float, first: float,
     claim = theorem_4_5(STEPS, noise_of_all(), RING_WEIGHT, rounds)
     np.testing.assert_allclose(np.array(claim.epsilon, dtype=float)[[0, 4, 9]], [first, fifth, last], rtol=3e-6)
     assert claim.epsilon_max == claim.epsilon[9]
-    assert "as printed" in claim.source
+    assert "as published" in claim.source
 
 
 def test_where_the_printed_formula_means_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Published theorems, evaluated as printed: claims to set beside certified budgets, never in their place.
+"""Published theorems, evaluated as published: claims to set beside certified budgets, never in their place.
 
 Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
 Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Theorems 4.1 and 4.5.
@@ -17,7 +17,7 @@ import scipy
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.privacy.accounting.private_state import Power
 
-SOURCE_4_5 = "Theorem 4.5 of Chen & Wang (2024), as printed"
+SOURCE_4_5 = "Theorem 4.5 of Chen & Wang (2024), as published"
 NAME_4_1 = "Theorem 4.1 of Chen & Wang (2024)"
 # Differences of decimal exponents below this are rounding: 2·0.81 > 0.75 + 0.87 must not hold.
 _ROUNDING = 1e-12
@@ -39,7 +39,7 @@ class ClaimedBudget:
 
     Args:
         epsilon: (m,) per agent, None where the formula is undefined.
-        source: where it is printed.
+        source: where it is published.
 
     Example:
         >>> ClaimedBudget((0.5, 1.5), "a paper").epsilon_max, ClaimedBudget((0.5, None), "a paper").epsilon_max
@@ -59,14 +59,14 @@ class ClaimedBudget:
 def theorem_4_5(
     steps: Mapping[str, Power], noise: Mapping[str, AgentNoise], min_neighbour_weight: float, rounds: float
 ) -> ClaimedBudget:
-    """Evaluate the printed ε of Theorem 4.5.
+    """Evaluate the published ε of Theorem 4.5.
 
         ε_i ≤ Σ_v Σ_{t=1}^T √2 C_v/(σ_{i,v} (t+1)^{1+v_v−ς_{i,v}}),   C_v = (4/w̄)(4(1+v_v)/(e ln(4/(2−2w̄))))^{1+v_v}
 
     Args:
         steps: channel → λ.
         noise: channel → σ_i and ς_i of every agent.
-        min_neighbour_weight: w̄ = min_i |w_ii| (printed: min w_ii, which is negative).
+        min_neighbour_weight: w̄ = min_i |w_ii| (as published: min w_ii, which is negative).
         rounds: T, or math.inf.
 
     Returns:

@@ -1,7 +1,7 @@
 """Bilevel algorithms and selections of a coordinator as their papers print them.
 
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, but for
-`PrintedDpBilevel`.
+`PublishedDpBilevel`.
 """
 
 from __future__ import annotations
@@ -11,43 +11,44 @@ from typing import Self, final
 
 import numpy as np
 
+from decentral_dp.algorithms.protocol import Calibration
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel import (
     dp_bilevel,
     exponential_mechanism,
     gradient_norm_exponential_mechanism,
-    grid_walk,
     lower_solvers,
     regularised_exponential_mechanism,
     second_order_dp_bilevel,
     single_draw,
     warm_start,
 )
-from decentral_dp.central.printed.calibration import Calibration, Noise, one_draw, printed_noise, smaller_count
 from decentral_dp.central.selection import Density
 from decentral_dp.constants.problem_constants import ProblemConstants
+from papers.published import grid_walk
+from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
 
 
 @final
-class PrintedSecondOrder(second_order_dp_bilevel.SecondOrder):
-    """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain.
+class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
+    """The fields and steps of `SecondOrder`, with the published noise, which needs a bounded domain.
 
     σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
 
     Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
     """
 
-    protocol = "printed"
-    claim = "Theorem 4.2 of Lowy & Liu (2025), as printed"
+    protocol = "published"
+    claim = "Theorem 4.2 of Lowy & Liu (2025), as published"
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         resolved = super().resolve_defaults(context)
         second_order_dp_bilevel.check_bounded(context)
         return resolved
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         bounds, (low, high) = second_order_dp_bilevel.bounds_of(context), context.domain.corners(context.problem.p)
-        k = printed_k(bounds.family.constants(low, high))
+        k = published_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
         truly = {kind: np.full(rounds, s + slack) for kind, s in bounds.gradient_sensitivity(low, high).items()}
@@ -55,8 +56,8 @@ class PrintedSecondOrder(second_order_dp_bilevel.SecondOrder):
 
 
 @final
-class PrintedDpBilevel(dp_bilevel.DpBilevel):
-    """The fields and steps of `DpBilevel`, with the printed noise.
+class PublishedDpBilevel(dp_bilevel.DpBilevel):
+    """The fields and steps of `DpBilevel`, with the published noise.
 
     (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as Algorithm 1 says, by its Lemma 15, and by Lemma
     14 for the descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2
@@ -65,10 +66,10 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
     Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
     """
 
-    protocol = "printed"
-    claim = "Theorems 4 and 11 of Kornowski (2024), as printed"
+    protocol = "published"
+    claim = "Theorems 4 and 11 of Kornowski (2024), as published"
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Compute Lemma 15 at (ε/√(18T), δ/(3(T+1))), with sensitivities of full batches, which Theorem 11 keeps.
 
         Raises:
@@ -76,7 +77,7 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
         """
         if self.needs_records:
             raise dp.InputError(
-                'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '
+                'algorithm.solver: the paper solves the lower level step by step; take "dp_loc_gd", '
                 '"dp_loc_sgd" or "dp_gd".'
             )
         each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
@@ -85,19 +86,19 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
         above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised_objective.penalty}
         sampled = self.rate if lower_solvers.SOLVERS[self.solver].samples else 1.0
         out = {
-            channel: printed_noise(context, factors, width, sampled, rounds, inner.publishes, each)
+            channel: published_noise(context, factors, width, sampled, rounds, inner.publishes, each)
             for channel, factors in (("y", below), ("pulled", above))
             if any(context.reads(term) for term in factors)
         }
         if self.reads:
             factors = dict.fromkeys(self._step_terms(context), 1.0)
-            out["gx"] = printed_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
+            out["gx"] = published_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
         return out
 
 
 @final
-class PrintedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
-    """The fields and steps of `ExponentialMechanism`, at the printed scale.
+class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
+    """The fields and steps of `ExponentialMechanism`, at the published scale.
 
     Probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last term lacks 1/n, so
     that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
@@ -105,21 +106,22 @@ class PrintedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     Reference: A. Lowy and D. Liu, 2025, Equation 4.
     """
 
-    protocol = "printed"
-    claim = "Equation 4 of Lowy & Liu (2025), as printed"
+    protocol = "published"
+    reads_losses = False
+    claim = "Equation 4 of Lowy & Liu (2025), as published"
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, epsilon))
 
 
 def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
     """2s/ε with s of Equation 4."""
     width = context.domain.diameter(context.problem.p)
-    return 2.0 * printed_score(single_draw.constants_of(context), smaller_count(context), width) / epsilon
+    return 2.0 * published_score(single_draw.constants_of(context), smaller_count(context), width) / epsilon
 
 
 @final
-class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
+class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
 
     It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
@@ -130,23 +132,23 @@ class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.R
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
 
-    protocol = "printed"
-    claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as printed"
+    protocol = "published"
+    claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as published"
 
     def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
         """Without a proof that it is convex it runs, at ε = ∞."""
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S of Lemma B.6."""
-        return printed_lipschitz(single_draw.constants_of(context), smaller_count(context))
+        return published_lipschitz(single_draw.constants_of(context), smaller_count(context))
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context), self._sensitivity(context) / context.budget)
 
 
 @final
-class PrintedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientNormMechanism):
-    """The fields and steps of `GradientNormMechanism`, at the printed scale.
+class PublishedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientNormMechanism):
+    """The fields and steps of `GradientNormMechanism`, at the published scale.
 
     Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n as a bound on what one
     record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then drops the n, and so
@@ -155,19 +157,19 @@ class PrintedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientN
     Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
     """
 
-    protocol = "printed"
-    claim = "Appendix C.3 of Lowy & Liu (2025), as printed"
+    protocol = "published"
+    claim = "Appendix C.3 of Lowy & Liu (2025), as published"
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
         return one_draw(
-            self.law(context, single_draw.no_score), printed_lipschitz(single_draw.constants_of(context), 1) / epsilon
+            self.law(context, single_draw.no_score), published_lipschitz(single_draw.constants_of(context), 1) / epsilon
         )
 
 
 @final
-class PrintedGridWalk(grid_walk.GridWalk):
-    """The fields and steps of `GridWalk`, at the printed scale.
+class PublishedGridWalk(grid_walk.GridWalk):
+    """The fields and steps of `GridWalk`, at the published scale.
 
     The scale is 2s/ε' of Equation 4, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from the law
     under two data sets. That distance is unknown after any number of steps that can be taken, so nothing is certified.
@@ -175,18 +177,18 @@ class PrintedGridWalk(grid_walk.GridWalk):
     Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
     """
 
-    protocol = "printed"
-    claim = "Theorem B.15 of Lowy & Liu (2025), as printed"
+    protocol = "published"
+    claim = "Theorem B.15 of Lowy & Liu (2025), as published"
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         law, scale = self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon)
         law.check(scale)
         return one_draw(law, scale)
 
 
 @final
-class PrintedWarmStart(warm_start.WarmStart):
-    """The fields and steps of `WarmStart`, with the printed noise.
+class PublishedWarmStart(warm_start.WarmStart):
+    """The fields and steps of `WarmStart`, with the published noise.
 
     (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε)
     with K of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
@@ -194,23 +196,24 @@ class PrintedWarmStart(warm_start.WarmStart):
     Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
     """
 
-    protocol = "printed"
-    claim = "Theorem 4.3 of Lowy & Liu (2025), as printed"
+    protocol = "published"
+    reads_losses = False
+    claim = "Theorem 4.3 of Lowy & Liu (2025), as published"
 
     @property
-    def _descent(self) -> PrintedSecondOrder:
-        return PrintedSecondOrder(self.x, start=self.start)
+    def _descent(self) -> PublishedSecondOrder:
+        return PublishedSecondOrder(self.x, start=self.start)
 
-    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         start = one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon))["x"]
-        return {"x0": start, **self._descent.printed_calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
+        return {"x0": start, **self._descent.calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
 
 
 # Bounds as papers print them: nothing is priced by these.
 
 
-def printed_k(c: ProblemConstants) -> float:
-    """Evaluate K as printed.
+def published_k(c: ProblemConstants) -> float:
+    """Evaluate K as published.
 
     References:
         Lowy & Liu 2025, Equation 12.
@@ -221,7 +224,7 @@ def printed_k(c: ProblemConstants) -> float:
     return 2.0 * (c.b_fxy * oscillation + 2.0 * lipschitz + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
 
 
-def printed_lipschitz(c: ProblemConstants, n: int) -> float:
+def published_lipschitz(c: ProblemConstants, n: int) -> float:
     """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
 
     Limits:
@@ -235,8 +238,8 @@ def printed_lipschitz(c: ProblemConstants, n: int) -> float:
     return 2.0 / n * (c.l_fx + c.l_fy * c.b_gxy / c.mu + c.l_gy * c.b_fxy / c.mu)
 
 
-def printed_score(c: ProblemConstants, n: int, width: float) -> float:
-    """Evaluate s as printed, with D_y = L_gy/μ.
+def published_score(c: ProblemConstants, n: int, width: float) -> float:
+    """Evaluate s as published, with D_y = L_gy/μ.
 
     Args:
         c: constants of the whole domain.

@@ -3,14 +3,14 @@
     P(x) ∝ exp(−Φ(x)/scale) on a box, approached by `inner` steps of a lazy walk between cells, `candidates` along each
     axis, and a last step that picks a point of the cell and keeps it with a probability, or starts all over
 
-with the scale 2s/ε' of Equation 4 as printed, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from
+with the scale 2s/ε' of Equation 4 as published, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from
 that law under two data sets. Left out, candidates are 65, 17 or 9, and inner is 8 p times their square.
 
 Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records.
 What is released after so many steps is at an unknown distance from that law. Conductance proves it small after a number
-of steps that nobody can afford (10⁹ for one variable and nε = 160, where 10³ do); the printed count lacks a factor
-p·e^ξ, and the printed accuracy is one of the score where it has to be one of the exponent. So nothing is certified
-here: "as_printed" runs it at ε = ∞, and `exponential_mechanism` draws from the law itself.
+of steps that nobody can afford (10⁹ for one variable and nε = 160, where 10³ do); the published count lacks a factor
+p·e^ξ, and the published accuracy is one of the score where it has to be one of the exponent. So nothing is certified
+here: "as_published" runs it at ε = ∞, and `exponential_mechanism` draws from the law itself.
 
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Appendix
 B.3, after D. Applegate and R. Kannan, STOC 1991.
@@ -28,7 +28,6 @@ from decentral_dp.central.bilevel.single_draw import (
     State,
     charge,
     no_score,
-    pure_draw_entry,
     release_draw,
 )
 from decentral_dp.central.selection import Function, GridWalkSelection, ScoreBounds, per_axis
@@ -75,6 +74,3 @@ class GridWalk(SingleDraw):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)
-
-
-ENTRY = pure_draw_entry(GridWalk, "Algorithm (Appendix B.3)", {"guarantee": '"as_printed"', "inner": "10000"})
