@@ -105,8 +105,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "test_return_error": Measure("root mean squared error of predicted returns, held out", of="mspbe"),
         "test_critic_auc": Measure("held-out AUC of a critic trained afresh; 0.5 is best", of="wgan"),
         "test_distance": Measure("distance of generated to held-out records; 0 is best", of="wgan"),
-        "test_mean_gap": Measure("‖mean held out − mean generated‖₂", of="wgan"),
-        "test_spread": Measure("spread of generated over that of held-out records; 1 is best", of="wgan"),
         "primal": Measure("Φ(x), F at the best y (train)"),
         "objective": Measure("F at the published x and y (train)"),
         "best_strength": Measure("best λ (train)", of="kl_dro"),

@@ -17,13 +17,11 @@ from decentral_dp.central.bilevel import (
     dp_bilevel,
     exponential_mechanism,
     gradient_norm_exponential_mechanism,
-    lower_solvers,
     regularised_exponential_mechanism,
     second_order_dp_bilevel,
     single_draw,
     warm_start,
 )
-from decentral_dp.central.selection import Density
 from decentral_dp.constants.problem_constants import ProblemConstants
 from papers.published import grid_walk
 from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
@@ -76,17 +74,13 @@ class PublishedDpBilevel(dp_bilevel.DpBilevel):
             InputError: a solver that needs the records themselves.
         """
         if self.needs_records:
-            raise dp.InputError(
-                'algorithm.solver: the paper solves the lower level step by step; take "dp_loc_gd", '
-                '"dp_loc_sgd" or "dp_gd".'
-            )
+            raise dp.InputError('algorithm.solver: the paper solves the lower level step by step; take "dp_gd".')
         each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
         inner, width = self._solver, context.problem.q
         below = {"lower_grad_y": 1.0}
         above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised_objective.penalty}
-        sampled = self.rate if lower_solvers.SOLVERS[self.solver].samples else 1.0
         out = {
-            channel: published_noise(context, factors, width, sampled, rounds, inner.publishes, each)
+            channel: published_noise(context, factors, width, self.rate, rounds, inner.publishes, each)
             for channel, factors in (("y", below), ("pulled", above))
             if any(context.reads(term) for term in factors)
         }
@@ -126,17 +120,13 @@ class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism
 
     It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
     curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the
-    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much. A strength
-    that leaves Φ unproven to be convex runs, at ε = ∞.
+    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
 
     Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
     """
 
     protocol = "published"
     claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as published"
-
-    def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
-        """Without a proof that it is convex it runs, at ε = ∞."""
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S of Lemma B.6."""

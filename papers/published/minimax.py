@@ -303,12 +303,12 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
     claim = "Theorem 8 of Xu et al. (2025), as published, its constant taken as 1"
     releases_per_round = 2
 
-    def init(self, context: dp.MinimaxContext) -> recursive_spider.State:
+    def init(self, context: dp.MinimaxContext) -> recursive_spider.RecursiveState:
         return super().init(context)._replace(s=np.ones(1))
 
     def step(
-        self, t: int, context: dp.MinimaxContext, s: recursive_spider.State
-    ) -> dp.CoordinatorSteps[recursive_spider.State]:
+        self, t: int, context: dp.MinimaxContext, s: recursive_spider.RecursiveState
+    ) -> dp.CoordinatorSteps[recursive_spider.RecursiveState]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         clips, fresh = _clips(context), steps.is_anchor(t, self.period)
         since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
@@ -326,7 +326,7 @@ class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
         value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
         by_x, by_y = steps.compose_gradients(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-        return recursive_spider.State(x, y, v, u, value, 0.0, s.x, s.y)
+        return recursive_spider.RecursiveState(x, y, v, u, value, 0.0, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(rounds, dtype=np.int64) * 2 + 1
@@ -379,7 +379,7 @@ def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
     )
 
 
-def _units(smoothness: float, s: recursive_spider.State, clips: tuple[float, float]) -> tuple[float, float]:
+def _units(smoothness: float, s: recursive_spider.RecursiveState, clips: tuple[float, float]) -> tuple[float, float]:
     """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
     away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
     by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])

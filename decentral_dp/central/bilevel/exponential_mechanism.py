@@ -2,9 +2,8 @@
 
     P(x) ∝ exp(−Φ(x)/scale),     Φ(x) = F(x, y_Z(x)),     y_Z(x) = argmin_y G(x, y),     scale = s/ε
 
-for x of `domain`. method = "grid": x is one of `candidates` points along each axis (65, 17 or 9 where they are left
-out, for one, two or three upper variables), even in every coordinate: a log strength for the problems with
-regularisation. method = "cells": x is any point of a box.
+for x of `domain`: one of `candidates` points along each axis (65, 17 or 9 where they are left out, for one, two or
+three upper variables), even in every coordinate: a log strength for the problems with regularisation.
 
 Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records. y
 is not released. s bounds how much the change that one record makes to Φ varies over the domain:
@@ -22,8 +21,8 @@ Equation 4.
 from __future__ import annotations
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
-from decentral_dp.central.selection import ScoreBounds
+from decentral_dp.central.bilevel.single_draw import DrawState, ScoredDraw, pure_draw_entry, release_draw
+from decentral_dp.central.selection import SelectionBounds
 
 
 class ExponentialMechanism(ScoredDraw):
@@ -31,11 +30,11 @@ class ExponentialMechanism(ScoredDraw):
 
     name = "exponential_mechanism"
     reads_losses = True
-    facts = staticmethod(ScoreBounds.of_value)
+    facts = staticmethod(SelectionBounds.of_value)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
         pool = yield dp.Pool()
         return (yield from release_draw(self.law(context, pool.scores)))
 
 
-ENTRY = pure_draw_entry(ExponentialMechanism, "Mechanism (Equation 4, its scale corrected)", {"method": '"grid"'})
+ENTRY = pure_draw_entry(ExponentialMechanism, "Mechanism (Equation 4, its scale corrected)", {"candidates": "65"})

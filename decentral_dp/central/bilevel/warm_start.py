@@ -24,9 +24,9 @@ from typing import Self
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
+from decentral_dp.central.bilevel.second_order_dp_bilevel import DescentState, SecondOrder, bounds_of
 from decentral_dp.central.bilevel.single_draw import check_compact, no_score
-from decentral_dp.central.selection import FiniteExponential, Function, ScoreBounds, candidates, per_axis
+from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
 
 NAME = "warm_start"
 # Of ρ, for the start.
@@ -66,21 +66,21 @@ class WarmStart(dp.Coordinated):
 
     def law(self, context: dp.CoordinatorContext, score: Function) -> FiniteExponential:
         """Of the start."""
-        facts = ScoreBounds.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
+        facts = SelectionBounds.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
         return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> DescentState:
         return self._descent.init(context)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DescentState) -> dp.CoordinatorSteps[DescentState]:
         if t > 0:
             return (yield from self._descent.step(t - 1, context, s))
         pool = yield dp.Pool()
         released = yield dp.Release(x0=self.law(context, pool.scores))
         start: dp.Array = released.released.x0[0]
-        return State(start, start, np.inf)
+        return DescentState(start, start, np.inf)
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: DescentState) -> dict[str, dp.Array]:
         return self._descent.published(s)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:

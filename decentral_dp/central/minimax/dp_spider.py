@@ -36,7 +36,7 @@ from decentral_dp.central.minimax import steps
 _JOINT = steps.Estimate("joint", "g", "d")
 
 
-class State(NamedTuple):
+class DpSpiderState(NamedTuple):
     """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
 
     x: dp.Array
@@ -69,14 +69,14 @@ class DpSpider(steps.Estimating):
         steps.check_one_clip(context, "dp_spider")
         return super().resolve_defaults(context)
 
-    def init(self, context: dp.MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> DpSpiderState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, np.zeros(x.size + y.size), x, y)
+        return DpSpiderState(x, y, np.zeros(x.size + y.size), x, y)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: DpSpiderState) -> dp.CoordinatorSteps[DpSpiderState]:
         v = yield from self.released_estimate(t, context, s, _JOINT, s.v, (s.x, s.y), (s.last_x, s.last_y))
         x, y = steps.joint_step(context, v, s.x, s.y, t, self.x, self.y)
-        return State(x, y, v, s.x, s.y)
+        return DpSpiderState(x, y, v, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)

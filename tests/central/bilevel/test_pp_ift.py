@@ -219,7 +219,6 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"solver": "dp_loc_gd"}}, "no solver"),
         ({"algorithm": {"solver": "output_perturbation"}}, "takes none"),
         ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
         ({"privacy": {"delta": 0.0}}, "delta"),

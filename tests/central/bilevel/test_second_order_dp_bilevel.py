@@ -227,20 +227,10 @@ def test_without_noise_every_method_finds_a_good_strength(content: Make, method:
     assert reached <= min(values) + 0.15 * (max(values) - min(values)) + 0.02 * (method == "penalty")
 
 
-@pytest.mark.parametrize("method", ["ppift", "penalty", "em"])
-def test_every_method_spends_its_target_on_both_kinds(content: Make, method: str) -> None:
-    job = build(
-        load(content("regularisation_tuner", algorithm={"method": method, "rounds": 1 if method == "em" else 5}))
-    )
-    assert 0.99 * 2.0 < job.budget.epsilon.max() <= 2.0
-    if method != "em":
-        assert all(cost.epsilon.max() > 1.9 for cost in job.budget.records.values())
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"method": "magic"}}, "no method"),
+        ({"algorithm": {"method": "magic"}}, "algorithm.method"),
         ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
         ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
         ({"problem": {"normalise": "none", "scale": "none"}}, "bounded length"),

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
-from tests.support.spider_loop import NONE, SGD, SPIDER, SpiderLoop, made, table
+from tests.support.spider_loop import NONE, SGD, SPIDER, SpiderLoop, made
 
 SCDRO: dict[str, Any] = {
     "kind": "scdro",
@@ -176,15 +175,3 @@ def test_scdro_is_not_private_and_says_so(guarantee: str) -> None:
     with pytest.raises(InputError, match=r'privacy\.guarantee: scdro adds no noise .* guarantee = "none"') as said:
         made(SCDRO, "kl_dro", privacy={"guarantee": guarantee})
     assert str(said.value).count("\n") == 0
-
-
-def test_scdro_needs_no_epsilon_to_be_refused() -> None:
-    """A scenario that says nothing of privacy is told so, and not asked for a target."""
-    with pytest.raises(InputError, match=r"privacy\.guarantee: scdro"):
-        made(SCDRO, "kl_dro", privacy={"epsilon": None})
-
-
-def test_a_run_of_scdro_is_marked_as_worth_nothing() -> None:
-    run = decentral_dp.run(table(SCDRO, "kl_dro", privacy=NONE))
-    assert math.isinf(run.result["privacy"]["epsilon_max"])
-    assert run.result["privacy"]["guarantee"] == "none"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, State
+from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, RecursiveState
 from decentral_dp.central.minimax.steps import compose_gradients, is_anchor
 from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
@@ -99,7 +99,7 @@ def far_apart(**changes: Any) -> Any:
     return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
 
 
-def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generator[Any, Any, State]:
+def _forgetful(self: RecursiveSpider, t: int, context: Any, s: RecursiveState) -> Generator[Any, Any, RecursiveState]:
     """The step without 1 − β on the change of h."""
     asked, beta = self._questions(t, context, s), self.weight(t)
     answer = yield Ask(**asked)
@@ -114,7 +114,7 @@ def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generat
     value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
     by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
     x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-    return State(x, y, v, u, value, variance, s.x, s.y)
+    return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
 
 
 def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

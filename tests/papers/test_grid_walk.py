@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.central.selection import acceptance
+from decentral_dp.central.exponential_samplers import Box
+from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.errors import InputError
+from papers import grid_walk_chains
 from papers.grid_walk_chains import (
     certified_steps,
     conductance,
@@ -20,6 +22,11 @@ from papers.grid_walk_chains import (
     steps,
     walk,
 )
+from papers.published.grid_walk import GridWalkSelection, acceptance
+from tests.support.exact_laws import rejected
+
+Array = np.ndarray
+UNIT = Box(np.array([-1.0]), np.array([1.0]))
 
 
 @settings(max_examples=30)
@@ -112,3 +119,37 @@ def test_walks_have_their_price_and_too_large_ones_are_refused() -> None:
         conductance(walk(np.zeros(17)))
     with pytest.raises(InputError, match="faster"):
         steps(walk(np.array([0.0, 60.0, 0.0])), 0.1)
+
+
+def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
+    """Five cells, twelve steps: draws by cell against powers of the dense matrix, not the law that it would reach."""
+
+    def score(points: Array) -> Array:
+        return np.asarray(0.8 * (points[:, 0] + 1.0))
+
+    facts, cells, scale = SelectionBounds({"train": 0.1}, 0.0, 0.8), 5, 0.5
+    selection = GridWalkSelection(facts, UNIT, score, cells, 12)
+    assert selection.mechanism == "uncertified"
+    assert selection.sensitivity == {"train": np.inf}
+    selection.check(scale)
+    centres = -1.0 + 0.4 * (np.arange(cells) + 0.5)
+    exponent = score(centres[:, None]) / scale
+    chain = grid_walk_chains.walk(exponent)
+    reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
+    inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
+    fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
+    # Two halves of every cell: the last step tells them apart.
+    expected = grid_walk_chains.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
+    rng = np.random.default_rng(21)
+    drawn = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
+    counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]
+    assert not rejected(counts, expected)
+    assert rejected(counts, np.repeat(chain.law, 2)), "twelve steps are not enough"
+    assert rejected(counts, np.repeat(expected.reshape(cells, 2).sum(axis=1), 2)), "points are not uniform in a cell"
+    assert abs(selection.draw(rng, 0.0)[0] + 1.0) < 1e-6
+
+
+def test_a_walk_in_cells_too_wide_is_refused() -> None:
+    facts = SelectionBounds({"train": 0.1}, 0.0, 10.0)
+    with pytest.raises(InputError, match="so wide"):
+        GridWalkSelection(facts, UNIT, lambda x: 10.0 * x[:, 0], 4, 30).check(0.1)
