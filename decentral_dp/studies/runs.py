@@ -177,7 +177,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     job = build(scenario)
     budget, whole, limits = job.budget, claim_of(job), horizon_of(job)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
-    claims = [None if whole is None else _claim(job, cut) for cut in cuts]
+    stated = [claim_of(cast(Job, replace(cast(Any, job), rounds=cut))) for cut in cuts]
+    claims = [None if claim is None else claim.epsilon_max for claim in stated]
     curves = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon_pure, 0.0)],
@@ -226,11 +227,6 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
         return []
     steps = [s * 10**k for k in range(len(str(last))) for s in (1, 2, 5)] if rounds == "all" else rounds
     return [r for r in steps if r <= last]
-
-
-def _claim(job: Job, rounds: int) -> float | None:
-    claim = claim_of(cast(Job, replace(cast(Any, job), rounds=rounds)))
-    return None if claim is None else claim.epsilon_max
 
 
 def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
