@@ -152,7 +152,7 @@ def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:
     """
     data = load_dataset("digits", n_agents=1, seed=0)
     features = data.features / np.linalg.norm(data.features, axis=1, keepdims=True)
-    problem = SoftmaxHyperparameter.from_dataset(features.shape[1], range(10), intercept=True)
+    problem = SoftmaxHyperparameter(features.shape[1], tuple(map(float, range(10))), intercept=True)
     records = problem.prepare(features, data.labels.astype(np.float64), "l2")
     parts = split(rng, records.label)
     y = trained(rng, problem, take(records, parts.members), epsilon)

@@ -204,7 +204,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
         agent: whose weights predict; None for the mean over agents.
 
     Raises:
-        InputError: as of `load_model` and `Model.predict`, or the file to write exists or cannot be written.
+        InputError: as of `load_model` and `TrainedModel.predict`, or the file to write exists or cannot be written.
     """
     require_new("--out", out)
     if out.suffix.lower() != ".csv":

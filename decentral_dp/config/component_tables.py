@@ -49,7 +49,6 @@ from decentral_dp.files.tables import (
 from decentral_dp.formatting import join_words
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.bilevel.losses import StartTable
 from decentral_dp.user_code import in_module
 
 
@@ -318,11 +317,9 @@ if TYPE_CHECKING:
     class ProblemTable(CommonProblemTable):
         """What is optimised, over which records; with the keys of all registered problems, as they declare them."""
 
-        losses: str | None
         loss: str | None
         model: ModelTable | None
         positive_share: float | str | None
-        start: Mapping[str, StartTable] | None
 
 else:
     ProblemTable = create_model(
@@ -333,7 +330,7 @@ else:
     )
 
 # Keys that no field of a problem from outside can be called like.
-SHARED_KEYS = (*CommonProblemTable.model_fields, "model", "losses")
+SHARED_KEYS = (*CommonProblemTable.model_fields, "model")
 # Keys that registered problems declare.
 DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in CommonProblemTable.model_fields)
 

@@ -21,7 +21,7 @@ from decentral_dp.estimators import shared
 from decentral_dp.formatting import capitalise, epsilon_text
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
-from decentral_dp.simulation.model import Model
+from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
 
 # Agents where nothing says how many, and the least that a ring has.
@@ -49,7 +49,7 @@ class _Decentralised(shared.Private):
 
     def _train(
         self, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None, read_off: str
-    ) -> Model:
+    ) -> TrainedModel:
         """Run the agents, and keep what it cost. read_off: what the labels told besides. Raises InputError."""
         n, d = features.shape
         if self.epsilon is None:
@@ -135,7 +135,7 @@ class _Decentralised(shared.Private):
             table = {"heavy_ball": momentum if whole else 0.0, "centring": linear} | table
         return {**scenario, "algorithm": table, "run": run}
 
-    def _linear(self, model: Model) -> tuple[Array, Array]:
+    def _linear(self, model: TrainedModel) -> tuple[Array, Array]:
         """Weights (e, d) and intercepts (e,) of features as they are given."""
         weights = model.weights
         low, high = _range(self.data_range, weights["weight"].shape[1])
@@ -177,7 +177,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         classes_, n_features_in_: as of scikit-learn.
         coef_, intercept_: of a linear model, for features as they are given: a score above 0 for the second of two
             classes, whose log-odds `decision_function` has, or one row for each of more, inside data_range.
-        model_: the `Model`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
+        model_: the `TrainedModel`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
         ledger_: the releases that were made.
         epsilon_, delta_: what they cost, at most the targets.
         statement_: the guarantee in words.
@@ -230,7 +230,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities of the classes, (n, c), in the order of classes_."""
         check_is_fitted(self)
-        model: Model = self.model_
+        model: TrainedModel = self.model_
         return model.predict_proba(shared.validate_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -333,7 +333,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     def predict(self, X: ArrayLike) -> Array:
         """The number of every record, (n,), in the unit of the labels."""
         check_is_fitted(self)
-        model: Model = self.model_
+        model: TrainedModel = self.model_
         return np.asarray(model.predict(shared.validate_features(self, X)))
 
 

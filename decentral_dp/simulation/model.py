@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition, csv_of
-from decentral_dp.config.components import trusted_files
+from decentral_dp.config.components import named_component, trusted_files
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
@@ -31,7 +31,7 @@ from decentral_dp.data.tables import USUAL_CSV, CsvFormat, read_columns, require
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.result import (
@@ -74,7 +74,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model:
+class TrainedModel:
     """What a run has trained, for records that it has not seen: `run.model`, or `load_model` of a run folder.
 
     By default the weights are the mean over agents of those that each published: agents of a connected graph agree but
@@ -98,7 +98,7 @@ class Model:
         >>> import decentral_dp
         >>> run = decentral_dp.run("classification", set={"algorithm.rounds": 20})
         >>> run.model
-        <Model: a linear model of 30 features, classes 'malignant', 'benign', mean of 5 agents>
+        <TrainedModel: a linear model of 30 features, classes 'malignant', 'benign', mean of 5 agents>
         >>> {name: array.shape for name, array in run.model.weights.items()}
         {'weight': (1, 30), 'bias': (1,)}
     """
@@ -131,7 +131,7 @@ class Model:
         """
         return self.problem.named_weights(self._y[0])
 
-    def of_agent(self, agent: int | str) -> Model:
+    def of_agent(self, agent: int | str) -> TrainedModel:
         """The model of one agent's own published weights. agent: its number, or its name where agents have names.
 
         Raises:
@@ -214,7 +214,7 @@ class Model:
             says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
         shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
         whose = "" if m == 1 else f", {shared if self.agent is None else f'agent {self.agent}'}"
-        return f"<Model: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
+        return f"<TrainedModel: {self.problem.description} of {len(self.features)} features, {says}{whose}>"
 
     @property
     def _y(self) -> Array:
@@ -311,7 +311,7 @@ def _warn_of_cuts(shares: Mapping[str, float]) -> None:
         )
 
 
-def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> Model:
+def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> TrainedModel:
     """The model of what a run published.
 
     Args:
@@ -330,13 +330,13 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     names, classes = tuple(about.get("features") or ()), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
     y = published.get("x" if result.is_minimax else "y")
-    facts = Facts(
+    facts = ProblemFacts(
         len(names),
         len(classes),
         None if image is None else tuple(image),
         1 if y is None else len(y),
         scenario.records_seed,
-        folder=scenario.folder,
+        module=named_component(scenario, "model").value,
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
     if problem is None:
@@ -371,7 +371,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     names_of_agents = agent_names(result.topology.get("labels"))
     if not names_of_agents and isinstance(partition, Partition):
         names_of_agents = agent_names(partition.agents)
-    return Model(
+    return TrainedModel(
         problem,
         np.array(y),
         reading,
@@ -382,10 +382,10 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     )
 
 
-def load_model(folder: str | Path) -> Model:
+def load_model(folder: str | Path) -> TrainedModel:
     """The model of a run folder, at any time: it needs the folder alone, and none of the records.
 
-    Where `problem.model` is a torch module of your own, the Python file that the folder has of it is run.
+    If `problem.model` is a custom torch module, the Python file that the folder has of it is run.
 
     Args:
         folder: that a run wrote.
@@ -398,7 +398,7 @@ def load_model(folder: str | Path) -> Model:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = decentral_dp.run("classification", set={"algorithm.rounds": 2}, out=f"{folder}/run")
         ...     decentral_dp.load_model(f"{folder}/run").of_agent(0)
-        <Model: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
+        <TrainedModel: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
     """
     folder = Path(folder)
     result = read_result(folder)

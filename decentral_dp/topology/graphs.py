@@ -21,9 +21,10 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, MultipleOf
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import Doc
 
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import DeclaredKey, Key, declared_keys, type_in_words
+from decentral_dp.files.tables import DeclaredKey, declared_keys, type_in_words
 from decentral_dp.formatting import join_words
 from decentral_dp.topology.spectrum import laplacian_ends
 
@@ -200,10 +201,10 @@ def unknown(subject: str, got: str, valid: Iterable[str]) -> InputError:
 
 
 _NEIGHBOURS = "neighbours of each agent"
-Degree = Annotated[int, Ge(1), Key(_NEIGHBOURS)]
-Probability = Annotated[float, Gt(0), Le(1), Key("probability of each link")]
-Rows = Annotated[int, Ge(2), Key("agents of a column")]
-Columns = Annotated[int, Ge(2), Key("agents of a row")]
+Degree = Annotated[int, Ge(1), Doc(_NEIGHBOURS)]
+Probability = Annotated[float, Gt(0), Le(1), Doc("probability of each link")]
+Rows = Annotated[int, Ge(2), Doc("agents of a column")]
+Columns = Annotated[int, Ge(2), Doc("agents of a row")]
 
 # Keys of every topology with a kind.
 SHARED = ("agents", "weights", "seed", "directed", "over_time", "drop", "offline", "delay", "compression")
@@ -559,8 +560,8 @@ def _pair(codes: IntArray) -> IntArray:
 def small_world(
     agents: int,
     seed: int,
-    degree: Annotated[int, Ge(2), MultipleOf(2), Key(_NEIGHBOURS)] = 4,
-    rewire: Annotated[float, Ge(0), Le(1), Key("share of rewired links")] = 0.3,
+    degree: Annotated[int, Ge(2), MultipleOf(2), Doc(_NEIGHBOURS)] = 4,
+    rewire: Annotated[float, Ge(0), Le(1), Doc("share of rewired links")] = 0.3,
 ) -> Graph:
     """Draw a Watts–Strogatz graph: a ring lattice of `degree`, of whose links a share `rewire` is moved.
 
@@ -580,7 +581,7 @@ def small_world(
 
 
 def preferential_attachment(
-    agents: int, seed: int, attach: Annotated[int, Ge(1), Key("links of a newcomer")] = 2
+    agents: int, seed: int, attach: Annotated[int, Ge(1), Doc("links of a newcomer")] = 2
 ) -> Graph:
     """Draw a Barabási–Albert graph: every new agent is linked to `attach` earlier ones.
 
@@ -597,7 +598,7 @@ def preferential_attachment(
     return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
 
 
-def expander(agents: int, seed: int, degree: Annotated[int, Ge(3), Key(_NEIGHBOURS)] = 4) -> Graph:
+def expander(agents: int, seed: int, degree: Annotated[int, Ge(3), Doc(_NEIGHBOURS)] = 4) -> Graph:
     """Draw a random regular graph whose non-trivial adjacency eigenvalues are all at most 1.05 · 2√(r−1) in size.
 
     2√(r−1) is the best that any large r-regular graph can do. A random one comes within any ε > 0 of it with

@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import DeclaredKey, Key, Positive, declared_keys
+from decentral_dp.files.tables import DeclaredKey, Positive, declared_keys
 from decentral_dp.topology.graphs import Array, Graph, fill_parameters, unknown
 from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends, second_largest
 
@@ -243,7 +244,7 @@ def _out_degree(graph: Graph) -> Array:
     return np.asarray(1.0 / (1.0 + sends[graph.edges[:, 0]]))
 
 
-def _constant(graph: Graph, value: Annotated[Positive, Key("weight of every link")]) -> Array:
+def _constant(graph: Graph, value: Annotated[Positive, Doc("weight of every link")]) -> Array:
     return np.full(len(graph.edges), value)
 
 

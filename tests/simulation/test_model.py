@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 import decentral_dp
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.model import Model
+from decentral_dp.simulation.model import TrainedModel
 from tests.support.run_folders import rewrite_result
 
 N, WARDS = 240, ("surgery", "icu", "garden")
@@ -100,7 +100,7 @@ def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: A
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert run.model.classes == ("no", "yes")
     assert list(said) == [("no", "yes")[k] for k in shares.argmax(axis=1)]
-    mean = Model(run.model.problem, run.model.published.mean(axis=0)[None], run.model.reading, run.model.classes)
+    mean = TrainedModel(run.model.problem, run.model.published.mean(axis=0)[None], run.model.reading, run.model.classes)
     np.testing.assert_array_equal(mean.predict_proba(rows), shares)
     # Months later the records are gone.
     csv.unlink()
@@ -215,10 +215,13 @@ def stack(n_features, outputs):
         ("stack", ["low.weight", "low.bias", "high.weight", "high.bias"]),
     ],
 )
-def test_a_module_of_ones_own_has_its_own_names(csv: Path, function: str, names: list[str]) -> None:
+def test_a_module_of_ones_own_has_its_own_names(
+    csv: Path, function: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
     (csv.parent / "net.py").write_text(NET)
-    chosen = {"kind": "torch", "file": str(csv.parent / "net.py"), "name": function}
+    monkeypatch.chdir(csv.parent)
+    chosen = f"net:{function}"
     steps = {"algorithm": SHORT | {"y": {"scale": 0.3}, "rounds": 2}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
     run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
     assert list(run.model.weights) == names

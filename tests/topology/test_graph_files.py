@@ -17,7 +17,6 @@ import scipy.sparse
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.topology import find_named, from_edges, from_file, from_networkx, graph_title, names
-from decentral_dp.topology.networkx_graphs import write_graphml
 from tests.support.topology_oracle import check
 
 SIZES = {
@@ -388,18 +387,6 @@ def test_an_edge_may_write_its_node_as_another_number(nodes: list[Any], tmp_path
 def test_an_object_that_is_no_networkx_graph_is_refused(graph: Any) -> None:
     with pytest.raises(InputError, match=rf"got {type(graph).__name__}, expected a networkx\.Graph\. Fix: "):
         from_networkx(graph)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [["0", "1", "2"], ["2", "4", "11"], ["3", "1", "2"], ["b", "a", "0"], ["01", "2", "n0"], ["a", "a b", "#"]],
-)
-def test_a_graph_that_is_written_is_read_with_its_names(labels: list[str], tmp_path: Path) -> None:
-    write_graphml(tmp_path / "a.graphml", labels, [(0, 1), (1, 2)], weights=[0.25, 0.125])
-    found = from_file(tmp_path / "a.graphml", "file")
-    assert list(found.labels) == labels
-    assert found.mixing.toarray()[0].tolist() == [-0.25, 0.25, 0.0]
-    assert not any("not used" in note for note in found.notes)
 
 
 def test_graphs_without_gossip_in_graphml(tmp_path: Path) -> None:
