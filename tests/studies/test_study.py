@@ -792,7 +792,9 @@ def test_the_described_study_is_one() -> None:
     assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in listed)
 
 
-@pytest.mark.parametrize("name", [*shipped_names("study"), *sorted(Path("papers/scenarios/studies").glob("*.toml"))])
+@pytest.mark.parametrize(
+    "name", [*shipped_names("study"), *map(str, sorted(Path("papers/scenarios/studies").glob("*.toml")))]
+)
 def test_shipped_studies(name: str, tmp_path: Path) -> None:
     study = load_study(name)
     _, found = check_study(study)
