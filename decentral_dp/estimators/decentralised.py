@@ -311,7 +311,10 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
                 shared.PrivacyWarning,
                 stacklevel=2,
             )
-        low, high = _parse_limits("label_range", limits)
+        try:
+            low, high = (float(end) for end in limits)
+        except (TypeError, ValueError):
+            raise InputError(f"label_range: got {limits!r}; wanted public (low, high).") from None
         problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(problem, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CLIPPED:
@@ -377,15 +380,6 @@ def _range(data_range: Any, d: int) -> tuple[Array, Array]:
             f"data_range: wanted public (low, high), each a number or one for each of {d} features, and low < high."
         )
     return low, high
-
-
-def _parse_limits(name: str, limits: Any) -> list[float]:
-    """Raises InputError for what is no (low, high)."""
-    try:
-        low, high = (float(end) for end in limits)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: got {limits!r}; wanted public (low, high).") from None
-    return [low, high]
 
 
 def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:

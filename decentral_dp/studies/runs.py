@@ -178,7 +178,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     privacy = statement_of(job)
     budget, whole, limits = job.budget, claim_of(job), privacy.at_infinity or Horizon()
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
-    claims = [None if whole is None else _claim(job, cut) for cut in cuts]
+    stated = [claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=cut))) for cut in cuts]
+    claims = [None if claim is None else claim.epsilon_max for claim in stated]
     curves = {
         "epsilon_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, budget.epsilon_pure, 0.0)],
@@ -227,11 +228,6 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
         return []
     steps = [s * 10**k for k in range(len(str(last))) for s in (1, 2, 5)] if rounds == "all" else rounds
     return [r for r in steps if r <= last]
-
-
-def _claim(job: PlannedJob, rounds: int) -> float | None:
-    claim = claim_of(cast(PlannedJob, replace(cast(Any, job), rounds=rounds)))
-    return None if claim is None else claim.epsilon_max
 
 
 def _spending_of_worst(job: PlannedJob, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
