@@ -39,10 +39,9 @@ from decentral_dp.config.outside import (
     mechanism_with,
     problem_type,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
+from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
-from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
-from decentral_dp.data import load as load_data
+from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
@@ -257,9 +256,6 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
     names = {what: _name_of_object(what, handed[what]) for what in sorted(KEYS) if what in handed}
     replaced = set(s._replaced_tables)
-    if "topology" in handed and s.run_graph is not None:
-        # It is here again, and so is what the scenario said of it before its folder had a file.
-        changed |= {"topology": TopologyTable.model_validate_json(s.run_graph.table), "run_graph": None}
     if "algorithm" in handed:
         entry = _entry_of_object(handed["algorithm"])
         changed["algorithm"], handed["algorithm"] = _algorithm_table(s, entry), entry
@@ -429,7 +425,7 @@ def _generated(s: Scenario, seed: int) -> Topology:
     kind, agents = str(table.kind), int(table.agents or 0)
     if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
         raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
-    return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
+    return topologies.build_topology(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 
 def _topology(s: Scenario, files: Files) -> Topology:
@@ -450,17 +446,15 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
     """The records of a file, a collection or a family."""
     table = s.problem
     synthetic = table.synthetic.model_dump(exclude_none=True)
-    return load_data(
+    return load_dataset(
         str(files.get(("problem", "data"), table.data)),
         n_agents=agents,
         seed=s.records_seed,
-        classes=table.classes,
         root=s.folder,
-        certified=certified,
         limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
-        **declared_columns(table)._asdict() | {"csv": csv_of(table)},
+        **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},
         **synthetic,
     )
 
@@ -516,7 +510,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     parts = [named_component(scenario, what) for what in names]
     inputs = "".join(
         [
-            *(digest_of_file(path) for _, path in sorted((files | code).items())),
+            *(digest_of_file(path) for _, path in sorted({**files, **code}.items())),
             *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
             "" if ("algorithm", "kind") in code else _algorithm_source(scenario),
         ]

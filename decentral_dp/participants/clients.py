@@ -77,15 +77,12 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
             if (split, query.rate) not in batches:
-                batches[split, query.rate] = self._draw_sample(row, number, split, query.rate)
+                records = self.records[split][row]
+                if query.rate < 1.0:
+                    coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
+                    records = take(records, np.flatnonzero(coins < query.rate))
+                batches[split, query.rate] = records
             yield name, self.clipped_sum(query, batches[split, query.rate])
-
-    def _draw_sample(self, row: int, number: int, split: Split, rate: float) -> Any:
-        records = self.records[split][row]
-        if rate == 1.0:
-            return records
-        coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
-        return take(records, np.flatnonzero(coins < rate))
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
         """Sum the clipped contributions of these records; of a sample, of each as if it were alone.

@@ -3,7 +3,7 @@
     @dataclass(frozen=True)
     class Quadratic:
         n_features: int                                   a public fact: filled in from the data
-        ridge: Annotated[Positive, Key("Strength of …")]  a key of [problem], needed; with a default it may be left out
+        ridge: Annotated[Positive, Doc("Strength of …")]  a key of [problem], needed; with a default it may be left out
         scale: float = 1.0                                neither: an argument for callers in Python
 
 The parameters of a function that makes the problem are read as the fields of a dataclass are.
@@ -17,8 +17,10 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
+from typing_extensions import Doc
+
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import DeclaredKey, Key, declared_keys
+from decentral_dp.files.tables import DeclaredKey, declared_keys
 from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.protocol import Model
 
@@ -73,7 +75,7 @@ PUBLIC_FACTS = (*ProblemFacts._fields, "classes", "facts")
 
 ModelChoice = Annotated[
     ModelTable,
-    Key(
+    Doc(
         "The model whose weights are x (of wgan the critic's: y), also of an objective of your own; linear if left out."
     ),
 ]

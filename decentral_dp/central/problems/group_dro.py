@@ -29,12 +29,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, Share
+from decentral_dp.files.tables import Share
 from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
@@ -148,7 +149,7 @@ def group_dro(
     strength: Strength,
     cap: Cap,
     group_shares: Annotated[
-        list[Share], Key("Public shares of the groups, which are the classes; equal ones if left out.")
+        list[Share], Doc("Public shares of the groups, which are the classes; equal ones if left out.")
     ]
     | None = None,
     loss: Loss | None = None,

@@ -13,10 +13,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.files.tables import Count, Key
+from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import softmax
@@ -72,16 +73,16 @@ class HyperCleaning(Ridged, softmax.SoftmaxProblem):
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
     agents: int
-    groups: Annotated[Count, Key("Groups of train records of each agent that share one weight; 1 if left out.")] = 1
+    groups: Annotated[Count, Doc("Groups of train records of each agent that share one weight; 1 if left out.")] = 1
     ridge: Ridge = 0.01
     corrupt: Annotated[
         float,
         Field(ge=0, le=1),
-        Key("Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out."),
+        Doc("Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out."),
     ] = 0.0
     corruption: Annotated[
         Corruption,
-        Key(
+        Doc(
             'What becomes of labels in corrupted groups: "random", drawn at random, the default; "shifted", the class '
             "after the right one, after the last the first."
         ),

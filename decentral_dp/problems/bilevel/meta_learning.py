@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Count, Key
+from decentral_dp.files.tables import Count
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.dense import HiddenLayer
 from decentral_dp.models.protocol import Image, Slope
@@ -216,10 +217,10 @@ class MetaLearning(Ridged, Problem):
         n_features: int,
         n_classes: int,
         image: Image | None = None,
-        tasks: Annotated[Count, Key("How many tasks to draw; as many as cover all classes if left out.")] | None = None,
-        ways: Annotated[int, Field(ge=2), Key("Classes of each task.")] | None = None,
+        tasks: Annotated[Count, Doc("How many tasks to draw; as many as cover all classes if left out.")] | None = None,
+        ways: Annotated[int, Field(ge=2), Doc("Classes of each task.")] | None = None,
         width: Annotated[
-            Count, Key("Channels of every convolutional block, or hidden units where records are no images.")
+            Count, Doc("Channels of every convolutional block, or hidden units where records are no images.")
         ] = USUAL_WIDTH,
         ridge: Ridge = USUAL_RIDGE,
         seed: int = 0,

@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
-from decentral_dp.files.tables import Key, Positive
+from decentral_dp.files.tables import Positive
 from decentral_dp.problems.protocol import Regulariser
 
-Ridge = Annotated[Positive, Key("Strength of a quadratic regulariser, above 0; the default is the problem's own.")]
-Intercept = Annotated[bool, Key("Whether a constant feature 1 is appended.")]
+Ridge = Annotated[Positive, Doc("Strength of a quadratic regulariser, above 0; the default is the problem's own.")]
+Intercept = Annotated[bool, Doc("Whether a constant feature 1 is appended.")]
 
 
 class Penalised(Protocol):

@@ -35,11 +35,12 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, NonNegative
+from decentral_dp.files.tables import NonNegative
 from decentral_dp.models.build import ModelTable
 from decentral_dp.models.dense import DenseLayers, rest_of_clip
 from decentral_dp.models.learner import Learner, OneByOne
@@ -348,10 +349,10 @@ class Training(StackedProblem):
                 yield rows, part, outputs
 
 
-ModelKey = Annotated[ModelTable, Key("The model whose weights are y; linear if left out.")]
-ClassLoss = Annotated[str, Key('The loss of one record: "logistic" of two classes, or "cross_entropy".')]
-NumberLoss = Annotated[str, Key('The loss of one record: "squared" or "huber".')]
-Penalty = Annotated[NonNegative, Key("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
+ModelKey = Annotated[ModelTable, Doc("The model whose weights are y; linear if left out.")]
+ClassLoss = Annotated[str, Doc('The loss of one record: "logistic" of two classes, or "cross_entropy".')]
+NumberLoss = Annotated[str, Doc('The loss of one record: "squared" or "huber".')]
+Penalty = Annotated[NonNegative, Doc("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
 
 
 def classification(

@@ -63,8 +63,8 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     Example:
         >>> from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
         >>> from decentral_dp.algorithms.protocol import StepSize
-        >>> from decentral_dp.topology import build
-        >>> ring = build("ring", 4)
+        >>> from decentral_dp.topology import build_topology
+        >>> ring = build_topology("ring", 4)
         >>> programs = {"ldp_single_level": LdpSingleLevel(y=StepSize(1.0)), "dp_dsgd": DpDsgd(y=StepSize(1.0))}
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]
