@@ -18,6 +18,7 @@ from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxCont
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import ClassShare
 from decentral_dp.central.printed.calibration import PrintedCoordinated
+from decentral_dp.config.component_tables import Schedule
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -28,7 +29,7 @@ from decentral_dp.config.scenario_components import (
     problem_options,
     stream_of,
 )
-from decentral_dp.config.schema import ClipTable, Scenario
+from decentral_dp.config.schema import Scenario
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
@@ -40,7 +41,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, me
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.problems.saddle import Minimax
-from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_of, test_records
+from decentral_dp.simulation.jobs.agent_records import as_numbers, records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN
 
 # Keys of [privacy] that no coordinator reads → why.
@@ -49,7 +50,7 @@ _OF_GOSSIP: Mapping[str, str] = {
     **dict.fromkeys(
         ("unit", "neighbours"), "releases of {kind} are priced for one replaced record, and for nothing else."
     ),
-    **dict.fromkeys(("correlation", "observer"), "the noise of {kind} is its coordinator's, whom all agents trust."),
+    **dict.fromkeys(("correlation", "colluders"), "the noise of {kind} is its coordinator's, whom all agents trust."),
     **dict.fromkeys(("box", "share", "cap"), "{kind} plans its whole budget beforehand and takes none."),
 }
 
@@ -87,7 +88,7 @@ def check_coordinated(c: Components) -> Coordinated:
     if table.rounds > LARGEST_PLAN:
         raise too_long(table.rounds)
     for family, clip in privacy.clip.items():
-        if isinstance(clip, ClipTable):
+        if isinstance(clip, Schedule):
             raise InputError(f"privacy.clip.{family}: {kind} clips alike in every round. Give a number.")
     if privacy.clip and not program.queries:
         raise InputError(
@@ -191,9 +192,8 @@ def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: 
             )
     if "domain" in c.keys:
         raise InputError("algorithm.domain: the sets of x and y belong to a minimax problem itself. Leave it out.")
-    if s.privacy.constants is not None or s.problem.label_bound is not None:
-        key = "privacy.constants" if s.privacy.constants is not None else "problem.label_bound"
-        raise InputError(f"{key}: a minimax problem takes none, for contributions are clipped. Leave it out.")
+    if s.privacy.constants is not None:
+        raise InputError("privacy.constants: a minimax problem takes none, since it clips. Leave it out.")
     if "z" in s.privacy.clip:
         raise InputError("privacy.clip.z: a minimax problem has the gradients by x and by y alone. Leave it out.")
     noisy = s.privacy.guarantee != "none"
@@ -227,18 +227,9 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
         The context, without constants where they are unknown and not needed.
 
     Raises:
-        InputError: constants that are needed or declared, and unknown or not sound; or a label_bound beside classes.
+        InputError: constants that are needed or declared, and unknown or not sound.
     """
     s = c.scenario
-    if shards.classes and s.problem.label_bound is not None:
-        raise InputError(
-            "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
-            "Leave it out."
-        )
-    if s.problem.label_range is not None and s.problem.label_bound is not None:
-        raise InputError(
-            "problem.label_bound: label_range scales the labels to [−1, 1] already. Leave one of them out."
-        )
     table = c.keys.get("domain")
     domain = Domain() if table is None else Domain(table.low, table.high)
     counts: dict[Split, int] = {
@@ -270,15 +261,10 @@ def _label_bound(s: Scenario, shards: Shards) -> float:
     if shards.classes:
         # Labels of classes are their numbers, from 0 on.
         return float(max(1, len(shards.classes) - 1))
-    if s.problem.label_range is not None:
-        # Scaled to [−1, 1].
-        return 1.0
-    if s.problem.label_bound is None:
-        raise InputError(
-            f"problem.label_bound: missing. {s.algorithm.kind} needs labels of bounded size; give a public bound, at "
-            "which they are cut, or their public range in problem.label_range."
-        )
-    return s.problem.label_bound
+    if s.problem.label_range is None:
+        raise InputError(f"problem.label_range: missing. {s.algorithm.kind} needs the public range of the labels.")
+    # Scaled to [−1, 1].
+    return 1.0
 
 
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
@@ -444,7 +430,7 @@ def coordinated_job(
     if shards.is_elsewhere:
         require_answers(s, algorithm)
     ledger = plan_of(s, algorithm, context)
-    shards = replace(shards, labels=bounded_labels(s, shards.labels))
+    shards = replace(shards, labels=as_numbers(shards.labels))
     mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
     return job(
         components=c,

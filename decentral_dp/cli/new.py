@@ -36,7 +36,7 @@ from decentral_dp.topology import GENERATORS
 _BASES = {"dp_dsgd": "classification", "ldp_dsbo": "ring_breast_cancer"}
 # Keys of a problem that describe its records, and those that every problem may have.
 _OF_RECORDS = (
-    *("data", "label", "classes", "label_bound", "label_range", "scale"),
+    *("data", "label", "classes", "label_range", "scale"),
     *("synthetic", "construction", "limit", "partition", "seed"),
 )
 _SHARED = ("validation", "test", "normalise", "stream")
@@ -206,7 +206,7 @@ def _with_columns(
     if roles.split is not None:
         table.pop("test", None)
         if entry is not None and not entry.one_level and problem["kind"] not in MINIMAX:
-            table["validation"] = {"column": roles.split}
+            table["validation"] = roles.split
     if "scale" not in problem:
         table["scale"] = {name: list(ranges[name]) if name in ranges else dict(_PLACEHOLDER) for name in needed}
         placeholders += [f"the range of {name}" for name in needed if name not in ranges]

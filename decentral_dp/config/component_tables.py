@@ -39,7 +39,6 @@ from decentral_dp.files.tables import (
     KindTable,
     NonNegative,
     Points,
-    Positive,
     Seed,
     Share,
     Table,
@@ -84,13 +83,6 @@ class Partition(KindTable):
             if keys[k] in keys[:k]:
                 raise ValueError(f"agents lists {quoted(name)} twice. Name every agent once")
         return self
-
-
-class Column(Table):
-    """A column of the data file."""
-
-    column: str
-    """Name of a column of the data file."""
 
 
 class Synthetic(Table):
@@ -233,9 +225,9 @@ class CommonProblemTable(Table):
     """How records are dealt to agents: "iid", a table, or "module:function". Left out: by the data's own agent column,
     else "iid"."""
 
-    validation: Share | Column | None = None
-    """Share of each agent's records for the upper level, or { column = … }. Left out: the data's own split column, else
-    0.5. Read by bilevel problems."""
+    validation: Share | str | None = None
+    """Share of each agent's records for the upper level, or the name of the column of the data file that says it. Left
+    out: the data's own split column, else 0.5. Read by bilevel problems."""
 
     test: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."""
@@ -250,10 +242,6 @@ class CommonProblemTable(Table):
 
     stream: Literal["all"] | StreamTable = "all"
     """Which records a round reads: "all", or a table. Read by gossip algorithms."""
-
-    label_bound: Positive | None = None
-    """Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need problem
-    constants."""
 
     label_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores are in
@@ -338,7 +326,7 @@ DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in Com
 def declared_columns(table: CommonProblemTable) -> DeclaredColumns:
     """What a scenario says of the columns of a table of records."""
     owner = table.partition if isinstance(table.partition, Partition) else None
-    split = table.validation.column if isinstance(table.validation, Column) else None
+    split = table.validation if isinstance(table.validation, str) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
     return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV)
 
@@ -349,14 +337,14 @@ def csv_of(table: CommonProblemTable) -> CsvFormat | None:
     return None if keys == (None, None, None) else csv_format(*keys)
 
 
-class Step(Table):
-    """Step size λ_t = scale/(t+1)^decay · f(t)."""
+class Schedule(Table):
+    """A step size, or a clip, of scale/(t+1)^decay · f(t) in round t."""
 
     scale: NonNegative
-    """λ_0, the first step."""
+    """The value of round 0, without points. That of a clip is above 0."""
 
     decay: Decay = 0.0
-    """Exponent of the decay in rounds; 0 keeps the step constant."""
+    """Exponent of the decay in rounds; constant by default."""
 
     points: Points | None = None
     """Rounds and factors of f, such as [[0, 0.1], [50, 1.0], [500, 0.1]]: in a straight line between two of them, and
@@ -365,9 +353,6 @@ class Step(Table):
 
 class DomainTable(Table):
     """Where x may be, for algorithms of a trusted coordinator: a box."""
-
-    kind: Literal["box"] = "box"
-    """ "box": low and high of every coordinate."""
 
     low: Finite
     """Lower end of every coordinate."""
@@ -415,7 +400,7 @@ class OutsideAlgorithmTable(AlgorithmTable):
 
 def own_fields(options: Iterable[tuple[str, Option]]) -> dict[str, tuple[Any, Any]]:
     """The keys of algorithms, by kind, all of them optional: what is missing is refused with an example."""
-    tables = {StepSize: Step, Mapping: DomainTable}
+    tables = {StepSize: Schedule, Mapping: DomainTable}
     keys = [(kind, DeclaredKey(o.key, tables.get(o.type, o.pydantic_type), _phrase(o), False)) for kind, o in options]
     # Of a switch that is left out, too, the algorithm has the default.
     return {

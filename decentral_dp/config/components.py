@@ -414,7 +414,6 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
             agents=base.n_agents,
             connected=False,
             directed=base.directed,
-            separator=table.separator,
         )
         base = topologies.in_turn([read(place) for place in places], _graph_seed(s), base.name)
     elif base.over_time is None and (how is not None or any(lossy.values())):
@@ -443,7 +442,7 @@ def _topology(s: Scenario, files: Files) -> Topology:
         path = files.get(("topology", "file"), Path(table.file))
         # Graphs in turn connect all together, of which it may be one.
         alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
-        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed), table.separator)
+        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed))
     return _generated(s, _graph_seed(s))
 
 

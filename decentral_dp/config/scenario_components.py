@@ -18,15 +18,14 @@ from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, 
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
     DECLARED_KEYS,
-    Column,
     DomainTable,
     ProblemTable,
-    Step,
+    Schedule,
     csv_of,
 )
 from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
-from decentral_dp.config.schema import ClipTable, Scenario, by_channel
+from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
@@ -173,7 +172,6 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         note = c.algorithm.rules.unscored_note or minimax or (_SCORED_NOTE if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
-    validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
     dataset = c.data.make(n_agents, c.strict, c.draws_records)
     played, entry = dataset.trajectory is not None, c.problem_entry
     if entry is not None and entry.trajectories != played:
@@ -187,7 +185,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         n_agents,
         seed=c.scenario.records_seed,
         partition_spec=partition,
-        validation=validation,
+        validation={"column": table.validation} if isinstance(table.validation, str) else table.validation,
         test=table.test,
         scale_spec=scale_of(c),
         normalisation=table.normalise,
@@ -235,7 +233,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         place_of_shards(c.scenario),
         manifest,
         table.label,
-        table.validation.column if isinstance(table.validation, Column) else None,
+        table.validation if isinstance(table.validation, str) else None,
         public_ranges(manifest, scale_of(c), c.scenario.folder, table.columns),
         table.normalise,
         None if given is None else (given[0], given[1]),
@@ -280,7 +278,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
 
 def _value(value: Any) -> Any:
     """The value of a field."""
-    if isinstance(value, Step):
+    if isinstance(value, Schedule):
         return StepSize(value.scale, value.decay, schedule_points(value.points))
     return tuple(value) if isinstance(value, list) else value
 
@@ -404,7 +402,7 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
 
 def clip_of(s: Scenario, norm: Norm) -> Clip:
     """The table privacy.clip: bounds, and the share of each by round where it changes."""
-    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, ClipTable)}
+    shares = {c: replace(_value(v), scale=1.0) for c, v in s.privacy.clip.items() if isinstance(v, Schedule)}
     bounds = by_channel(s.privacy.clip)
     return Clip(norm, *(bounds.get(c, np.inf) for c in CHANNELS), shares=tuple(shares.items()))
 

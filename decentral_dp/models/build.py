@@ -81,13 +81,13 @@ class ModelTable(KindTable):
 
     noun = "model"
     needed = MappingProxyType({"mlp": ["hidden"], "cnn": ["channels"]})
-    optional = MappingProxyType({"cnn": ["shape"], "resnet": ["width", "depth"]})
+    optional = MappingProxyType({"resnet": ["width", "depth"]})
 
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     kind: Annotated[str, AfterValidator(_check_kind)] = "linear"
-    """ "linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or
+    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or
     "module:Name", a function of (n_features, outputs) that returns a torch module."""
 
     hidden: list[Count] | None = None
@@ -95,10 +95,6 @@ class ModelTable(KindTable):
 
     channels: Annotated[list[Count], Field(min_length=1)] | None = None
     """Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."""
-
-    shape: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = None
-    """Of cnn: height, width and channels of a record, whose columns are channels first; that of the data if left out.
-    """
 
     width: Count | None = None
     """Of resnet: channels of the first stage; 16 if left out."""
@@ -144,13 +140,14 @@ def build_model(
     if table.channels is not None:
         from decentral_dp.models.networks import convolutional_network, network_model
 
-        shape = image_of(table, n_features, image)
-        if min(shape[:2]) >> len(table.channels) < 1:
+        if image is None:
+            raise InputError('problem.model: "cnn" reads images, and these records are none. Take kind = "mlp".')
+        if min(image[:2]) >> len(table.channels) < 1:
             raise InputError(
                 f"problem.model.channels: got {len(table.channels)} convolutions, each of which halves an image of "
-                f"{shape[0]} × {shape[1]} pixels. Give at most {int(math.log2(min(shape[:2])))}."
+                f"{image[0]} × {image[1]} pixels. Give at most {int(math.log2(min(image[:2])))}."
             )
-        return network_model(convolutional_network(shape, table.channels, outputs, seed), shape, device)
+        return network_model(convolutional_network(image, table.channels, outputs, seed), image, device)
     if table.kind == "resnet":
         from decentral_dp.models.networks import SMALLEST_SIDE, network_model, residual_network
 
@@ -168,30 +165,3 @@ def build_model(
 
         return custom_model(module, table.kind, n_features, outputs, seed, device)
     return Linear(n_features, outputs)
-
-
-def image_of(table: ModelTable, n_features: int, image: Image | None) -> Image:
-    """(height, width, channels) of the records that a cnn reads.
-
-    Args:
-        table: of the scenario.
-        n_features: columns of the records.
-        image: that of the data; None where the records are no images.
-
-    Raises:
-        InputError: the records are no images and no shape is given, or the shape is not theirs.
-    """
-    if table.shape is None:
-        if image is None:
-            raise InputError(
-                'problem.model: "cnn" reads images, and these records are none. Give shape = [height, width, channels] '
-                'where each record is one, channels first, or take kind = "mlp".'
-            )
-        return image
-    height, width, channels = table.shape
-    if height * width * channels != n_features:
-        raise InputError(
-            f"problem.model.shape: got {height} × {width} × {channels} = {height * width * channels} numbers, and a "
-            f"record has {n_features} features. Give the height, width and channels of a record."
-        )
-    return height, width, channels

@@ -80,13 +80,12 @@ def find_file(name: str | Path) -> Path:
     return path
 
 
-def read_graph(path: Path, directed: bool = False, separator: str | None = None) -> Graph:
+def read_graph(path: Path, directed: bool = False) -> Graph:
     """Read a graph file that is no matrix.
 
     Args:
         path: of a file.
         directed: whether edges are arcs; default no, except in a file of arcs.
-        separator: of the columns of a `.csv`; default a comma.
 
     Raises:
         InputError: the file is missing or unreadable, or has two readings.
@@ -97,7 +96,7 @@ def read_graph(path: Path, directed: bool = False, separator: str | None = None)
     """
     ending, place = path.suffix.lower(), f"topology.file: {path}"
     if ending == ".csv":
-        return _edge_list(_text(path), separator or ",", place, directed)
+        return _edge_list(_text(path), place, directed)
     if ending not in _READERS:
         endings = ", ".join([*_READERS, ".csv", *MATRICES])
         fix = "convert it, for example with networkx.write_graphml"
@@ -142,16 +141,16 @@ def _text(path: Path) -> str:
         raise InputError(f"topology.file: {path} is not UTF-8 text. Fix: save it as UTF-8.") from error
 
 
-def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
+def _edge_list(text: str, place: str, directed: bool) -> Graph:
     """A header, then an edge a line."""
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     links: list[Link] = []
     problem = ""
     try:
         header = [name.lower() for name in next(rows, [])]
         if header not in (["source", "target"], ["source", "target", "weight"]):
             # The line is not printed: a file of records may be named by mistake.
-            problem = f"line 1 is no header (expected {quoted(f'source{separator}target')}, and weight or not)"
+            problem = 'line 1 is no header (expected "source,target", and weight or not)'
         for row in rows if not problem else ():
             problem = problem or (_fault_of_row(row, header) if row else "")
             if problem:
@@ -163,7 +162,7 @@ def _edge_list(text: str, separator: str, place: str, directed: bool) -> Graph:
     except csv.Error:
         problem = f"line {rows.line_num} is no row of a CSV file"
     if problem or not links:
-        raise _refusal(place, problem or "no edges", "write a header and one edge a line, or set topology.separator")
+        raise _refusal(place, problem or "no edges", "write a header and one edge a line, with commas")
     agents = list(dict.fromkeys(agent for link in links for agent in link.endpoints))
     return collect([agents[k] for k in numbering(agents)], links, place, directed)
 

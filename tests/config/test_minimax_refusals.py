@@ -79,7 +79,7 @@ def test_samples_are_poisson_samples_and_no_key_names_others(kind: str) -> None:
     ("place", "value"),
     [
         ("problem.validation", 0.5),
-        ("problem.validation", {"column": "split"}),
+        ("problem.validation", "split"),
         ("problem.intercept", True),
         ("problem.stream", {"batch": 5}),
         ("problem.stream", {"kind": "minibatch", "batch": 5}),

@@ -53,8 +53,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
         ("algorithm.rounds", 10**12, "more releases than can be priced"),
         ("algorithm.rate", 0.0, "above 0"),
         ("algorithm.rate", 1.5, "at most 1"),
-        ("algorithm.domain", {"kind": "box", "low": 1.0, "high": 1.0}, "no interior"),
-        ("algorithm.domain", {"kind": "cube", "low": 0.0, "high": 1.0}, '"box"'),
+        ("algorithm.domain", {"low": 1.0, "high": 1.0}, "no interior"),
         ("algorithm.init", {"x": 9.0}, "outside the domain"),
         ("algorithm.protocol", "private", "has no .private. protocol"),
         ("algorithm.y", {"scale": 1.0}, "takes none, only"),
@@ -131,8 +130,7 @@ def test_the_spy_sees_a_read(unread: None) -> None:
         ("second_order_dp_bilevel", {"privacy.delta": 0.0}, "privacy.delta: .* no pure guarantee"),
         ("second_order_dp_bilevel", {"privacy.mechanism": "laplace"}, "privacy.mechanism"),
         ("second_order_dp_bilevel", {"algorithm.domain": None}, "algorithm.domain: missing"),
-        ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_bound"),
-        ("second_order_dp_bilevel", {"problem.label_bound": 2.0}, "problem.label_bound: these labels are classes"),
+        ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_range"),
         ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
         ("dp_bilevel", {"algorithm.rounds": 20_000_000, "algorithm.inner": 9}, "more releases than can be priced"),
         ("pp_ift", {"privacy.guarantee": "as_printed"}, "never printed"),
@@ -152,9 +150,7 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
     assert re.search(words, said), said
 
 
-def test_gossip_cuts_no_labels_and_takes_no_constants(scenario: Any) -> None:
-    with pytest.raises(InputError, match=r"problem\.label_bound"):
-        build.build(load(scenario(problem={"label_bound": 2.0})))
+def test_gossip_takes_no_constants(scenario: Any) -> None:
     with pytest.raises(InputError, match=r"privacy\.constants"):
         build.build(load(scenario(privacy={"constants": {"radius": 2.0}})))
 

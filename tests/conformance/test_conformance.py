@@ -212,7 +212,7 @@ UNFIT += "|constants are not known|has nothing to tune"
 def trusted_content(scenario: Make, algorithm: str, problem: str, **privacy: Any) -> dict[str, Any]:
     content = scenario(problem={"kind": problem, "scale": "public_ranges", "normalise": "l2", **TABLES[problem]})
     single = ALGORITHMS[algorithm].example.get("rounds") == "1"
-    box = {"kind": "box", "low": -1.5, "high": 0.0}
+    box = {"low": -1.5, "high": 0.0}
     content["algorithm"] = {"kind": algorithm, "rounds": 1 if single else 2, "domain": box}
     content["topology"] = {"kind": "star", "agents": 4}
     content["privacy"] = {"guarantee": "certified", "epsilon": 4.0, "delta": 1e-5, **privacy}

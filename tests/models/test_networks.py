@@ -196,7 +196,6 @@ def test_predictions_are_those_of_the_torch_network() -> None:
         ({"model": {"kind": "cnn"}}, 'a "cnn" model needs channels'),
         ({"model": {"kind": "mlp", "hidden": [3], "channels": [3]}}, 'a "mlp" model takes no channels'),
         ({"model": {"kind": "cnn", "channels": [2, 2, 2, 2]}}, "got 4 convolutions, .* at most 3"),
-        ({"model": {"kind": "cnn", "channels": [2], "shape": [8, 7, 1]}}, "got 8 × 7 × 1 = 56 numbers, .* 64 features"),
         ({"data": "breast_cancer", "model": CNN}, '"cnn" reads images, and these records are none'),
         ({"model": {"kind": "mlp"}}, 'a "mlp" model needs hidden'),
         ({"model": "mlp"}, 'a "mlp" model needs hidden'),
@@ -208,12 +207,6 @@ def test_refusals(problem: dict[str, Any], sentence: str) -> None:
         decentral_dp.plan(_scenario(CNN, problem=problem))
     assert re.search(sentence, str(refused.value))
     assert "\n" not in str(refused.value)
-
-
-def test_records_that_are_no_images_are_read_as_such_where_a_shape_is_given() -> None:
-    table = {"kind": "cnn", "channels": [2], "shape": [6, 5, 1]}
-    run = decentral_dp.run(_scenario(table, problem={"data": "breast_cancer", "limit": 200}))
-    assert run.model.weights["1.weight"].shape == (2, 1, 3, 3)
 
 
 NET = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-BOX = {"kind": "box", "low": -4.0, "high": 1.0}
+BOX = {"low": -4.0, "high": 1.0}
 
 
 def content(kind: str, **changes: Any) -> dict[str, Any]:

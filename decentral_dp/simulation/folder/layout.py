@@ -187,7 +187,7 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
             copies[resolved] = resolved.relative_to(home).as_posix()
         elif path.suffix.lower() == ".py":
             copies |= _code_copies(resolved, copies)
-        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time", "file")) or _is_graph(place, path):
+        elif place in (("problem", "scale"), ("privacy", "correlation", "in_time")) or _is_graph(place, path):
             copies[resolved] = _free(f"{INPUTS}/{path.name}", copies.values())
     return {path: copies[resolved] for path, resolved in named.items() if resolved in copies} | copies
 

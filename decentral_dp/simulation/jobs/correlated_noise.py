@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import Array
-from decentral_dp.config.schema import Scenario, TimeFactorTable
+from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Stream
 from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError, quoted_path
@@ -47,9 +47,7 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
     gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    if isinstance(given, str):
-        given = TimeFactorTable(bands=gap)
-    bands = given.bands if isinstance(given, TimeFactorTable) else None
+    bands = gap if given == "banded_square_root" else given if isinstance(given, int) else None
     if 8.0 * numbers * (bands or rounds) > machine_memory() / 4.0:
         raise InputError(
             f"{IN_TIME}: draws of {bands or rounds} rounds are kept, more than this machine has room for. Fix: take "
@@ -58,22 +56,22 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     if bands is not None:
         return banded_square_root(rounds, bands, apart=gap)
     reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
-    return factor_of(_own_inverse(s, given), reads)
+    return factor_of(_own_inverse(s), reads)
 
 
-def _own_inverse(s: Scenario, factor: TimeFactorTable | list[list[float]]) -> Array:
+def _own_inverse(s: Scenario) -> Array:
     """The custom C⁻¹ of a scenario, (T, T), as rows or in a file. Raises InputError for another shape."""
-    rounds, rows, place = s.algorithm.rounds, factor, IN_TIME
-    if isinstance(rows, TimeFactorTable):
-        path, place = s.resolve(str(rows.file)), f"{IN_TIME}.file"
+    rounds, rows = s.algorithm.rounds, s.privacy.correlation and s.privacy.correlation.in_time
+    if isinstance(rows, str):
+        path = s.resolve(rows)
         try:
-            rows = np.loadtxt(regular(path, place), delimiter=",", ndmin=2).tolist()
+            rows = np.loadtxt(regular(path, IN_TIME), delimiter=",", ndmin=2).tolist()
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{place}: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
+                f"{IN_TIME}: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
             ) from error
     if {rounds} != {len(rows), *map(len, rows)}:
-        raise InputError(f"{place}: got {len(rows)} lines, wanted one of {rounds} numbers for each of {rounds} rounds.")
+        raise InputError(f"{IN_TIME}: got {len(rows)} lines, expected {rounds} lines of {rounds} numbers.")
     return np.array(rows)
 
 

@@ -289,7 +289,7 @@ class GossipJob(Job):
             return None
         made = Compression(**table.model_dump(exclude_none=True), seed=self.scenario.public_seed)
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
-        return made if table.consensus else replace(made, consensus=made.contraction(max(widths)))
+        return replace(made, consensus=made.contraction(max(widths)))
 
     @property
     def public_scale(self) -> float:

@@ -65,7 +65,7 @@ def test_with_its_own_noise_it_is_the_loop_with_the_keyed_streams(kind: str) -> 
     agree(job, Naive(job, keyed(job, scale), groups(kind)), Listening(job))
 
 
-@pytest.mark.parametrize("domain", [None, {"kind": "box", "low": -0.5, "high": 0.0}])
+@pytest.mark.parametrize("domain", [None, {"low": -0.5, "high": 0.0}])
 @pytest.mark.parametrize("kind", ["logistic_hyperparameter", "hyper_cleaning"])
 def test_domains(kind: str, domain: Any) -> None:
     job = made(kind, drop=("algorithm.domain",), algorithm={"domain": domain} if domain else {})
@@ -134,7 +134,7 @@ def test_without_noise_ridge_regression_ends_within_the_bias_of_a_stationary_poi
     """The bias falls as 1/λ, and stays below D₁/λ."""
     slopes = []
     for penalty in (10.0, 100.0, 1000.0):
-        domain = {"kind": "box", "low": -5.0, "high": 2.0}
+        domain = {"low": -5.0, "high": 2.0}
         job = exact("ridge_regularisation", rounds=200, x={"scale": 10.0}, penalty=penalty, domain=domain)
         x = float(performed(job.coordinator_node(), job.rounds)[1][-1]["x"][0, 0])
         assert -4.9 < x < 1.9

@@ -26,7 +26,7 @@ from tests.support.exact_laws import rejected
 Array = np.ndarray
 Make = Callable[..., dict[str, Any]]
 LOW, HIGH = -2.0, 1.0
-BOX = {"kind": "box", "low": LOW, "high": HIGH}
+BOX = {"low": LOW, "high": HIGH}
 DRAWS = (
     "exponential_mechanism", "gradient_norm_exponential_mechanism", "grid_walk", "regularised_exponential_mechanism"
 )  # fmt: skip

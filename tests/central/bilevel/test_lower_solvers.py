@@ -182,7 +182,7 @@ def test_numbers_of_steps() -> None:
 def test_later_stages_of_localised_descent_come_nearer() -> None:
     """Without noise: the mean of a stage's points remembers where it started, and less so in the next."""
     table = {"solver": "dp_loc_gd", "rounds": 1, "inner": 100, "init": {"x": 0.0}}
-    box = {"kind": "box", "low": -0.1, "high": 0.1}
+    box = {"low": -0.1, "high": 0.1}
     far = []
     for stages in (1, 3):
         out = content("mean_estimation", ("algorithm.smoothness", "privacy.clip"), privacy={"epsilon": 5e4})

@@ -20,7 +20,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
 Make = Callable[..., dict[str, Any]]
-BOX = {"kind": "box", "low": -3.0, "high": 0.5}
+BOX = {"low": -3.0, "high": 0.5}
 C = 0.3
 UNREAD = {"solver": "output_perturbation", "inner": None, "smoothness": None}
 

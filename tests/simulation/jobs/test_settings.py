@@ -290,7 +290,7 @@ def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_r
         ({"problem": {"stream": {"kind": "minibatch", "batch": 8}}}, True),
         ({"problem": {"stream": {"kind": "accumulate", "batch": 8}}}, False),
         ({"privacy": {"correlation": {"across": "pairwise", "ratio": 4.0}}}, True),
-        ({"privacy": {"correlation": {"in_time": {"bands": 2}}}}, False),
+        ({"privacy": {"correlation": {"in_time": 2}}}, False),
         ({"topology": {"drop": 0.1}}, False),
         ({"algorithm": {"kind": "federated"}}, True),
     ],
