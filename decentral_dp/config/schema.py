@@ -456,9 +456,6 @@ class Scenario(Table):
     code_folders: list[str] = ["."]
     """Folders whose files are modules of `kind = "module:Name"`, before those of the working directory."""
 
-    versions: dict[str, str] = {}
-    """Versions of the software that wrote a run folder; not read."""
-
     objects: dict[str, str] = {}
     """Written into a run folder: components that were Python objects, which another run needs again."""
 

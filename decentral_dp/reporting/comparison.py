@@ -46,7 +46,7 @@ _CHANNEL = "channel "
 # Keys of features' ranges.
 _RANGES = "problem.scale."
 # Words about a scenario, and who computed it: no settings.
-_DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects", "run_graph")
+_DESCRIPTIVE_KEYS = ("title", "description", "objects", "run_graph")
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 
 

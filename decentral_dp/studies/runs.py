@@ -88,7 +88,7 @@ def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_class
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
     content = scenario.model_dump(
-        mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
+        mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True
     )
     # Cells of studies that do not ask for pairs keep their names.
     parts = [content, priced, *(["network"] if network else []), *of_classes]

@@ -34,7 +34,7 @@ INTERRUPTED, COMPLETE = "interrupted", "complete"
 # Names of files that tell what a folder is of: what a study was asked and its cells, and what a table of audits has.
 STUDY, CELLS, TABLE = "begun.json", "cells", "audits.json"
 # Of a scenario, what decides no outcome.
-_DESCRIPTIVE_KEYS = {"title", "description", "versions", "objects", "run"}
+_DESCRIPTIVE_KEYS = {"title", "description", "objects", "run"}
 
 
 def fingerprint(scenarios: Sequence[Scenario], settings: Any, salt: bytes) -> str:

@@ -539,8 +539,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a run resumed at other clips",
         "simulation/jobs/build.py",
-        '"code_folders", "versions", "objects", "run_graph"}',
-        '"code_folders", "versions", "objects", "run_graph", "privacy"}',
+        '"code_folders", "objects", "run_graph"}',
+        '"code_folders", "objects", "run_graph", "privacy"}',
         (f"{_NOISE}::test_a_run_is_resumed_on_nothing_but_its_own_scenario",),
     ),
     Mutation(

@@ -29,7 +29,6 @@ from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import set_file
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
-from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
@@ -94,7 +93,7 @@ def require_new(option: str, file: Path) -> None:
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
-    """The scenario with every default filled in, the versions and the seed (never a secret root).
+    """The scenario with every default filled in, and the seed (never a secret root).
 
     Args:
         c: what the scenario names.
@@ -103,7 +102,6 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     """
     scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
-    content["versions"] = versions()
     content.pop("objects")
     if objects := c.objects:
         content["objects"] = objects

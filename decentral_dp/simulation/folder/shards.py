@@ -118,7 +118,6 @@ def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
 def _scenario(c: Components, loaded: Dataset) -> str:
     """The scenario with the same settings, for the files beside it, which hold features."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
-    content.pop("versions", None)
     for place, path in c.files.items():
         if place != ("problem", "data"):
             set_file(content, place, str(path))

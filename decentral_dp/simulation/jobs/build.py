@@ -62,7 +62,7 @@ def run_digest(job: Job) -> str:
     s = c.scenario
     content = s.model_dump(
         mode="json",
-        exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph"},
+        exclude={"seed", "run", "title", "description", "code_folders", "objects", "run_graph"},
         exclude_none=True,
         exclude_defaults=True,
     )
