@@ -14,9 +14,9 @@ from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
 from decentral_dp.config.loading import load, shipped_names
-from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
+from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.data import DATASETS, PARTITIONS, nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS

@@ -63,7 +63,7 @@ def check_coordinated(c: Components) -> Coordinated:
     s, entry = c.scenario, c.algorithm
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
     problem_options(c)
-    if s.problem.positive_share == "released" and privacy.guarantee == "as_printed":
+    if s.problem.own_keys().get("positive_share") == "released" and privacy.guarantee == "as_printed":
         raise InputError(
             'problem.positive_share: no paper prints a noise for it. Fix: give a public number with "as_printed".'
         )
@@ -79,7 +79,7 @@ def check_coordinated(c: Components) -> Coordinated:
     if s.topology.pooled:
         raise InputError(f"topology.pooled: the agents of {kind} trust its coordinator already. Leave it out.")
     program = cast(Coordinated, algorithm_of(c))
-    if s.problem.positive_share == "released":
+    if s.problem.own_keys().get("positive_share") == "released":
         program = ClassShare(program, start=program.start)
     if privacy.epsilon is None and privacy.guarantee != "none":
         raise InputError(

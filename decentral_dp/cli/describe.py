@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
@@ -23,13 +23,13 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.annexes import annex
-from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
+from decentral_dp.config.component_tables import AlgorithmTable
 from decentral_dp.config.loading import find, load, shipped_names
-from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.schema import Scenario
+from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
 from decentral_dp.errors import InputError, printable, quoted
-from decentral_dp.files.tables import DeclaredKey, type_in_words
+from decentral_dp.files.tables import DeclaredKey
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.measures import Measure
@@ -126,8 +126,7 @@ def describe(registry: str, name: str) -> Component:
             return _algorithm(ALGORITHMS[name])
         case "problems":
             entry = PROBLEMS[name]
-            keys = [of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys]
-            keys = [k._replace(default_text="required") if k.name in entry.required_keys else k for k in keys]
+            keys = [of_declared(key) for key in entry.keys]
             usage = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
             return component._replace(text=entry.description, keys=tuple(keys), usage=usage)
         case "topologies" if name in GENERATORS:
@@ -135,7 +134,7 @@ def describe(registry: str, name: str) -> Component:
             agents, example = generator.example
             options = "".join(f", {key} = {value}" for key, value in example.items())
             return component._replace(
-                keys=tuple(map(of_parameter, generator.parameters)),
+                keys=tuple(map(of_declared, generator.parameters)),
                 notes="Drawn at random from topology.seed." if generator.random else "",
                 usage=f'[topology] kind = "{name}", agents = {agents}{options}',
             )
@@ -145,7 +144,7 @@ def describe(registry: str, name: str) -> Component:
             return component._replace(notes=f"{notes}{network.rho:.4f}.", usage=f'[topology] file = "{name}"')
         case "weights":
             rule = WEIGHTS[name]
-            keys = [of_parameter(p) for p in rule.parameters]
+            keys = [of_declared(p) for p in rule.parameters]
             return component._replace(keys=tuple(keys), usage=f"[topology] {rule.usage}")
         case "data":
             table = "Sizes: [problem.synthetic]." if name.startswith("synthetic_") or name in ENVIRONMENTS else ""
@@ -185,9 +184,10 @@ def of_option(option: Option) -> Key:
     return Key(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
 
-def of_parameter(p: DeclaredKey) -> Key:
-    """A key of a generator, or of a weight rule."""
-    return Key(p.name, p.description, type_in_words(p.type), _default_words(p.required, p.default))
+def of_declared(key: DeclaredKey) -> Key:
+    """A key of a problem, a generator, or a weight rule."""
+    may_be = kind_words(TypeAdapter(key.type).json_schema())
+    return Key(key.name, key.description, may_be, _default_words(key.required, key.default))
 
 
 def of_schema(table: type[BaseModel], key: str) -> Key:
@@ -249,19 +249,15 @@ def keys() -> tuple[tuple[Key, str], ...]:
     Returns:
         (key with its dotted name, component or "").
     """
-    own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
-    rows: list[tuple[Key, str]] = []
-    for key in _of_tables(Scenario.model_json_schema(), ""):
-        table, _, rest = key.name.partition(".")
-        option = rest.partition(".")[0] if table == "problem" else ""
-        readers = [kind for kind, problem in PROBLEMS.items() if option in problem.options]
-        rows += [] if key.name in own else [(key, reader) for reader in readers or [""]]
+    rows: list[tuple[Key, str]] = [(key, "") for key in _of_tables(Scenario.model_json_schema(), "")]
+    for kind, problem in PROBLEMS.items():
+        rows += [(of_declared(k)._replace(name=f"problem.{k.name}"), kind) for k in problem.keys if k.name != "model"]
     for kind, entry in ALGORITHMS.items():
         rows += [(of_option(o)._replace(name=f"algorithm.{o.key}", example=""), kind) for o in entry.keys]
     for kind, generator in GENERATORS.items():
-        rows += [(of_parameter(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
+        rows += [(of_declared(p)._replace(name=f"topology.{p.name}"), kind) for p in generator.parameters]
     for kind, rule in WEIGHTS.items():
-        rows += [(of_parameter(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
+        rows += [(of_declared(p)._replace(name=f"topology.weights.{p.name}"), kind) for p in rule.parameters]
     return (*rows, *((key, "") for key in _of_tables(annex("Study").model_json_schema(), "study.")))
 
 

@@ -21,7 +21,6 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import assign, explain, find, load, parse_change, read_toml, toml_key, toml_value
-from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ColumnRules
@@ -124,8 +123,6 @@ def write_template(
         content["problem"], placeholders = _with_columns(content["problem"], file, path.parent, label, *declared)
     elif label is not None or classes or ranges:
         raise InputError("--data: --label, --classes and --range describe a file. Fix: name it.")
-    for key, usual in missing_keys(content).items():
-        content = assign(content, key.split("."), tomllib.loads(f"v = {usual or 2}")["v"])
     problem, m = content["problem"], content["topology"].get("agents", "the graph's")
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
     text = scenario_text(content, placeholders)
@@ -284,6 +281,8 @@ def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> d
     kind = str(table.get("kind"))
     if name == "algorithm" and kind in ALGORITHMS:
         texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}
+    if name == "problem" and kind in PROBLEMS:
+        texts |= {key.name: key.description for key in PROBLEMS[kind].keys}
     if name == "topology" and kind in GENERATORS:
         texts |= {p.name: p.description for p in GENERATORS[kind].parameters}
     # A Greek letter stays what it is.

@@ -21,12 +21,12 @@ from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import (
     AlgorithmTable,
-    OutsideAlgorithmTable,
     Partition,
     ProblemTable,
+    common_table,
     csv_of,
     declared_columns,
-    own_fields,
+    table_of,
 )
 from decentral_dp.config.loading import Source, explain, load
 from decentral_dp.config.outside import (
@@ -314,7 +314,7 @@ def _entry_of_object(algorithm: Any) -> Entry:
     return entry._replace(instance=algorithm, source=source)
 
 
-def _algorithm_table(s: Scenario, entry: Entry) -> OutsideAlgorithmTable:
+def _algorithm_table(s: Scenario, entry: Entry) -> AlgorithmTable:
     """The [algorithm] table with the fields of an object that was handed over."""
     values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
     steps = {k: v.to_dict() for k, v in values.items() if isinstance(v, StepSize)}
@@ -323,22 +323,17 @@ def _algorithm_table(s: Scenario, entry: Entry) -> OutsideAlgorithmTable:
     if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):
         given["domain"] = s.algorithm.own_keys()["domain"]
     common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
-    return OutsideAlgorithmTable.model_validate(common | given)
+    return AlgorithmTable.model_validate(common | given)
 
 
 def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     """What the scenario says of the algorithm's own keys. Raises InputError for values that they cannot have."""
-    if not isinstance(s.algorithm, OutsideAlgorithmTable):
-        return s.algorithm.own_keys()
-    made: Any = own_fields((entry.kind, option) for option in entry.keys)
-    table = create_model("AlgorithmKeys", __base__=AlgorithmTable, **made)
-    root = create_model("Scenario", algorithm=(table, ...))
+    root = create_model("Scenario", algorithm=(table_of(entry), ...))
     try:
         checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
     except ValidationError as error:
         raise InputError(explain(error, root)) from None
-    keys: dict[str, Any] = checked.algorithm.own_keys()
-    return keys
+    return common_table(checked.algorithm).own_keys()
 
 
 def _mechanism(s: Scenario, own: bool) -> Mechanism:
@@ -516,7 +511,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     parts = [named_component(scenario, what) for what in names]
     inputs = "".join(
         [
-            *(digest_of_file(path) for _, path in sorted((files | code).items())),
+            *(digest_of_file(path) for _, path in sorted({**files, **code}.items())),
             *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside),
             "" if ("algorithm", "kind") in code else _algorithm_source(scenario),
         ]
@@ -527,7 +522,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
 def _algorithm_source(s: Scenario) -> str:
     """A digest of a custom algorithm; nothing of another."""
     try:
-        return algorithm_entry(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else ""
+        return algorithm_entry(s).source if s.algorithm.kind not in ALGORITHMS else ""
     except InputError:
         # Refused where it is built.
         return ""

@@ -12,27 +12,45 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config import synonyms
-from decentral_dp.config.missing_keys import fill_planned_settings, missing_keys, missing_sentence
+from decentral_dp.config.component_tables import common_table, own_types, table_of
 from decentral_dp.config.schema import Scenario
+from decentral_dp.data import DATASETS
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
+from decentral_dp.problems import PROBLEMS
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
 # What is shipped as TOML files → the folder they are in.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
+# Table → the kinds of it that declare keys of their own.
+REGISTRIES: Mapping[str, Mapping[str, Any]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS}
 # What each of them is for.
 _COMMANDS = {"scenario": "run", "study": "study"}
+
+
+# What training at one level leaves to be planned. Rounds are the same for every training, and are filled in here; the
+# step and the clip follow from public numbers of the records when a job is built.
+AUTO = "auto"
+# (table, key) that may be "auto".
+PLANNED = (
+    ("algorithm", "kind"),
+    ("algorithm", "rounds"),
+    ("algorithm", "y"),
+    ("privacy", "clip"),
+)
+ROUNDS = 1000
 
 
 def shipped_names(what: str) -> list[str]:
@@ -85,15 +103,48 @@ def load(
     for override in overrides:
         content = assign(content, *parse_change(override))
     content = fill_planned_settings(content)
-    try:
-        loaded = Scenario.model_validate(content)
-    except ValidationError as error:
-        raise InputError(_all_missing(error, content) or explain(error)) from None
+    loaded = _validated(content)
     loaded._folder = folder
     loaded._replaced_tables = (scenario._replaced_tables if isinstance(scenario, Scenario) else frozenset()) | {
         table for table in ("topology", "algorithm") if _titled_value(content, table) != _titled_value(before, table)
     }
     return loaded
+
+
+def _validated(content: Mapping[str, Any]) -> Scenario:
+    """The scenario of these keys, those of registered problems and algorithms checked as they declare them."""
+    kinds = {name: content[name].get("kind") for name in REGISTRIES if isinstance(content.get(name), Mapping)}
+    entries = {
+        name: REGISTRIES[name][kind]
+        for name, kind in kinds.items()
+        if isinstance(kind, str) and kind in REGISTRIES[name]
+    }
+    fields: dict[str, Any] = {name: (table_of(entry), ...) for name, entry in entries.items()}
+    model = create_model("Scenario", __base__=Scenario, **fields)
+    try:
+        checked = model.model_validate(content)
+    except ValidationError as error:
+        raise InputError(explain(error, model)) from None
+    values = {name: getattr(checked, name) for name in Scenario.model_fields}
+    for name in entries:
+        refuse_unread(name, values[name].kind, values[name].model_extra or {}, ())
+        values[name] = common_table(values[name])
+    return Scenario.model_construct(checked.model_fields_set, **values)
+
+
+def refuse_unread(table: str, kind: str, keys: Iterable[str], declared: Collection[str]) -> None:
+    """Refuse keys of a problem or an algorithm that it does not declare.
+
+    Raises:
+        InputError: the first of them, with the kinds that read it.
+    """
+    for key in keys:
+        if key not in declared:
+            takers = ", ".join(name for name, entry in REGISTRIES[table].items() if key in own_types(entry))
+            if not takers:
+                raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], Scenario)}.")
+            refused = f"{table}.{key}: {kind} takes none, only {takers}. Leave it out"
+            raise InputError(f"{refused}.", command=f"{refused} (--set {table}.{key}=null).")
 
 
 def _titled_value(content: Mapping[str, Any], table: str) -> Any:
@@ -110,6 +161,45 @@ def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str,
         return folder or Path.cwd(), {key: python_value(value) for key, value in scenario.items()}
     path = find(str(scenario))
     return path.resolve().parent, read_toml(path)
+
+
+def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what training leaves out and what no record decides; what else is "auto" is left out.
+
+    Args:
+        content: of a scenario, as it is written.
+
+    Returns:
+        The same where the problem is none of one level.
+
+    Raises:
+        InputError: "auto" where nothing is planned.
+
+    Example:
+        >>> fill_planned_settings({"problem": {"kind": "classification"}})["algorithm"]
+        {'kind': 'dp_dsgd', 'rounds': 1000}
+        >>> fill_planned_settings({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
+        {'kind': 'bsa'}
+    """
+    tables = {name: content.get(name) for name in ("problem", "algorithm", "privacy", "run")}
+    if not all(value is None or isinstance(value, Mapping) for value in tables.values()):
+        return content
+    kind = (tables["problem"] or {}).get("kind")
+    entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
+    auto = [(table, key) for table, key in PLANNED if (tables[table] or {}).get(key) == AUTO]
+    if entry is None or not entry.one_level:
+        if auto:
+            raise InputError(
+                f'{".".join(auto[0])}: "auto" is for problem.kind = "classification" or "regression". Give a value.'
+            )
+        return content
+    filled = {name: dict(value or {}) for name, value in tables.items()}
+    for table, key in auto:
+        del filled[table][key]
+    filled["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | filled["algorithm"]
+    if entry.labels == "numbers" and filled["problem"].get("data") not in DATASETS:
+        filled["problem"].setdefault("classes", [])
+    return {**content, **filled}
 
 
 def python_value(value: Any) -> Any:
@@ -254,44 +344,26 @@ def key_parts(key: str) -> list[str]:
 OBJECT_NAME = "given in Python"
 # How alike a key of another table has to be.
 _LEAST_SIMILARITY = 0.85
-# What pydantic calls an unknown key, and what the [problem] table does.
-_UNKNOWN = ("extra_forbidden", "extra_key")
 
 
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
     complaints = error.errors(include_url=False)
     # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
-    first = max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
+    first = max(complaints, key=lambda e: (e["type"] == "extra_forbidden", len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_key":
-        names.append(str(first["ctx"]["key"]))
-    if first["type"] in _UNKNOWN:
+    if first["type"] == "extra_forbidden":
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
         return f"{path}: unknown key{_suggestion(names, root)}."
     path = _path([n for n in names if _is_key(n)])
     if first["type"] == "missing":
-        return f"{path}: missing. Add it to the {root.__name__.lower()}."
+        lacking = [_path([str(n) for n in e["loc"] if _is_key(str(n))]) for e in complaints if e["type"] == "missing"]
+        return f"{', '.join(lacking)}: missing. Fix: add {'it' if len(lacking) == 1 else 'them'}."
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     wanted = list(dict.fromkeys(expected_text(e) for e in same))
     return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
-
-
-def _all_missing(error: ValidationError, content: Mapping[str, Any]) -> str | None:
-    """One sentence on all keys that are missing, where nothing but that is wrong; None of a single one."""
-    complaints, known = error.errors(include_url=False), missing_keys(content)
-    # A topology says itself what it lacks.
-    lacks = {("topology",)} if any(key.startswith("topology.") for key in known) else set()
-    if any(e["type"] != "missing" and e["loc"] not in lacks for e in complaints):
-        return None
-    named = [[str(part) for part in e["loc"] if _is_key(str(part))] for e in complaints if e["type"] == "missing"]
-    # Of a table that is missing its keys are named.
-    schema = {_path(names): "" for names in named if len(names) > 1 or names[0] not in content}
-    tables = {key.partition(".")[0] for key in known}
-    lacking = known | {key: "" for key in schema if key not in known and key not in tables}
-    return missing_sentence(lacking) if len(lacking) > 1 else None
 
 
 _EXPECTED_TEXTS = {

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError, create_model
 
-from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, csv_of, declared_columns
+from decentral_dp.config.component_tables import ProblemTable, csv_of, declared_columns
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
@@ -122,7 +122,6 @@ def option_fields(cls: Any, name: str) -> dict[str, tuple[Any, Any]]:
     Raises InputError: a field without a usable type, one that is a key of every problem, or a class with options that
     is no dataclass.
     """
-    keys = ProblemTable.model_fields
     if isinstance(cls, FunctionType):
         options = {k: v for k, v in parameters(cls, "problem.kind", name).items() if k not in PUBLIC_FACTS}
     else:
@@ -131,8 +130,7 @@ def option_fields(cls: Any, name: str) -> dict[str, tuple[Any, Any]]:
     if isinstance(cls, type) and not is_dataclass(cls) and has_options:
         raise _no_dataclass(cls, name, "problem")
     for key in options:
-        # A default that is written out in a run folder could not be told from an option of that value.
-        if key in SHARED_KEYS or (key in keys and keys[key].default is not None):
+        if key in ProblemTable.model_fields:
             raise InputError(
                 f"problem.kind: {name} has a field {key}, which is a key of every problem. Give it another name."
             )

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from decentral_dp import annexes
-from decentral_dp.algorithms import ALGORITHMS, Options
+from decentral_dp.algorithms import Options
 from decentral_dp.algorithms.entry import rules_of
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.bounded import CHANNELS, Norm
 from decentral_dp.config.component_tables import (
-    DECLARED_KEYS,
     DomainTable,
     ProblemTable,
     Schedule,
     csv_of,
+    own_types,
 )
 from decentral_dp.config.components import Components
-from decentral_dp.config.missing_keys import refusal_of_levels
+from decentral_dp.config.loading import refuse_unread
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_shard_manifest
@@ -255,14 +255,7 @@ def stream_of(s: Scenario) -> Stream:
 def algorithm_of(c: Components) -> Algorithm | Coordinated:
     """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
-    unread = [key for key in c.keys if key not in {o.key for o in entry.keys}]
-    if unread:
-        refused = f"{', '.join(f'algorithm.{key}' for key in unread)}: {table.kind} takes none of these. Leave them out"
-        if len(unread) == 1:
-            takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
-            refused = f"algorithm.{unread[0]}: {table.kind} takes none, only {', '.join(takers)}. Leave it out"
-        command = " ".join(f"--set algorithm.{key}=null" for key in unread)
-        raise InputError(f"{refused}.", command=f"{refused} ({command}).")
+    refuse_unread("algorithm", table.kind, c.keys, own_types(entry))
     refuse(c, _ALGORITHM)
     values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
     options = Options(values, by_channel(table.init), table.protocol)
@@ -294,7 +287,10 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
         InputError: the problem has one level, and they read more than the gradient of the lower loss.
     """
     if c.one_level and not set(terms) <= set(ONE_LEVEL):
-        raise refusal_of_levels(c.scenario.algorithm.kind, c.scenario.problem.kind)
+        raise InputError(
+            f"algorithm.kind: {c.scenario.algorithm.kind} solves a bilevel problem, and {c.scenario.problem.kind} has "
+            'nothing to tune. Take "dp_dsgd" or "ldp_single_level".'
+        )
 
 
 # What a whole problem of an author's has to have; by the first it is known. One that is given as an object may be for a
@@ -356,11 +352,10 @@ def problem_options(c: Components) -> dict[str, Any]:
 
 def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any]:
     """The options of a registered problem. Raises InputError for what it would leave unread, or lacks."""
-    given = {k: v for k in DECLARED_KEYS if (v := getattr(table, k)) is not None and v is not False}
-    for key in given:
-        if key not in entry.options:
-            takers = ", ".join(kind for kind, e in PROBLEMS.items() if key in e.options)
-            raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
+    given = {key: value for key, value in table.own_keys().items() if value is not False}
+    if table.model is not None:
+        given["model"] = table.model
+    refuse_unread("problem", table.kind, given, entry.options)
     for key, share in entry.construction_of.items():
         if (value := getattr(table.construction, share, None)) is not None:
             given.setdefault(key, value)

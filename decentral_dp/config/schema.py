@@ -16,21 +16,16 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
     PrivateAttr,
-    Tag,
     field_validator,
     model_validator,
 )
 
 from decentral_dp.config.component_tables import (
-    AlgorithmSchema,
-    OutsideAlgorithmTable,
+    AlgorithmTable,
     ProblemTable,
-    RegisteredAlgorithmTable,
     Schedule,
-    which_table,
 )
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.tables import (
@@ -439,12 +434,7 @@ class Scenario(Table):
     topology: TopologyTable
     """Who talks to whom."""
 
-    algorithm: Annotated[
-        Annotated[RegisteredAlgorithmTable, Tag("RegisteredAlgorithmTable")]
-        | Annotated[OutsideAlgorithmTable, Tag("OutsideAlgorithmTable")],
-        Discriminator(which_table),
-        AlgorithmSchema(),
-    ]
+    algorithm: AlgorithmTable
     """How it is optimised."""
 
     privacy: PrivacyTable = PrivacyTable()

@@ -87,9 +87,7 @@ def task_of(
 def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes, of_classes: tuple[str, ...] = ()) -> str:
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
-    content = scenario.model_dump(
-        mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True
-    )
+    content = scenario.model_dump(mode="json", exclude={"title", "description", "objects"}, exclude_defaults=True)
     # Cells of studies that do not ask for pairs keep their names.
     parts = [content, priced, *(["network"] if network else []), *of_classes]
     settings = blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)

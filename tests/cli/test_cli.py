@@ -23,7 +23,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.describe import keys, registries
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
-from decentral_dp.config.missing_keys import algorithm_tables
+from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
@@ -194,7 +194,7 @@ def test_a_wrong_name_gets_the_nearest_few_and_the_list(command: Command) -> Non
         ("privacy.share", {"privacy.share"}),
         ("share", {"privacy.share", "problem.partition.share"}),
         ("momentum", {"algorithm.momentum"}),
-        ("problem.start.x.scale", {"problem.start.*.scale"}),
+        ("privacy.clip.x.scale", {"privacy.clip.*.scale"}),
         ("study.plots.x", {"study.plots.x"}),
     ],
 )

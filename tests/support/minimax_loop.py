@@ -119,7 +119,7 @@ class Loop:
         self.rate = self.table.rate or 1.0
         self.noisy = job.scenario.privacy.guarantee != "none"
         self.clip = job.scenario.privacy.clip.get("x", math.inf) if self.noisy else math.inf
-        share = job.scenario.problem.positive_share
+        share = job.scenario.problem.own_keys().get("positive_share")
         self.f = Auc(share if isinstance(share, float) else 0.5)
         # Agent by agent: the coins are.
         self.records = [
@@ -263,7 +263,7 @@ class Loop:
 
     def run(self, program: str | None = None) -> list[dict[str, np.ndarray]]:
         step = getattr(self, program or self.table.kind)
-        released = self.job.scenario.problem.positive_share == "released"
+        released = self.job.scenario.problem.own_keys().get("positive_share") == "released"
         share = {"share": np.full(1, 0.5)} if released else {}
         out = [{"x": self.x, "y": self.y, **share}]
         for t in range(self.table.rounds):

@@ -19,7 +19,6 @@ import numpy as np
 
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
-from decentral_dp.config.missing_keys import refusal_of_missing_keys
 from decentral_dp.config.scenario_components import check_device, check_sizes
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import ray_cores
@@ -119,15 +118,12 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
         InputError: one sentence about whatever does not fit.
     """
     c = scenario if isinstance(scenario, Components) else components_of(scenario, **objects)
-    try:
-        check_device(c)
-        check_sizes(c)
-        of_classes = _taken_of_classes(c)
-        with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
-        _check_probabilities(job)
-    except InputError as error:
-        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+    check_device(c)
+    check_sizes(c)
+    of_classes = _taken_of_classes(c)
+    with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
+        job = replace(setting_of(c.algorithm.setting).build(c), of_classes=of_classes)
+    _check_probabilities(job)
     return job.with_root(noise_root(c.scenario.seed))
 
 

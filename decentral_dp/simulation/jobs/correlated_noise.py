@@ -47,21 +47,23 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     # The rounds of several records together may be any.
     held = sorted({int(n) for some in counts.values() for n in some if n})
     gap = stream.least_gap(np.array(held)) if unit.records == 1 else 1
-    bands = gap if given == "banded_square_root" else given if isinstance(given, int) else None
+    if given == "banded_square_root":
+        given = gap
+    bands = given if isinstance(given, int) else None
     if 8.0 * numbers * (bands or rounds) > machine_memory() / 4.0:
         raise InputError(
             f"{IN_TIME}: draws of {bands or rounds} rounds are kept, more than this machine has room for. Fix: take "
             "fewer bands."
         )
-    if bands is not None:
-        return banded_square_root(rounds, bands, apart=gap)
+    if isinstance(given, int):
+        return banded_square_root(rounds, given, apart=gap)
     reads = np.vstack([stream.reads(n, rounds) for n in held]) if gap > 1 else None
-    return factor_of(_own_inverse(s), reads)
+    return factor_of(_own_inverse(s, given), reads)
 
 
-def _own_inverse(s: Scenario) -> Array:
+def _own_inverse(s: Scenario, factor: str | list[list[float]]) -> Array:
     """The custom C⁻¹ of a scenario, (T, T), as rows or in a file. Raises InputError for another shape."""
-    rounds, rows = s.algorithm.rounds, s.privacy.correlation and s.privacy.correlation.in_time
+    rounds, rows = s.algorithm.rounds, factor
     if isinstance(rows, str):
         path = s.resolve(rows)
         try:

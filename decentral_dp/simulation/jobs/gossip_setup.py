@@ -476,7 +476,7 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         "leave it out",
     ),
     Refusal(
-        lambda d: d.is_minimax and d.s.problem.positive_share == "released",
+        lambda d: d.is_minimax and d.s.problem.own_keys().get("positive_share") == "released",
         "problem.positive_share",
         "{of.kind} has nobody who could release it for all agents",
         "give a public number",
