@@ -54,11 +54,11 @@ FUNCTIONS: Mapping[str, str] = {
 }
 
 
-def load(place: str) -> Any:
+def import_place(place: str) -> Any:
     """Import a module, or "module:attribute" of one.
 
     Example:
-        >>> load("decentral_dp.formatting:join_words")(["x", "y"])
+        >>> import_place("decentral_dp.formatting:join_words")(["x", "y"])
         'x and y'
     """
     module, _, attribute = place.partition(":")
@@ -73,7 +73,7 @@ def annex(name: str) -> Any:
         >>> annex("load_study")("table_1").kind
         'plan'
     """
-    return load(FUNCTIONS[name])
+    return import_place(FUNCTIONS[name])
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):

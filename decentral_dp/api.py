@@ -21,7 +21,7 @@ import numpy as np
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.annexes import annex
 from decentral_dp.config import loading
-from decentral_dp.config.components import Components, Objects, components_of
+from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source
 from decentral_dp.config.outside import KEYS
 from decentral_dp.config.schema import Scenario
@@ -250,7 +250,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    named = components_of(scenario, text, **objects)
+    named = load_components(scenario, text, **objects)
     return Job(building.build(named), named)
 
 
@@ -595,4 +595,4 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    return loading.load(scenario, changes(set), folder)
+    return loading.load_scenario(scenario, changes(set), folder)

@@ -27,7 +27,7 @@ _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 def _entries(setting: Setting) -> Iterator[Entry]:
     """The entries of the modules in a setting's folder; a module without one is what others share."""
     # Certified modules may not import printed ones, so the two are paired here.
-    printed = annexes.load(f"{__name__}.printed:PRINTED") | annexes.load(annexes.PRINTED)
+    printed = annexes.import_place(f"{__name__}.printed:PRINTED") | annexes.import_place(annexes.PRINTED)
     folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")

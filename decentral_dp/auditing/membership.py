@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.durable import OWNERS
@@ -354,7 +354,7 @@ def read_run_folder(folder: Path) -> tuple[Job, dict[str, Array]]:
     """
     require_run_folder(folder, "audit", ("scenario.toml", "state.npz"), more=("result.json",))
     with refuse_damaged(folder, "audit"):
-        job = build(load(folder / "scenario.toml"))
+        job = build(load_scenario(folder / "scenario.toml"))
     return job, published_values(folder, "audit")
 
 
@@ -449,7 +449,7 @@ def repetition(s: Scenario, number: int) -> Scenario:
     if s.topology.kind is not None and s.topology.seed is None:
         content["topology"] = content["topology"] | {"seed": public}
     content["run"] = content.get("run", {}) | {"engine": "local", "evaluate_every": s.algorithm.rounds}
-    return load(content, folder=s.folder)
+    return load_scenario(content, folder=s.folder)
 
 
 def _seed(purpose: str, base: int, number: int) -> int:

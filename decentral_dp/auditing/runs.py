@@ -27,7 +27,7 @@ from decentral_dp.auditing.losses import is_amplified, log_ratio, mixture_log_ra
 from decentral_dp.auditing.neighbours import worst_neighbours
 from decentral_dp.auditing.transcripts import Neighbours, Transcript, replay
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import find, load
+from decentral_dp.config.loading import find, load_scenario
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
@@ -151,7 +151,7 @@ def plan_audit(
     source, file = None, find(str(scenario)) if isinstance(scenario, str | Path) else None
     if isinstance(scenario, str | Path | Mapping | Scenario):
         with reading:
-            loaded = load(scenario, overrides)
+            loaded = load_scenario(scenario, overrides)
             job = build(loaded)
         source = loaded.model_dump(exclude_unset=True), loaded.folder
     else:
@@ -253,7 +253,7 @@ def plan_again(out: Path, request: Any) -> tuple[AuditPlan, Workers, Ends]:
         workers = Workers(request["jobs"])
         # Of a run folder the names of keys and files are what that version wrote.
         with refuse_damaged(regular(out, "resume"), "resume"):
-            scenario = load(request["scenario"], folder=Path(request["folder"]))
+            scenario = load_scenario(request["scenario"], folder=Path(request["folder"]))
         known = None if file is None or not Path(file).exists() else Path(file)
         return replace(plan_audit(scenario, **_settings_in(request)), file=known), workers, ends
 
@@ -521,6 +521,6 @@ def _play_remotely(described: str, numbers: tuple[int, ...]) -> list[Run] | str:
 def _game_there(described: str) -> Game:
     """The same game, found again from the same seed."""
     request, lawful = json.loads(described)
-    plan = plan_audit(load(request["scenario"], folder=Path(request["folder"])), **_settings_in(request))
+    plan = plan_audit(load_scenario(request["scenario"], folder=Path(request["folder"])), **_settings_in(request))
     neighbours = worst_neighbours(plan.job, plan.root("search", 0))
     return game_of(plan, neighbours, neighbours.first, lawful)

@@ -18,7 +18,7 @@ import pandas as pd
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.auditing.audit import play_game
 from decentral_dp.auditing.runs import plan_audit
-from decentral_dp.config.loading import find, load
+from decentral_dp.config.loading import find, load_scenario
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Callback, Reporter
@@ -73,11 +73,11 @@ def scenario_of(system: System) -> Scenario:
         # As printed, the dual variable ascends, and its gradient is clipped.
         table["algorithm"] = {**table["algorithm"], "solver": "ascent", "y": {"scale": 0.5}}
         table["privacy"] = {**table["privacy"], "clip": {"y": 1.0, **table["privacy"].get("clip", {})}}
-    s = load(table)
+    s = load_scenario(table)
     if s.algorithm.rounds <= _ROUNDS:
         return s
     try:
-        return load(table, [f"algorithm.rounds={_ROUNDS}", f"run.average={min(s.tail_length, _ROUNDS)}"])
+        return load_scenario(table, [f"algorithm.rounds={_ROUNDS}", f"run.average={min(s.tail_length, _ROUNDS)}"])
     except InputError:
         return s
 

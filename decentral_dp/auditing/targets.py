@@ -13,7 +13,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.config import outside as outside
 from decentral_dp.config.components import Components, resolve, with_objects
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario, shipped_names
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
@@ -67,7 +67,7 @@ class Target:
     def with_tables(self, **tables: Any) -> Scenario:
         """The scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
-        loaded = load(content, folder=self.scenario.folder)
+        loaded = load_scenario(content, folder=self.scenario.folder)
         return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
 
     def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
@@ -112,20 +112,20 @@ def target_of(what: Any) -> tuple[Target, Components]:
 
 def _target(what: Any) -> Target:
     if isinstance(what, Scenario | Mapping):
-        loaded = load(what)
+        loaded = load_scenario(what)
         return Target(loaded.title or "the scenario", loaded)
     if isinstance(what, Path):
-        return Target(str(what), load(what))
+        return Target(str(what), load_scenario(what))
     if not isinstance(what, str):
         return _of_object(what)
     if what.lower().endswith(".toml") or what in ALGORITHMS:
-        return Target(what, load(what))
+        return Target(what, load_scenario(what))
     if what in PROBLEMS:
         return _of_problem(what)
     if in_module(what) is not None or what.lower().endswith(".py"):
         return _of_code(what, component(what, [Path.cwd()], "check"))
     if what in shipped_names("scenario"):
-        return Target(what, load(what))
+        return Target(what, load_scenario(what))
     _refuse_untried(what)
     known = [*ALGORITHMS, *PROBLEMS, *shipped_names("scenario")]
     raise InputError(
@@ -148,7 +148,7 @@ def _refuse_untried(name: str) -> None:
 
 def _of_problem(kind: str) -> Target:
     """A registered problem in the shortest shipped certified scenario, or in one that is made for it."""
-    shipped = [load(name) for name in shipped_names("scenario")]
+    shipped = [load_scenario(name) for name in shipped_names("scenario")]
     fit = [s for s in shipped if s.problem.kind == kind and s.privacy.guarantee == "certified"]
     fit = [s for s in fit if not s.title.startswith("Figure")] or fit
     if fit:
@@ -236,7 +236,7 @@ def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = No
     first: Target | None = None
     for content in contents:
         try:
-            target = Target(name, load(content), problem, algorithm)
+            target = Target(name, load_scenario(content), problem, algorithm)
         except InputError as error:
             refusal = refusal or error
             continue

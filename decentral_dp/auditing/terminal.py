@@ -21,7 +21,7 @@ from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
 from decentral_dp.auditing.tables import FILES, audit_table, can_resume
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.progress import ProgressBar
@@ -320,7 +320,7 @@ def network_command(scenario: str, overrides: Sequence[str], out: Path | None, c
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    job = build(load(scenario, overrides))
+    job = build(load_scenario(scenario, overrides))
     prepared = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     if out is not None:
         check_writable(out)

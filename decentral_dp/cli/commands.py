@@ -70,8 +70,8 @@ Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:por
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.command()
-def run(
+@app.command("run")
+def invoke_run(
     scenario: Name,
     out: Annotated[
         File, Option(metavar="DIR", help="Folder for the results; runs/NAME and the changed keys by default.")
@@ -102,11 +102,11 @@ def run(
     from decentral_dp import api
     from decentral_dp.cli.log import run_with_progress
     from decentral_dp.cli.run import run_name
-    from decentral_dp.config.loading import load
+    from decentral_dp.config.loading import load_scenario
     from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
-    loaded = load(scenario, overrides)
+    loaded = load_scenario(scenario, overrides)
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
@@ -138,10 +138,10 @@ def _upload(folder: Path | None, store: Any) -> None:
 
 def _require_scenario(folder: Path, asked: Scenario) -> None:
     """Refuse a folder with a run of another scenario. Raises InputError."""
-    from decentral_dp.config.loading import load, read_toml
+    from decentral_dp.config.loading import load_scenario, read_toml
     from decentral_dp.simulation.jobs.build import build, run_digest
 
-    there = load(read_toml(folder / "scenario.toml"), folder=folder.resolve())
+    there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
     if run_digest(build(there)) != run_digest(build(asked)):
         raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
 
@@ -185,8 +185,8 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def resume(
+@app.command("resume")
+def invoke_resume(
     folder: Annotated[
         Path,
         Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit."),
@@ -228,8 +228,8 @@ def resume(
     _print_and_exit(finished, quiet)
 
 
-@app.command()
-def plan(
+@app.command("plan")
+def invoke_plan(
     scenario: Name,
     override: Set = None,
     every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
@@ -244,8 +244,10 @@ def plan(
     plans.print_plan(plans.plan(scenario, override or []), conditions=every)
 
 
-@app.command()
-def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None) -> None:
+@app.command("report")
+def invoke_report(
+    folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")], formats: Formats = None
+) -> None:
     """Redraw the plots and the page of a run folder."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
@@ -262,8 +264,8 @@ def report(folder: Annotated[Path, Argument(metavar="DIR", help="A run folder.")
     typer.echo(printable(str(page)))
 
 
-@app.command()
-def predict(
+@app.command("predict")
+def invoke_predict(
     run: Annotated[Path, Argument(metavar="RUN", help="A run folder.")],
     file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
     out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; it must not exist.")],
@@ -283,8 +285,8 @@ def predict(
     write_predictions(run, file, out, agent)
 
 
-@app.command()
-def compare(
+@app.command("compare")
+def invoke_compare(
     runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders; at least two.")],
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
@@ -299,8 +301,8 @@ def compare(
     print_and_write_comparison(runs, out, [f.value for f in formats or []])
 
 
-@app.command()
-def network(
+@app.command("network")
+def invoke_network(
     scenario: Name,
     out: Annotated[File, Option(help="Folder for network.parquet and the figures.")] = None,
     coalition: Annotated[
@@ -316,8 +318,8 @@ def network(
     annex("network_command")(scenario, override or [], out, coalition or [])
 
 
-@app.command()
-def audit(
+@app.command("audit")
+def invoke_audit(
     scenario: Annotated[
         Text,
         Argument(
@@ -376,8 +378,8 @@ def audit(
         raise typer.Exit(1)
 
 
-@app.command()
-def check(
+@app.command("check")
+def invoke_check(
     what: Annotated[
         str,
         Argument(
@@ -401,8 +403,8 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
-def study(
+@app.command("study")
+def invoke_study(
     study: Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, or a study file.")],
     out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
@@ -424,7 +426,7 @@ def study(
 
 
 @app.command("list")
-def list_(
+def invoke_list(
     name: Annotated[
         Text,
         Argument(
@@ -454,8 +456,8 @@ def list_(
         print_entry(name)
 
 
-@app.command()
-def new(
+@app.command("new")
+def invoke_new(
     out: Annotated[
         File, Argument(metavar="FILE", help="The scenario to write; named for the records' file by default.")
     ] = None,

@@ -24,7 +24,7 @@ from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.annexes import annex
 from decentral_dp.config.component_tables import AlgorithmTable
-from decentral_dp.config.loading import find, load, shipped_names
+from decentral_dp.config.loading import find, load_scenario, shipped_names
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.data import DATASETS, ENVIRONMENTS, PARTITIONS
@@ -52,7 +52,7 @@ _PARTITIONS = {
 ANY = "*"
 
 
-class Key(NamedTuple):
+class KeyText(NamedTuple):
     """The description of a key.
 
     Args:
@@ -72,7 +72,7 @@ class Key(NamedTuple):
     example: str = ""
 
 
-class Component(NamedTuple):
+class Description(NamedTuple):
     """The description of a component.
 
     Args:
@@ -90,7 +90,7 @@ class Component(NamedTuple):
     registry: str
     line: str
     text: str = ""
-    keys: tuple[Key, ...] = ()
+    keys: tuple[KeyText, ...] = ()
     notes: str = ""
     facts: tuple[str, ...] = ()
     usage: str = ""
@@ -102,7 +102,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
         "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: graph_title(n) for n in names()},
-        "scenarios": {n: load(n).title if titles else "" for n in shipped_names("scenario")},
+        "scenarios": {n: load_scenario(n).title if titles else "" for n in shipped_names("scenario")},
         "studies": {n: annex("load_study")(n).title if titles else "" for n in shipped_names("study")},
         "data": dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
@@ -113,14 +113,14 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     return lines
 
 
-def describe(registry: str, name: str) -> Component:
+def describe(registry: str, name: str) -> Description:
     """Describe a component.
 
     Args:
         registry: of `registries`, except scenarios and studies.
         name: in it; none of an installed package.
     """
-    component = Component(name, registry, registries(titles=False)[registry][name])
+    component = Description(name, registry, registries(titles=False)[registry][name])
     match registry:
         case "algorithms":
             return _algorithm(ALGORITHMS[name])
@@ -158,7 +158,7 @@ def describe(registry: str, name: str) -> Component:
             return component._replace(usage=f'measure = ["{name}"] of a study')
 
 
-def _algorithm(entry: Entry) -> Component:
+def _algorithm(entry: Entry) -> Description:
     keys = tuple(of_option(option) for option in entry.keys)
     if entry.private:
         keys += (of_schema(AlgorithmTable, "protocol"),)
@@ -171,35 +171,35 @@ def _algorithm(entry: Entry) -> Component:
     facts += [f"Module: `{entry.module_name}`."]
     source = entry.algorithm if entry.custom else importlib.import_module(entry.module_name)
     text, tables = inspect.getdoc(source) or "", algorithm_tables(entry)
-    return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
+    return Description(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 
 
 # Keys.
 
 
-def of_option(option: Option) -> Key:
+def of_option(option: Option) -> KeyText:
     """A key of an algorithm."""
     left_out = _default_words(option.required, option.default)
     meaning = option.description or "no description"
-    return Key(option.key, meaning, constraint(option), left_out, option.unit, option.example)
+    return KeyText(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
 
-def of_declared(key: DeclaredKey) -> Key:
+def of_declared(key: DeclaredKey) -> KeyText:
     """A key of a problem, a generator, or a weight rule."""
     may_be = kind_words(TypeAdapter(key.type).json_schema())
-    return Key(key.name, key.description, may_be, _default_words(key.required, key.default))
+    return KeyText(key.name, key.description, may_be, _default_words(key.required, key.default))
 
 
-def of_schema(table: type[BaseModel], key: str) -> Key:
+def of_schema(table: type[BaseModel], key: str) -> KeyText:
     """A key of a table."""
     return next(row for row in keys_of(table.model_json_schema()) if row.name == key)
 
 
-def keys_of(schema: Mapping[str, Any]) -> list[Key]:
+def keys_of(schema: Mapping[str, Any]) -> list[KeyText]:
     """The keys of a table by its schema, and none of the tables inside it."""
     required = schema.get("required", [])
     return [
-        Key(
+        KeyText(
             name,
             value.get("description", ""),
             kind_words(value),
@@ -243,13 +243,13 @@ def kind_words(value: Mapping[str, Any]) -> str:
 
 
 @cache
-def keys() -> tuple[tuple[Key, str], ...]:
+def keys() -> tuple[tuple[KeyText, str], ...]:
     """Every key of scenarios, and with study in front of studies, once for each component that reads it.
 
     Returns:
         (key with its dotted name, component or "").
     """
-    rows: list[tuple[Key, str]] = [(key, "") for key in _of_tables(Scenario.model_json_schema(), "")]
+    rows: list[tuple[KeyText, str]] = [(key, "") for key in _of_tables(Scenario.model_json_schema(), "")]
     for kind, problem in PROBLEMS.items():
         rows += [(of_declared(k)._replace(name=f"problem.{k.name}"), kind) for k in problem.keys if k.name != "model"]
     for kind, entry in ALGORITHMS.items():
@@ -261,11 +261,11 @@ def keys() -> tuple[tuple[Key, str], ...]:
     return (*rows, *((key, "") for key in _of_tables(annex("Study").model_json_schema(), "study.")))
 
 
-def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[Key]:
+def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[KeyText]:
     """Every key of a schema, and of the tables inside it, dotted."""
     defined = schema.get("$defs", {})
 
-    def keys_below(table: Mapping[str, Any], place: str) -> Iterator[Key]:
+    def keys_below(table: Mapping[str, Any], place: str) -> Iterator[KeyText]:
         for key in keys_of(table):
             yield key._replace(name=f"{place}{key.name}")
             for inner, below in _inner_tables(table["properties"][key.name], f"{place}{key.name}."):
@@ -311,7 +311,7 @@ def print_entry(name: str) -> None:
     if in_module(name) is not None or name.lower().endswith(".py"):
         texts, files = [_describe_custom(name)], []
     else:
-        texts = [terminal(describe(registry, name)) for registry in known if registry not in _FILES]
+        texts = [description_text(describe(registry, name)) for registry in known if registry not in _FILES]
         files = [_FILES[registry] for registry in ("studies", "scenarios") if registry in known]
     if not texts and not files:
         if Path(name).is_file() or name.endswith(".toml"):
@@ -333,7 +333,7 @@ def print_entry(name: str) -> None:
     print(printable(texts[-1].rstrip("\n")))
 
 
-def terminal(component: Component) -> str:
+def description_text(component: Description) -> str:
     """The description of a component as `list` prints it."""
     c = component
     head = f"{c.name} ({c.registry})" if c.registry else c.name
@@ -345,7 +345,7 @@ def terminal(component: Component) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _key_line(key: Key) -> str:
+def _key_line(key: KeyText) -> str:
     """What a key is, what it may be, and what holds where it is left out."""
     left_out = {"required": "required", "": "may be left out"}.get(key.default_text, f"{key.default_text} if left out")
     bounds = "; ".join(filter(None, (key.may_be, left_out)))
@@ -359,13 +359,15 @@ def _describe_custom(name: str) -> str:
     """The description of a custom component. Raises InputError where there is none."""
     entry: Any = component(name, [Path.cwd()], "list")
     if hasattr(entry, "step"):
-        return terminal(_algorithm(entry_of_class(entry, name))._replace(name=name))
+        return description_text(_algorithm(entry_of_class(entry, name))._replace(name=name))
     parameters = inspect.signature(entry).parameters.values() if callable(entry) else ()
     options = tuple(
-        Key(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
+        KeyText(p.name, "", default_text="required" if p.default is p.empty else repr(p.default)) for p in parameters
     )
-    return terminal(
-        Component(name, "", "", inspect.getdoc(entry) or "", options, usage=f'kind = "{name}", or the key of its table')
+    return description_text(
+        Description(
+            name, "", "", inspect.getdoc(entry) or "", options, usage=f'kind = "{name}", or the key of its table'
+        )
     )
 
 
@@ -378,14 +380,14 @@ def key_entries(name: str) -> str:
     """
     ending = re.escape(name).replace(r"\.", ".").split(".")
     pattern = re.compile(r"(?:.*\.)?" + r"\.".join(rf"(?:{part}|\*)" for part in ending))
-    readers: dict[Key, list[str]] = {}
+    readers: dict[KeyText, list[str]] = {}
     for key, reader in keys():
         if pattern.fullmatch(key.name):
             readers.setdefault(key, []).append(reader)
     return "\n\n".join(_entry(key, [kind for kind in kinds if kind]) for key, kinds in readers.items())
 
 
-def _entry(key: Key, readers: Sequence[str]) -> str:
+def _entry(key: KeyText, readers: Sequence[str]) -> str:
     inside = [k.name.removeprefix(f"{key.name}.") for k, _ in keys() if k.name.startswith(f"{key.name}.")]
     facts = {
         "Unit": key.unit,

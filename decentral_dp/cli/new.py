@@ -20,7 +20,16 @@ from pydantic import ValidationError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import resolve
-from decentral_dp.config.loading import assign, explain, find, load, parse_change, read_toml, toml_key, toml_value
+from decentral_dp.config.loading import (
+    assign,
+    explain,
+    find,
+    load_scenario,
+    parse_change,
+    read_toml,
+    toml_key,
+    toml_value,
+)
 from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.columns import ColumnRules
@@ -125,8 +134,8 @@ def write_template(
         raise InputError("--data: --label, --classes and --range describe a file. Fix: name it.")
     problem, m = content["problem"], content["topology"].get("agents", "the graph's")
     content["title"] = f"{algorithm} on {Path(str(problem['data'])).stem}: {problem['kind']}, {m} agents"
-    text = scenario_text(content, placeholders)
-    resolve(load(tomllib.loads(text), folder=path.parent.absolute()))
+    text = template_text(content, placeholders)
+    resolve(load_scenario(tomllib.loads(text), folder=path.parent.absolute()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as output:
@@ -249,7 +258,7 @@ def _number(text: str) -> float:
     return int(value) if value.is_integer() else value
 
 
-def scenario_text(content: Mapping[str, Any], placeholders: Collection[str]) -> str:
+def template_text(content: Mapping[str, Any], placeholders: Collection[str]) -> str:
     """Write a scenario as TOML with a comment on every key, and on keys of [problem] that are placeholders."""
     lines = [f"title = {toml_value(content['title'])}", "", *_comment(_SEED), ""]
     for name, (schema, head) in _TABLES.items():

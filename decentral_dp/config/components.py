@@ -28,7 +28,7 @@ from decentral_dp.config.component_tables import (
     declared_columns,
     table_of,
 )
-from decentral_dp.config.loading import Source, explain, load
+from decentral_dp.config.loading import Source, explain, load_scenario
 from decentral_dp.config.outside import (
     KEYS,
     Component,
@@ -181,7 +181,7 @@ _AUTHORS_WORD = {
 }
 
 
-def components_of(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
+def load_components(scenario: Source, overrides: Sequence[str] = (), **objects: Unpack[Objects]) -> Components:
     """Load a scenario, and look up all that it names.
 
     Args:
@@ -193,7 +193,7 @@ def components_of(scenario: Source, overrides: Sequence[str] = (), **objects: Un
         InputError: as of `load`, `with_objects` and `resolve`.
     """
     names = [what for what, value in objects.items() if value is not None]
-    return resolve(with_objects(load(scenario, overrides, objects=names), **objects))
+    return resolve(with_objects(load_scenario(scenario, overrides, objects=names), **objects))
 
 
 def resolve(s: Scenario) -> Components:

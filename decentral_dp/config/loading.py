@@ -76,7 +76,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
     raise InputError(f"{what}: {wrong}{meant} {mend}")
 
 
-def load(
+def load_scenario(
     scenario: Source,
     overrides: Sequence[str] = (),
     folder: Path | None = None,

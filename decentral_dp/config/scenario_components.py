@@ -452,7 +452,7 @@ def make_problem(c: Components, shards: Shards) -> Any:
             )
         return author
     if solves in annexes.AUTHORED:
-        return annexes.load(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
+        return annexes.import_place(annexes.AUTHORED[solves])(author, facts, name, c.scenario.problem.model)
     from decentral_dp.problems.bilevel.recordwise import recordwise
 
     return recordwise(author, facts.n_features, facts.n_classes, name)
@@ -475,7 +475,7 @@ def _check_present(kind: str, shards: Shards) -> None:
         )
 
 
-def check_device(c: Components) -> None:
+def check_run_device(c: Components) -> None:
     """Refuse a device that is not there, or that the problem would not compute on. Reads no record.
 
     Raises InputError.

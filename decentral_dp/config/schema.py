@@ -219,7 +219,7 @@ class TopologyTable(Table):
         return self
 
 
-class Noise(Table):
+class NoiseTable(Table):
     """Noise of standard deviation scale/(t+1)^decay · f(t); agent i = 1..m may decay faster by i·decay_per_agent.
 
     Lists give one value per agent. Without a scale, the target epsilon calibrates it.
@@ -347,13 +347,13 @@ class PrivacyTable(Table):
     cap: Positive | None = None
     """ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."""
 
-    x: Noise | None = None
+    x: NoiseTable | None = None
     """Noise of the releases of x."""
 
-    y: Noise | None = None
+    y: NoiseTable | None = None
     """Noise of the releases of y."""
 
-    z: Noise | None = None
+    z: NoiseTable | None = None
     """Noise of the releases of z."""
 
     @property
@@ -384,8 +384,8 @@ class PrivacyTable(Table):
         """Variable → bound on the points at which directions are taken."""
         return by_channel(self.box) if self.guarantee == "as_printed" else {}
 
-    def noise(self, channel: str) -> Noise | None:
-        table: Noise | None = getattr(self, channel)
+    def noise(self, channel: str) -> NoiseTable | None:
+        table: NoiseTable | None = getattr(self, channel)
         return table
 
 

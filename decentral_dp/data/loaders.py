@@ -126,7 +126,7 @@ def load(
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, stated, drawn)
     if data in ENVIRONMENTS:
-        played: Dataset = annexes.load(annexes.TRAJECTORIES).simulate(
+        played: Dataset = annexes.import_place(annexes.TRAJECTORIES).simulate(
             n_agents=n_agents, seed=seed, **{key: int(value) for key, value in stated.items()}
         )
         return played
@@ -157,7 +157,7 @@ def _load_file(
         )
     played: Dataset | None = None
     if suffix == ".npz":
-        played = annexes.load(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
+        played = annexes.import_place(annexes.TRAJECTORIES).read_trajectories(path, declared.agent, declared.split)
     if played is not None:
         if classes:
             _refuse_classes(data, classes, ())

@@ -20,7 +20,7 @@ import numpy as np
 
 from decentral_dp.annexes import annex
 from decentral_dp.config.components import inputs_digest
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
@@ -77,7 +77,7 @@ def task_of(
     """Make the task of a cell, or the record of one whose scenario is refused already. salt: of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
-        scenario = load(cell.content, folder=cell.folder)
+        scenario = load_scenario(cell.content, folder=cell.folder)
         key = key_of(scenario, priced, network, salt, of_classes)
     except InputError as error:
         return _record("refused", str(error))
@@ -98,7 +98,7 @@ def compute(task: Task) -> Record:
     """Run or price one cell. Whatever is wrong with it becomes its record."""
     started = time.perf_counter()
     try:
-        scenario = load(task.content, folder=Path(task.folder))
+        scenario = load_scenario(task.content, folder=Path(task.folder))
         record = _run(scenario, task) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
         record = _record("refused", str(error))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import assign, load, read_toml
+from decentral_dp.config.loading import assign, read_toml
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build, run_digest
 from decentral_dp.simulation.jobs.job import Job

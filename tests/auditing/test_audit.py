@@ -19,7 +19,7 @@ from decentral_dp.auditing import runs as audit_runs
 from decentral_dp.auditing.audit import LowerBound, play_game, sentences_of
 from decentral_dp.auditing.runs import plan_audit
 from decentral_dp.auditing.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser

@@ -33,7 +33,7 @@ from decentral_dp.auditing.membership import (
     sentences,
 )
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser

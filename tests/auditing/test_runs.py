@@ -12,7 +12,7 @@ import pytest
 from decentral_dp.auditing import runs as audit_runs
 from decentral_dp.auditing import terminal as audit_command
 from decentral_dp.cli import commands
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
@@ -95,6 +95,6 @@ def test_what_no_other_process_can_do_is_refused() -> None:
 def test_the_table_of_audits_takes_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(audit_command, "audit_every", lambda *given: asked.append(given[-1]) or True)
-    commands.audit(every=True, address="auto")
-    commands.audit(every=True, jobs=2)
+    commands.invoke_audit(every=True, address="auto")
+    commands.invoke_audit(every=True, jobs=2)
     assert [asked[0].address, asked[1]] == ["auto", Workers(2, None)]

@@ -22,7 +22,7 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.describe import keys, registries
 from decentral_dp.config.components import resolve
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.jobs.build import build
 from tests.conftest import BASE

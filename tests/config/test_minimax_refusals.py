@@ -16,7 +16,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.statements.of_job import statement_of
 

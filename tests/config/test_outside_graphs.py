@@ -12,7 +12,7 @@ import scipy.sparse
 import tomli_w
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.topology import Topology

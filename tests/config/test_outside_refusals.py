@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build

@@ -9,7 +9,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import assign, find, load, read_toml
+from decentral_dp.config.loading import assign, find, read_toml
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build

@@ -12,7 +12,7 @@ import pytest
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.central import plan as coordinator_plan
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.simulation.jobs import build
 from tests.support.coordinator_scenarios import content

@@ -13,7 +13,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.config.loading import load_scenario as load
+from decentral_dp.config.loading import shipped_names
 from decentral_dp.files.package import shipped_folder
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.topology import GENERATORS, names

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, make_shards
 from decentral_dp.data import load as load_data
 from decentral_dp.data.synthetic import construct

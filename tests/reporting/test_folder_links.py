@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import write_plots

@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.cli.run import print_run
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.simulation.jobs.build import build

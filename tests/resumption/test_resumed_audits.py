@@ -19,7 +19,7 @@ from decentral_dp.auditing import tables
 from decentral_dp.auditing.audit import AuditResult
 from decentral_dp.auditing.tables import audit_table
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build

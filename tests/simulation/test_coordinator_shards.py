@@ -12,7 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import Stopped

@@ -19,7 +19,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.auditing.membership import infer_membership
 from decentral_dp.central.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.estimators import DecentralisedClassifier
 from decentral_dp.privacy.randomness import SecretRoot, root_bytes
 from decentral_dp.privacy.secret import Secret

@@ -17,9 +17,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from decentral_dp.config.components import Components, Objects, components_of
+from decentral_dp.config.components import Components, Objects, load_components
 from decentral_dp.config.loading import Source, nearest_of
-from decentral_dp.config.scenario_components import check_device, check_sizes
+from decentral_dp.config.scenario_components import check_run_device, check_sizes
 from decentral_dp.config.schema import set_file
 from decentral_dp.engines import ray_cores
 from decentral_dp.errors import InputError, needing, quoted
@@ -117,8 +117,8 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    c = scenario if isinstance(scenario, Components) else components_of(scenario, **objects)
-    check_device(c)
+    c = scenario if isinstance(scenario, Components) else load_components(scenario, **objects)
+    check_run_device(c)
     check_sizes(c)
     of_classes = _taken_of_classes(c)
     with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):

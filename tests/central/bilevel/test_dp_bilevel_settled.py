@@ -17,7 +17,7 @@ from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.printed.bilevel import PrintedDpBilevel
 from decentral_dp.central.printed.calibration import budget_per_release, gaussian_scale
 from decentral_dp.central.sensitivities import penalty_smoothness
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.families import Declared
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon

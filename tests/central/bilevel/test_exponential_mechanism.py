@@ -16,7 +16,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.central.pooled import Pooled
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.simulation.jobs.build import build

@@ -12,7 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.context import CoordinatorContext
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag

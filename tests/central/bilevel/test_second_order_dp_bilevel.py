@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build
