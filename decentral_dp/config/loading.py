@@ -13,6 +13,7 @@ import re
 import tomllib
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
@@ -111,23 +112,25 @@ def load_scenario(
     return loaded
 
 
+@cache
+def _model_of(**kinds: str) -> type[Scenario]:
+    """The model of scenarios with the keys that these registered problems and algorithms declare. kinds: by table."""
+    fields: dict[str, Any] = {name: (table_of(REGISTRIES[name][kind]), ...) for name, kind in kinds.items()}
+    return create_model("Scenario", __base__=Scenario, **fields)
+
+
 def _validated(content: Mapping[str, Any]) -> Scenario:
     """The scenario of these keys, those of registered problems and algorithms checked as they declare them."""
     kinds = {name: content[name].get("kind") for name in REGISTRIES if isinstance(content.get(name), Mapping)}
-    entries = {
-        name: REGISTRIES[name][kind]
-        for name, kind in kinds.items()
-        if isinstance(kind, str) and kind in REGISTRIES[name]
-    }
-    fields: dict[str, Any] = {name: (table_of(entry), ...) for name, entry in entries.items()}
-    model = create_model("Scenario", __base__=Scenario, **fields)
+    known = {name: kind for name, kind in kinds.items() if isinstance(kind, str) and kind in REGISTRIES[name]}
+    model = _model_of(**known)
     try:
         checked = model.model_validate(content)
     except ValidationError as error:
         raise InputError(explain(error, model)) from None
     values = {name: getattr(checked, name) for name in Scenario.model_fields}
-    for name in entries:
-        refuse_unread(name, values[name].kind, values[name].model_extra or {}, ())
+    for name, kind in known.items():
+        refuse_unread(name, kind, values[name].model_extra or {}, own_types(REGISTRIES[name][kind]))
         values[name] = common_table(values[name])
     return Scenario.model_construct(checked.model_fields_set, **values)
 
@@ -142,7 +145,8 @@ def refuse_unread(table: str, kind: str, keys: Iterable[str], declared: Collecti
         if key not in declared:
             takers = ", ".join(name for name, entry in REGISTRIES[table].items() if key in own_types(entry))
             if not takers:
-                raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], Scenario)}.")
+                root = _model_of(**{table: kind}) if kind in REGISTRIES[table] else Scenario
+                raise InputError(f"{_path([table, key])}: unknown key{_suggestion([table, key], root)}.")
             refused = f"{table}.{key}: {kind} takes none, only {takers}. Leave it out"
             raise InputError(f"{refused}.", command=f"{refused} (--set {table}.{key}=null).")
 
@@ -342,8 +346,6 @@ def key_parts(key: str) -> list[str]:
 
 # What stands for records or a graph that is an object, where the scenario names none.
 OBJECT_NAME = "given in Python"
-# How alike a key of another table has to be.
-_LEAST_SIMILARITY = 0.85
 
 
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
@@ -398,42 +400,28 @@ def _path(names: Sequence[str]) -> str:
 
 def _is_key(name: str) -> bool:
     """Whether a part of pydantic's location is a key or an index, not the name of a union's alternative."""
-    return "[" not in name and name not in _alternatives() and not name.startswith("constrained-")
+    alternatives = {"str", "int", "float", "bool"} | {table.__name__ for table in _subclasses(Table)}
+    return "[" not in name and name not in alternatives and not name.startswith("constrained-")
 
 
-def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
-    """The keys of the table that the last name of a location was looked for in."""
-    candidates: list[type[BaseModel]] = [root]
-    for name in names[:-1]:
-        chosen = [t for t in candidates if t.__name__ == name]
-        inner = [t for c in candidates if name in c.model_fields for t in tables_in(c.model_fields[name].annotation)]
-        candidates = chosen or inner or candidates
-    return sorted({key for c in candidates for key in c.model_fields})
+def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
+    """All tables that are made of this one."""
+    return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
 def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
-    if absent := synonyms.ABSENT.get(names[-1]):
+    key = names[-1]
+    if absent := synonyms.ABSENT.get(key):
         return f"; {absent}"
-    nested = (synonyms.NESTED.get((table, names[-1])) for table in names)
-    if meant := next(filter(None, nested), synonyms.KEYS.get(names[-1])):
+    nested = (synonyms.NESTED.get((table, key)) for table in names)
+    if meant := next(filter(None, nested), synonyms.KEYS.get(key)):
         return f"; use {meant}"
-    elsewhere = [path for path in _key_paths(root) if path.rpartition(".")[2] == names[-1]]
-    valid = _valid_keys(names, root)
-    if elsewhere and "." not in elsewhere[0] and len(names) > 1:
-        return f"; {quoted(elsewhere[0])} is a key at the top, outside all tables. Valid here: {_quote_names(valid)}"
-    if elsewhere:
-        return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
-    close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
-    last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
-    completions = [key for key in valid if key.startswith(names[-1])]
-    # Of another table only a key that is nearly the same was meant: no hint is better than a wrong one.
-    far = [] if completions else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
-    if far and far[0] not in valid and not difflib.get_close_matches(names[-1], far, cutoff=_LEAST_SIMILARITY):
-        far = []
-    if far and far != close and far[0] in last:
-        return f"; did you mean {quoted(last[far[0]])}"
-    return nearest_of(names[-1], valid)
+    paths = _key_paths(root)
+    if same := [path for path in paths if path.rpartition(".")[2] == key]:
+        return f"; did you mean {' or '.join(map(quoted, same[:3]))}"
+    above = _path([name for name in names[:-1] if _is_key(name)])
+    return nearest_of(key, [name for path in paths for table, _, name in [path.rpartition(".")] if table == above])
 
 
 def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:
@@ -450,23 +438,9 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []
 
 
-def _alternatives() -> set[str]:
-    """What pydantic calls the alternatives of a union."""
-    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _subclasses(Table)}
-
-
-def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
-    """All tables that are made of this one."""
-    return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
-
-
 def nearest_of(name: str, valid: Sequence[str]) -> str:
     """How a refusal of a name ends: with the one that is like it, or with those that there are."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'
-    return f". Valid: {_quote_names(valid)}" if valid else ""
-
-
-def _quote_names(names: Sequence[str]) -> str:
-    return ", ".join(f'"{n}"' for n in names)
+    return f". Valid: {', '.join(map(quoted, valid))}" if valid else ""

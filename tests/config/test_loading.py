@@ -480,7 +480,6 @@ def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) ->
         ("epsilon=1", '"privacy.epsilon"'),
         ("rounds=5", '"algorithm.rounds"'),
         ("algorithm.epsilon=1", '"privacy.epsilon"'),
-        ("epsilom=1", '"privacy.epsilon"'),
         ("evaluate_every=1", '"run.evaluate_every"'),
         ("privacy.epsilom=1", '"epsilon"'),
     ],
