@@ -214,7 +214,9 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = trusted_files(s), algorithm_entry(s)
-    problem, model, topology, data, partition = (_component(s, what, files) for what in KEYS)
+    problem, model, topology, data, partition = (
+        replace(part, make=_maker(part, s, files)) for part in (named_component(s, what) for what in KEYS)
+    )
     registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, entry)
     return Components(
@@ -349,12 +351,6 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
         return GAUSSIAN
     mechanism = component(kind, s.code_paths, "privacy.mechanism")
     return register_outside(mechanism_with(mechanism, {} if isinstance(table, str) else table.model_extra or {}))
-
-
-def _component(s: Scenario, what: str, files: Files) -> Component:
-    """The problem, topology, data set or partition. Raises InputError where a module gives none."""
-    part = named_component(s, what)
-    return replace(part, make=_maker(part, s, files))
 
 
 def named_component(s: Scenario, what: str) -> Component:

@@ -151,7 +151,7 @@ REFUSED = {
     "a wrong value": ("huber", "problem.threshold", "a", 'problem.threshold: got "a", wanted a number'),
     "a value that it refuses": ("huber", "problem.threshold", -1.0, "threshold and ridge are numbers above 0"),
     "a missing class": ("huber", "problem.kind", "my_problem:Hubert", "defines no Hubert"),
-    "a missing file": ("huber", "problem.kind", "mine:Huber", "there is no module mine"),
+    "a missing file": ("huber", "problem.kind", "mine:Huber", "no module mine"),
     "another's option": ("worse_class", "problem.discount", 0.5, "problem.discount: unknown key"),
     "an unknown parameter": (
         "caveman",

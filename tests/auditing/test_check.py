@@ -519,7 +519,7 @@ REQUIRED = UNCLIPPED.replace("class Problem:\n", "class Problem:\n    strength: 
     ("arguments", "told"),
     [
         (["ldp_dsbow"], "the nearest is 'ldp_dsbo'"),
-        (["missing:Name"], "there is no module missing"),
+        (["missing:Name"], "no module missing"),
         (["heavy_ball:No"], "defines no No"),
         (["heavy_ball.py"], 'expected "module:Name"'),
         (["missing.toml"], "is no file"),

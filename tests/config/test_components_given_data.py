@@ -116,7 +116,7 @@ def test_frames_that_cannot_be_used_are_refused(change: Any, sentence: str) -> N
 
 def test_a_frame_needs_the_name_of_its_label_and_arrays_have_none() -> None:
     content = load("own_csv", FEW).model_dump(exclude_unset=True)
-    with pytest.raises(InputError, match="only a DataFrame does"):
+    with pytest.raises(InputError, match=r"^problem\.label"):
         build(content, data=(np.ones((3, 4)), np.ones(3)))
     del content["problem"]["label"]
     with pytest.raises(InputError, match=r"problem\.label: missing"):

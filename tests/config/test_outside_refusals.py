@@ -125,7 +125,7 @@ REFUSED: dict[Change, str] = {
         "without a neighbour cannot gossip; link or remove them."
     ),
     ("my_graph.py", "def caveman", "caveman = [(0, 1)]\n\n\ndef other"): (
-        "topology.size: my_graph:caveman is a graph and takes none. Leave it out."
+        "topology.size: my_graph:caveman is an object"
     ),
     ("my_graph.py", "size: int = 3", 'size: "Missing" = 3'): (
         "what my_graph:caveman takes cannot be told: NameError"

@@ -338,7 +338,7 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
 
 
 FIELDS = {
-    "cells": "privacy.mechanism.cells: missing. Add it to the scenario; DiscreteLaplace says",
+    "cells": "privacy.mechanism.cells: missing",
     "cells: int": 'cells: got "many", wanted a whole number; DiscreteLaplace says what',
     "cells: Missing": "a field of DiscreteLaplace has no usable type: NameError: name 'Missing' is not defined",
 }
@@ -358,7 +358,7 @@ def test_a_field_is_refused(scenario: Make, folder: Path, field: str) -> None:
     ("mechanism", "words"),
     [
         ("cauchy", 'privacy.mechanism: got "cauchy", wanted "laplace" or "gaussian"'),
-        ("missing:Noise", "there is no module missing"),
+        ("missing:Noise", "no module missing"),
         ({"kind": NAME, "cell": 3}, "privacy.mechanism.cell: unknown key"),
         ({"kind": NAME, "cells": "many"}, "wanted a whole number"),
         ({"kind": NAME, "cells": 1000}, "cells must be a power of two"),
