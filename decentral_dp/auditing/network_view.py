@@ -44,7 +44,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.printed.gossip import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import senders_of
@@ -58,7 +57,7 @@ from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.events import Callback, Reporter
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import GossipJob, PlannedJob
 from decentral_dp.topology.graphs import join_names
 from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
 
@@ -446,7 +445,7 @@ class Unpriced:
     price_classes: which of its pairs have one price.
     """
 
-    job: Job
+    job: PlannedJob
     observers: tuple[tuple[int, ...], ...]
     system: Mapping[str, Any]
     nu: Array
@@ -528,7 +527,7 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
     return out
 
 
-def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
+def prepare(planned: PlannedJob, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
     job, algorithm, problem = _priceable(planned)
     sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
@@ -588,10 +587,10 @@ def _rounding(
     return network.rounding(sent, observers)
 
 
-def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
+def _priceable(job: PlannedJob) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
     """A job whose pairs of agents have a price, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
-    linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
+    linear = LdpSingleLevel | DpDsgd
     if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear) or job.central:
         raise InputError(
             f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}; use "

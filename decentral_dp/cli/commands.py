@@ -79,9 +79,6 @@ def invoke_run(
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     quiet: Quiet = False,
-    forget_secret: Annotated[
-        bool, Option("--forget-secret", help="Do not store the noise key: no resume after a crash.")
-    ] = False,
     baselines: Annotated[
         bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
@@ -107,14 +104,13 @@ def invoke_run(
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load_scenario(scenario, overrides)
-    more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines), log, quiet, folder
         )
     _upload(finished.folder, store)
     _print_and_exit(finished, quiet)
@@ -139,10 +135,10 @@ def _upload(folder: Path | None, store: Any) -> None:
 def _require_scenario(folder: Path, asked: Scenario) -> None:
     """Refuse a folder with a run of another scenario. Raises InputError."""
     from decentral_dp.config.loading import load_scenario, read_toml
-    from decentral_dp.simulation.jobs.build import build, run_digest
+    from decentral_dp.simulation.jobs.build import build_job, run_digest
 
     there = load_scenario(read_toml(folder / "scenario.toml"), folder=folder.resolve())
-    if run_digest(build(there)) != run_digest(build(asked)):
+    if run_digest(build_job(there)) != run_digest(build_job(asked)):
         raise option_error("out", f": {folder} holds a run of another scenario or of other records. Give another one.")
 
 
@@ -199,8 +195,7 @@ def invoke_resume(
     """Resume an interrupted run, study or audit.
 
     A run resumes from its last state on disk; finished cells of a study, and runs of an audit, are kept.
-    Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
-    --forget-secret no noise key is left, and the run cannot be resumed.
+    Releases after that state are drawn again from the same noise key: the same values, at no further cost.
     """
     from decentral_dp.resumption import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.run import Run
@@ -232,7 +227,6 @@ def invoke_resume(
 def invoke_plan(
     scenario: Name,
     override: Set = None,
-    every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
     trust: Trust = False,
 ) -> None:
     """Print the privacy cost of a scenario for each agent.
@@ -241,7 +235,7 @@ def invoke_plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or []), conditions=every)
+    plans.print_privacy_plan(plans.plan_scenario(scenario, override or []))
 
 
 @app.command("report")
@@ -337,7 +331,7 @@ def invoke_audit(
     ] = None,
     override: Set = None,
     every: Annotated[
-        bool, Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then.")
+        bool, Option("--all", help="Every algorithm without noise and certified; --out is a folder then.")
     ] = False,
     jobs: Annotated[Number, Option(min=1, help="Processes; by default this one, and with --all one per core.")] = None,
     address: Address = None,

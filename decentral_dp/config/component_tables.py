@@ -39,7 +39,7 @@ from decentral_dp.files.tables import (
     Table,
 )
 from decentral_dp.models.build import ModelTable
-from decentral_dp.problems.entry import Entry as ProblemEntry
+from decentral_dp.problems.entry import ProblemEntry
 from decentral_dp.user_code import in_module
 
 
@@ -220,7 +220,7 @@ class ProblemTable(OwnKeysTable):
 
     scale: str | dict[str, list[float] | dict[str, float | bool]] = "none"
     """How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; feature → [low,
-    high]; "standard", fitted on the records, which no certified run takes."""
+    high]."""
 
     normalise: Literal["none", "l1", "l2", "box"] = "none"
     """Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature; "none" leaves
@@ -261,7 +261,7 @@ def declared_columns(table: ProblemTable) -> DeclaredColumns:
     owner = table.partition if isinstance(table.partition, Partition) else None
     split = table.validation if isinstance(table.validation, str) else None
     name, agents = (None, None) if owner is None else (owner.name, owner.agents)
-    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV)
+    return DeclaredColumns(table.label, name, split, table.columns, agents, csv_of(table) or USUAL_CSV, table.classes)
 
 
 def csv_of(table: ProblemTable) -> CsvFormat | None:

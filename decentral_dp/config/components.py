@@ -39,10 +39,9 @@ from decentral_dp.config.outside import (
     mechanism_with,
     problem_type,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
+from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario
 from decentral_dp.config.synonyms import ALGORITHM_KINDS, GRAPH_KINDS
-from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
-from decentral_dp.data import load as load_data
+from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, load_dataset, nearest
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files import trust
 from decentral_dp.models.build import MODELS, ModelTable
@@ -50,8 +49,7 @@ from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_
 from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import mechanism_options, register_outside
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import PROBLEMS, SOLVED
-from decentral_dp.problems import Entry as ProblemEntry
+from decentral_dp.problems import PROBLEMS, SOLVED, ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import component
 
@@ -260,9 +258,6 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
     changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
     names = {what: _name_of_object(what, handed[what]) for what in sorted(KEYS) if what in handed}
     replaced = set(s._replaced_tables)
-    if "topology" in handed and s.run_graph is not None:
-        # It is here again, and so is what the scenario said of it before its folder had a file.
-        changed |= {"topology": TopologyTable.model_validate_json(s.run_graph.table), "run_graph": None}
     if "algorithm" in handed:
         entry = _entry_of_object(handed["algorithm"])
         changed["algorithm"], handed["algorithm"] = _algorithm_table(s, entry), entry
@@ -420,7 +415,7 @@ def _generated(s: Scenario, seed: int) -> Topology:
     kind, agents = str(table.kind), int(table.agents or 0)
     if meant := GRAPH_KINDS.get(kind.removesuffix("_graph")):
         raise InputError(f"topology.kind: no graph {kind!r}; use {meant!r}.")
-    return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
+    return topologies.build_topology(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 
 def _topology(s: Scenario, files: Files) -> Topology:
@@ -441,17 +436,15 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
     """The records of a file, a collection or a family."""
     table = s.problem
     synthetic = table.synthetic.model_dump(exclude_none=True)
-    return load_data(
+    return load_dataset(
         str(files.get(("problem", "data"), table.data)),
         n_agents=agents,
         seed=s.records_seed,
-        classes=table.classes,
         root=s.folder,
-        certified=certified,
         limit=table.limit,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
-        **declared_columns(table)._asdict() | {"csv": csv_of(table)},
+        **declared_columns(table)._asdict() | {"csv": csv_of(table), "certified": certified},
         **synthetic,
     )
 

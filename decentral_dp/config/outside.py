@@ -30,10 +30,9 @@ from decentral_dp.config.component_tables import ProblemTable, csv_of, declared_
 from decentral_dp.config.loading import explain, python_value
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
-from decentral_dp.data.columns import cells_of
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, refuse_masked
 from decentral_dp.data.partition import NamedPartition
-from decentral_dp.data.tables import dataset_of, make_table, refuse_values, select_columns
+from decentral_dp.data.tables import frame_dataset, refuse_values
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Table
 from decentral_dp.problems.entry import PUBLIC_FACTS
@@ -382,11 +381,8 @@ def _of_frame(frame: Any, table: ProblemTable, name: str, certified: bool) -> Da
         raise InputError(f"{where} has two columns of one name. Give every column its own.")
     # pandas takes the first line of a file for a header, and the first record where there is none.
     refuse_values([column for column in frame.columns if isinstance(column, str)], where)
-    declared = declared_columns(table)
-    raw, roles = select_columns(name, known, declared)
-    columns = cells_of(frame.set_axis(known, axis=1), (*raw, *roles.column_names))
-    table_of_records = make_table(columns, raw, roles, declared, where, known)
-    return dataset_of(table_of_records, name, table.classes, certified, table.columns)
+    declared = declared_columns(table)._replace(certified=certified)
+    return frame_dataset(frame.set_axis(known, axis=1), name, declared)
 
 
 def _numbers(features: Any, subject: str) -> tuple[Any, list[str] | None]:

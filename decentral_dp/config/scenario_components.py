@@ -33,9 +33,8 @@ from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.schedules import schedule_points
-from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems import Entry as ProblemEntry
-from decentral_dp.problems.protocol import Planned, Predictor, Problem
+from decentral_dp.problems import PROBLEMS, ProblemEntry, ProblemFacts
+from decentral_dp.problems.protocol import PlannedTraining, Predictor, Problem
 from decentral_dp.problems.saddle import Saddle
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blame, call
@@ -103,7 +102,7 @@ _RECORDS: tuple[Refusal[Components], ...] = (
 def _points_in_papers(c: Components) -> str:
     """The first schedule with points, of which papers have none."""
     privacy = c.scenario.privacy
-    if privacy.guarantee != "as_printed":
+    if privacy.guarantee != "as_published":
         return ""
     tables = {f"algorithm.{k}": v for k, v in c.keys.items()} | {f"privacy.{k}": privacy.noise(k) for k in CHANNELS}
     return next((key for key, table in tables.items() if getattr(table, "points", None)), "")
@@ -123,7 +122,11 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
         "add for example {it.line}",
     ),
     Refusal(
-        lambda c: c.scenario.privacy.constants is not None and c.scenario.privacy.guarantee in c.algorithm.loss_range,
+        lambda c: (
+            c.scenario.privacy.constants is not None
+            and c.scenario.privacy.guarantee != "none"
+            and getattr(c.algorithm.algorithm, "reads_losses", False)
+        ),
         "privacy.constants",
         "{of.algorithm.kind} draws by losses, and no declared constant bounds how far losses of records differ",
         'take "second_order_dp_bilevel", or a problem with analytic constants',
@@ -133,12 +136,6 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
         "{it}.points",
         "papers state power laws, scale and decay only",
         "leave points out",
-    ),
-    Refusal(
-        lambda c: c.algorithm.custom and c.algorithm.is_derived and c.scenario.privacy.guarantee == "as_printed",
-        "privacy.guarantee",
-        "{of.algorithm.kind} states no noise of a paper",
-        'take "certified", or "none"',
     ),
 )
 
@@ -189,7 +186,6 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         test=table.test,
         scale_spec=scale_of(c),
         normalisation=table.normalise,
-        certified=c.strict,
         root=c.scenario.folder,
         levels=c.levels,
         label_range=table.label_range,
@@ -376,7 +372,7 @@ def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
     return entry.build(options, _facts(c, shards))
 
 
-def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
+def predictor_of(s: Scenario, facts: ProblemFacts) -> Predictor | None:
     """The registered problem whose weights predict, from public facts alone; None where it does not predict.
 
     Args:
@@ -408,15 +404,15 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     A clip of x, by which features are centred, is read where the algorithm asks for centring.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
-    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
+    knows = isinstance(problem, PlannedTraining) and not whole and s.privacy.guarantee != "as_published"
     if not s.algorithm.own_keys().get("centring"):
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
 
 
-def _facts(c: Components, shards: Shards) -> Facts:
+def _facts(c: Components, shards: Shards) -> ProblemFacts:
     s = c.scenario
-    return Facts(
+    return ProblemFacts(
         shards.features.shape[1],
         len(shards.classes),
         shards.image,
@@ -498,7 +494,7 @@ def _on_processor(kind: str) -> str:
     )
 
 
-def _for_data(problem: Any, facts: Facts, name: str, solves: str) -> Any:
+def _for_data(problem: Any, facts: ProblemFacts, name: str, solves: str) -> Any:
     """What an author's function or `for_data` makes of these public facts; without one, the object itself.
 
     Raises:

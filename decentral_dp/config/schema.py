@@ -296,8 +296,8 @@ class CorrelationTable(Table):
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
-    guarantee: Literal["certified", "as_printed", "none"] = "certified"
-    """ "certified": priced as run; "as_printed": the paper's own protocol and noise, priced as well as can be proven;
+    guarantee: Literal["certified", "as_published", "none"] = "certified"
+    """ "certified": priced as run; "as_published": a paper's own protocol and noise, priced as well as can be proven;
     "none": no noise and no clipping."""
 
     mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
@@ -338,7 +338,7 @@ class PrivacyTable(Table):
 
     box: dict[Channel, Finite] = {}
     """Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto it, at
-    no cost; under "as_printed" the points of directions are. Read by gossip algorithms."""
+    no cost; under "as_published" the points of directions are. Read by gossip algorithms."""
 
     share: dict[Channel, Positive] = {}
     """Channel → its share of the budget, relative to the others; equal ones if left out. Read by gossip algorithms with
@@ -375,34 +375,18 @@ class PrivacyTable(Table):
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
         """Channel → (low, high) of what is released; without any where boxes are on the arguments of directions."""
-        if self.guarantee == "as_printed":
+        if self.guarantee == "as_published":
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
 
     @property
     def argument_box(self) -> dict[str, float]:
         """Variable → bound on the points at which directions are taken."""
-        return by_channel(self.box) if self.guarantee == "as_printed" else {}
+        return by_channel(self.box) if self.guarantee == "as_published" else {}
 
     def noise(self, channel: str) -> NoiseTable | None:
         table: NoiseTable | None = getattr(self, channel)
         return table
-
-
-class RunGraph(Table):
-    """What the noise of a seeded run was drawn for, whose graph was a Python object and is in a file of its folder.
-
-    Without it the file would be another graph to the noise, and a run on the same links would draw other values.
-    """
-
-    digest: str
-    """Digest of the table [topology] that it belongs to; with another it is not read."""
-
-    given: str
-    """Digest of the object."""
-
-    table: str
-    """The table [topology] of the run, as JSON."""
 
 
 class Scenario(Table):
@@ -448,10 +432,6 @@ class Scenario(Table):
 
     objects: dict[str, str] = {}
     """Written into a run folder: components that were Python objects, which another run needs again."""
-
-    run_graph: RunGraph | None = None
-    """Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is drawn
-    for."""
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from decentral_dp.user_code import in_module
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearModel:
     """φ = A·(a, 1): one row of weights and a bias for each output.
 
     A record's gradient is the outer product c·(a, 1)ᵀ: its norm is a product of two norms, also of a difference.
@@ -87,8 +86,8 @@ class ModelTable(KindTable):
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     kind: Annotated[str, AfterValidator(_check_kind)] = "linear"
-    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or
-    "module:Name", a function of (n_features, outputs) that returns a torch module."""
+    """ "linear", "mlp" (hidden), "cnn" (channels), "resnet" (width, depth) with group normalisation, or "module:Name",
+    a function of (n_features, outputs) that returns a torch module."""
 
     hidden: list[Count] | None = None
     """Of mlp: units of each hidden layer, in order."""
@@ -137,31 +136,28 @@ def build_model(
         from decentral_dp.models.mlp import mlp
 
         return mlp(n_features, table.hidden, outputs, seed, device)
-    if table.channels is not None:
-        from decentral_dp.models.networks import convolutional_network, network_model
-
-        if image is None:
-            raise InputError('problem.model: "cnn" reads images, and these records are none. Take kind = "mlp".')
-        if min(image[:2]) >> len(table.channels) < 1:
-            raise InputError(
-                f"problem.model.channels: got {len(table.channels)} convolutions, each of which halves an image of "
-                f"{image[0]} × {image[1]} pixels. Give at most {int(math.log2(min(image[:2])))}."
-            )
-        return network_model(convolutional_network(image, table.channels, outputs, seed), image, device)
-    if table.kind == "resnet":
-        from decentral_dp.models.networks import SMALLEST_SIDE, network_model, residual_network
-
-        if image is None:
-            raise InputError('problem.model: "resnet" reads images, and these records are none. Take kind = "mlp".')
-        if min(image[:2]) < SMALLEST_SIDE:
-            raise InputError(
-                f'problem.model: "resnet" halves an image twice, and these have {image[0]} × {image[1]} pixels. '
-                'Take kind = "mlp".'
-            )
-        network = residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
-        return network_model(network, image, device)
+    if table.kind in ("cnn", "resnet"):
+        return _image_model(table, image, outputs, seed, device)
     if module is not None:
         from decentral_dp.models.user_module import custom_model
 
         return custom_model(module, table.kind, n_features, outputs, seed, device)
-    return Linear(n_features, outputs)
+    return LinearModel(n_features, outputs)
+
+
+def _image_model(table: ModelTable, image: Image | None, outputs: int, seed: int, device: str) -> Model:
+    """Build a convolutional or residual network. Raises InputError for records that are no images, or too small."""
+    from decentral_dp.models import networks
+
+    halvings = networks.STAGES - 1 if table.channels is None else len(table.channels)
+    if image is None or min(image[:2]) >> halvings < 1:
+        got = "other records" if image is None else f"{image[0]} × {image[1]} pixels"
+        raise InputError(
+            f"problem.model: a {table.kind} halves an image {halvings} times (got {got}, expected images of at least "
+            f'{1 << halvings} pixels a side). Fix: take kind = "mlp", or give cnn fewer channels.'
+        )
+    if table.channels is None:
+        network = networks.residual_network(image, table.width or 16, table.depth or 1, outputs, seed)
+    else:
+        network = networks.convolutional_network(image, table.channels, outputs, seed)
+    return networks.network_model(network, image, device)

@@ -30,7 +30,6 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import module_on, tensor, to_numpy
-from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import COUNTS
@@ -46,7 +45,7 @@ _MEND = (
 
 def custom_model(
     make: Callable[..., Any], name: str, n_features: int, outputs: int, seed: int, device: str
-) -> Mlp | TorchModel:
+) -> TorchModel:
     """Return the model that a custom function makes.
 
     Args:
@@ -58,7 +57,7 @@ def custom_model(
         device: of torch.
 
     Returns:
-        The model, by ghost norms where they are exact.
+        The model.
 
     Raises:
         InputError: the function does not run. Also a module that is random, mixes records, changes as it is used, or
@@ -93,7 +92,7 @@ def _public_draws(seed: int) -> Iterator[None]:
         yield
 
 
-def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> Mlp | TorchModel:
+def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, seed: int) -> TorchModel:
     """The model on the processor, tried on synthetic records in [0, 1). Raises InputError, or as the module does."""
     draw = np.random.default_rng(0)
     inputs, cotangents = tensor(draw.random((_TRIED_RECORDS, n_features))), draw.normal(size=(_TRIED_RECORDS, outputs))
@@ -128,9 +127,8 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
             "down."
         )
     model = as_model(module, n_features, "cpu", where)
-    if isinstance(model, TorchModel):
-        # Raises what would otherwise pass for a bad record.
-        model.gradients(tensor(model.start), inputs, tensor(cotangents))
+    # Raises what would otherwise pass for a bad record.
+    model.gradients(tensor(model.start), inputs, tensor(cotangents))
     one_by_one, tape = model.forward(model.start, to_numpy(inputs))
     if not np.allclose(one_by_one, to_numpy(together), rtol=1e-9, atol=1e-12, equal_nan=True):
         raise InputError(
@@ -153,6 +151,5 @@ def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int,
             f"{where}: gradients under torch.func are others than by torch's own backward pass, for example by a hook "
             f"on a gradient; {_MEND}."
         )
-    if isinstance(model, TorchModel):
-        model.check_rows_apart(COUNTS)
+    model.check_rows_apart(COUNTS)
     return model

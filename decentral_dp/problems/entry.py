@@ -3,7 +3,7 @@
     @dataclass(frozen=True)
     class Quadratic:
         n_features: int                                   a public fact: filled in from the data
-        ridge: Annotated[Positive, Key("Strength of …")]  a key of [problem], needed; with a default it may be left out
+        ridge: Annotated[Positive, Doc("Strength of …")]  a key of [problem], needed; with a default it may be left out
         scale: float = 1.0                                neither: an argument for callers in Python
 
 The parameters of a function that makes the problem are read as the fields of a dataclass are.
@@ -17,15 +17,17 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
+from typing_extensions import Doc
+
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import DeclaredKey, Key, declared_keys
+from decentral_dp.files.tables import DeclaredKey, declared_keys
 from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.protocol import Model
 
 Solves: TypeAlias = Literal["bilevel", "minimax"]
 
 
-class Facts(NamedTuple):
+class ProblemFacts(NamedTuple):
     """What a problem may know of the data before it is built: public numbers.
 
     Args:
@@ -68,18 +70,18 @@ class Facts(NamedTuple):
 
 
 # Parameters of what makes a problem that are filled in by their names.
-PUBLIC_FACTS = (*Facts._fields, "classes", "facts")
+PUBLIC_FACTS = (*ProblemFacts._fields, "classes", "facts")
 
 
 ModelChoice = Annotated[
     ModelTable,
-    Key(
+    Doc(
         "The model whose weights are x (of wgan the critic's: y), also of an objective of your own; linear if left out."
     ),
 ]
 
 
-class Entry(NamedTuple):
+class ProblemEntry(NamedTuple):
     """A registered problem.
 
     Args:
@@ -135,7 +137,7 @@ class Entry(NamedTuple):
         of_class = getattr(self.make, "__self__", self.make)
         return inspect.getdoc(sys.modules[self.make.__module__] if self.solves == "minimax" else of_class) or ""
 
-    def build(self, options: Mapping[str, Any], facts: Facts) -> Any:
+    def build(self, options: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """Make the problem of these data. Raises InputError for data or options that it cannot have."""
         least, most = {"two": (2, 2), "classes": (2, facts.n_classes)}.get(self.labels, (0, facts.n_classes))
         if not least <= facts.n_classes <= most:

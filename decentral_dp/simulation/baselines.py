@@ -15,11 +15,11 @@ from decentral_dp.config.components import Components, resolve
 from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, TopologyTable
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 
 
-def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
+def baseline_jobs(c: Components, job: PlannedJob) -> dict[str, PlannedJob]:
     """Plan the runs that a run is judged by.
 
     Args:
@@ -34,9 +34,9 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
         InputError: the records are with their agents, or the guarantee is that of a paper.
     """
     s, scenarios = c.scenario, dict[str, Scenario]()
-    if s.privacy.guarantee == "as_printed":
+    if s.privacy.guarantee == "as_published":
         raise InputError(
-            'baselines: they are run at the same certified ε, and privacy.guarantee is "as_printed". Take "certified".'
+            'baselines: they are run at the same certified ε, and guarantee is "as_published". Take "certified".'
         )
     if job.shards.is_elsewhere:
         raise InputError(
@@ -50,10 +50,10 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
             scenarios["central"] = _without_links(s, job, pools_records=True)
     if s.privacy.guarantee != "none":
         scenarios["none"] = s.model_copy(update={"privacy": PrivacyTable(guarantee="none")})
-    return {name: build(resolve(scenario)) for name, scenario in scenarios.items()}
+    return {name: build_job(resolve(scenario)) for name, scenario in scenarios.items()}
 
 
-def _without_links(s: Scenario, job: Job, pools_records: bool | None) -> Scenario:
+def _without_links(s: Scenario, job: PlannedJob, pools_records: bool | None) -> Scenario:
     """The scenario without a graph, at the ε of the run whatever its noise was given by."""
     privacy = s.privacy
     if privacy.guarantee == "certified" and privacy.epsilon is None:
@@ -65,7 +65,7 @@ def _without_links(s: Scenario, job: Job, pools_records: bool | None) -> Scenari
         own = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
         privacy = privacy.model_copy(update={"correlation": own, "colluders": 0})
     graph = TopologyTable(kind="isolated", agents=job.n_agents, pooled=pools_records)
-    chosen = s.model_copy(update={"topology": graph, "privacy": privacy, "run_graph": None})
+    chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
         handed: dict[str, Any] = {what: value for what, value in s._objects().items() if what != "topology"}
         chosen._objects = Secret(OBJECTS, handed)

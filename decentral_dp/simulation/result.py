@@ -70,13 +70,10 @@ class RunResult(Mapping[str, Any]):
         labels_cut: share of the labels that lie outside problem.label_range, and were cut. features_cut: feature →
             share of its values that lie outside problem.scale; those with none are left out.
         clipped: channel → share of the records that its clip cuts at the last values; empty where it was not tried.
-            clip_advice: what to do where a clip cuts nearly all records.
         failed_callbacks: a sentence for each callback that failed; empty where none did.
         learning: what says that the run learned little, and what to change; empty where nothing does.
         algorithm: the hyper-parameters as they ran, of a coordinator's program; else empty.
-        theorem: the conditions of a convergence theorem; empty where none is known.
         audit: what an audit of the run has shown; empty where there was none.
-        root_was_kept: whether the root of secret noise lay in the run's folder until the run was complete.
         communication: what was sent; None of a trusted coordinator, and of folders of before.
 
     Example:
@@ -106,16 +103,13 @@ class RunResult(Mapping[str, Any]):
     labels_cut: float = 0.0
     features_cut: Mapping[str, float] = field(default_factory=dict)
     clipped: Mapping[str, float] = field(default_factory=dict)
-    clip_advice: tuple[str, ...] = ()
     failed_callbacks: tuple[str, ...] = ()
     learning: tuple[str, ...] = ()
     algorithm: Mapping[str, Any] = field(default_factory=dict)
-    theorem: Mapping[str, Any] | None = None
     audit: Mapping[str, Any] | None = None
     topology: Mapping[str, Any]
     problem: Mapping[str, Any]
     versions: Mapping[str, str]
-    root_was_kept: bool = False
     communication: Communication | None = None
 
     def __getitem__(self, key: str) -> Any:
@@ -355,11 +349,10 @@ def read_any_result(folder: Path) -> RunResult:
 
 def is_sealed(text: str) -> bool:
     """Whether a text is that of a result.json, to the letter: its last key is the digest of the others."""
-    for between, end in ((",\n  ", "\n}\n"), (", ", "}\n")):
-        head, key, rest = text.rpartition(f'{between}"{DIGEST}": "')
-        if key and rest == f'{sha256(f"{head}{end}".encode()).hexdigest()}"{end}':
-            return True
-    return False
+    try:
+        return text_of(seal(json.loads(text))) == text
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def text_of(content: Mapping[str, Any]) -> str:

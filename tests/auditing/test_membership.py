@@ -38,7 +38,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.run_folders import rewrite_result
 
 Change = dict[str, dict[str, Any]]
@@ -283,7 +283,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
 
 def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
     """As printed, at a price that is proven and one that is claimed."""
-    scenario = changed(RANKING, privacy={"guarantee": "as_printed", "clip": {"x": 1.0, "y": 1.0}})
+    scenario = changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}})
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
     assert said.exit_code == 0

@@ -26,10 +26,11 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.templates import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.setting import statement_of
 from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
+from tests.support.published import scenario_file
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -353,6 +354,39 @@ def test_the_run_folder_is_as_documented(finished: Path) -> None:
     assert "http" not in page.partition("<body")[0].replace("http-equiv", "")
 
 
+def test_the_result_is_as_documented(finished: Path) -> None:
+    def refuse(constant: str) -> None:
+        pytest.fail(f"result.json holds {constant}")
+
+    result = json.loads((finished / "result.json").read_text(), parse_constant=refuse)
+    assert {"status", "reason", "engine", "rounds", "rounds_planned", "seconds", "metrics", "evaluated_on"} <= set(
+        result
+    )
+    assert {"privacy", "topology", "problem", "versions"} <= set(result)
+    assert (result["status"], result["reason"], result["engine"], result["rounds"]) == ("ok", None, "local", 4)
+    privacy = result["privacy"]
+    assert {"guarantee", "mechanism", "delta", "epsilon_max", "epsilon_pure_max", "agents", "claimed", "notes"} <= set(
+        privacy
+    )
+    assert privacy["guarantee"] == "certified"
+    assert privacy["epsilon_pure_max"] == "inf", "Gaussian noise gives no pure budget"
+    assert privacy["at_infinity"]["finite_data"] == "inf"
+    assert 3.99 <= privacy["epsilon_max"] <= 4.0
+    assert [a["agent"] for a in privacy["agents"]] == list(range(10))
+    assert set(privacy["agents"][0]["channels"]) == {"y", "z"}
+    assert set(privacy["agents"][0]["records"]) == {"train", "validation"}
+    assert set(result["problem"]["records"]) == {"train", "validation", "test"}
+    assert len(result["topology"]["edges"]) == 10
+
+
+def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
+    planned = build(load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
+    recorded = pd.read_parquet(finished / "ledger.parquet")
+    keys = [c for c in ("agent", "channel", "round", "kind", "record") if c in planned.columns]
+    left, right = (f.sort_values(keys).reset_index(drop=True) for f in (planned, recorded))
+    pd.testing.assert_frame_equal(left, right, check_like=True, rtol=1e-12)
+
+
 def test_engine_option_overrides_the_scenario(command: Command, tmp_path: Path) -> None:
     assert 'run.engine: got "spark", wanted "local" or "ray"' in command("run", MAIN, "--engine", "spark").err
     assert_one_sentence(command("run", MAIN, "--engine", ""))
@@ -439,11 +473,11 @@ def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path
 
 
 @pytest.mark.parametrize("variable", ["x", "y", "z"])
-@pytest.mark.parametrize("name", ["paper_synthetic", "figure_3_as_printed"])
+@pytest.mark.parametrize("name", ["paper_synthetic", "figure_3_as_published"])
 def test_what_a_run_would_refuse_a_plan_refuses(command: Command, name: str, variable: str) -> None:
-    if name == "figure_3_as_printed":
+    if "figure_3" in name:
         pytest.importorskip("torch")
-    said = command("plan", name, "--set", f"algorithm.{variable}.scale=0.0")
+    said = command("plan", scenario_file(name), "--set", f"algorithm.{variable}.scale=0.0")
     assert said.code == 2
     assert said.err.startswith(f"Error: algorithm.{variable}.scale: got 0")
 
@@ -474,7 +508,7 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("decentral_dp.simulation.run._write_arrays", full)
+        patch.setattr("decentral_dp.simulation.run.np.savez", full)
         said = command("run", MAIN, "--out", "deep/a", *SMALL)
     assert said.code == 1
     assert said.err.count("\n") == 1
@@ -645,9 +679,17 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
-    from decentral_dp.simulation.jobs.build import build
+    from decentral_dp.simulation.jobs.build import build_job as build
 
-    assert statement_of(build(load("paper_synthetic"))).to_dict()["numerical_slack"] is None
+    assert statement_of(build(load(scenario_file("paper_synthetic")))).to_dict()["numerical_slack"] is None
     slack = statement_of(build(load("ring_breast_cancer"))).to_dict()["numerical_slack"]
     assert 0 < slack["delta"] < 1e-8
     assert 0 < slack["epsilon"] < 1e-4
+
+
+def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
+    from decentral_dp.errors import InputError
+    from decentral_dp.simulation.jobs.build import build_job as build
+
+    with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
+        build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

@@ -20,7 +20,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.config.loading import shipped_names
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]
@@ -45,8 +45,9 @@ REFUSED = {
     "problem.kind=softmax_hyperparametr": "the nearest is 'softmax_hyperparameter'",
     "problem.data=wine": "needs exactly 2 classes, and the data have 3",
     "problem.classes=[0,1]": "problem.classes: 'breast_cancer' has the classes",
-    "problem.validation=0": "problem.validation: got 0, wanted a number above 0, or text",
-    "problem.validation=a": "problem.validation: 'breast_cancer' has no column 'a'",
+    "problem.validation=0": "problem.validation: got 0, wanted a number above 0, or a table",
+    "problem.validation={colum='a'}": 'problem.validation.colum: unknown key; did you mean "column"',
+    "problem.validation={column='a'}": "problem.validation: 'breast_cancer' takes none",
     "problem.validation=0.001": "train and 0 validation records",
     "problem.test=1": "problem.test: got 1, wanted a number below 1",
     "problem.partition={kind='dirichlet'}": 'problem.partition: a "dirichlet" partition needs alpha',
@@ -58,7 +59,7 @@ REFUSED = {
     "problem.partition={kind='by_class',share=1.5}": "problem.partition.share: got 1.5, wanted a number of at most 1",
     "problem.partition={kind='by_class',share='half'}": 'problem.partition.share: got "half", wanted a number',
     "problem.partition=dirichlet": 'problem.partition: got "dirichlet", wanted "iid", or a table',
-    "problem.scale=standard": "a certified run refuses it",
+    "problem.scale=standard": "problem.scale: got 'standard'",
     "problem.scale=3": "problem.scale: got 3, wanted text, or a table",
     "problem.scale={Age=['a','b']}": 'problem.scale.Age.0: got "a", wanted a number',
     "problem.scale={'*'=[1.0,0.0]}": "low < high",
@@ -83,7 +84,7 @@ REFUSED = {
     "topology.agents=0": "topology.agents: got 0, wanted a number of at least 1",
     "topology.kind=rign": 'did you mean "ring"',
     "topology.degree=3": "ring takes no such key; it takes agents",
-    "topology.agents=400": "needs at least one of each; use fewer agents",
+    "topology.agents=400": "records (expected at least one)",
     "topology.agents=9999": "cannot share 455 records",
     "topology.agents=1": 'kind = "complete" for one agent alone',
     "topology.weights={kind='constant',value=0.9}": "gossip diverges unless ρ < 1",
@@ -99,12 +100,12 @@ REFUSED = {
     "algorithm.x.scale=-1": "algorithm.x.scale: got -1, wanted a number of at least 0",
     "algorithm.init={w=1.0}": 'wanted "x", "y" or "z"',
     "algorithm.kind=sgd": "algorithm.kind: no algorithm 'sgd'",
-    "privacy.guarantee=certain": 'wanted "certified", "as_printed" or "none"',
-    "privacy.guarantee=as_printed": 'privacy.epsilon: guarantee = "as_printed" runs',
+    "privacy.guarantee=certain": 'wanted "certified", "as_published" or "none"',
+    "privacy.guarantee=as_published": 'privacy.epsilon: guarantee = "as_published" runs',
     "privacy.epsilon=0": "privacy.epsilon: got 0, wanted a number of at least 1e-09",
     "privacy.delta=1": "privacy.delta: got 1, wanted a number below 1",
     "privacy.clip={y=1.0}": "privacy.clip.z: missing",
-    "privacy.y={scale=1.0}": "privacy.y.scale: epsilon = 4.0 already settles the noise",
+    "privacy.y={scale=1.0}": "privacy.y.scale: a channel that reads records has noise by its scale or by epsilon",
     "privacy.share={y=1.0}": "privacy.share.z: missing",
     "privacy.cap=1e-9": "privacy.cap: the first round alone costs more",
     "privacy.box={y=-1.0}": "privacy.box.y: the domain of the release is empty",
@@ -140,7 +141,7 @@ def test_a_missing_table_is_named(scenario: Make) -> None:
 def test_epsilon_or_scales_have_to_be_given(scenario: Make) -> None:
     content = scenario()
     del content["privacy"]["epsilon"]
-    with pytest.raises(InputError, match=r"privacy\.y\.scale: missing"):
+    with pytest.raises(InputError, match=r"privacy\.y\.scale"):
         build(load(content))
 
 
@@ -345,7 +346,7 @@ WORDS = [
     "none",
     "l2",
     "box",
-    "as_printed",
+    "as_published",
     "certified",
     "gaussian",
     "laplace",

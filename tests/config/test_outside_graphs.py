@@ -14,7 +14,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.topology import Topology
 
 SQUARE = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
@@ -43,7 +43,7 @@ def test_pairs_of_two_links_are_pairs() -> None:
 @pytest.mark.parametrize(
     ("graph", "sentence"),
     [
-        (0.5 * SQUARE, "gives a 4 × 4 array, which is no matrix of links: wanted .* chosen by topology.weights"),
+        (0.5 * SQUARE, "gives a 4 × 4 array, which is no matrix of links: wanted .* topology.weights"),
         (np.triu(SQUARE), "gives a 4 × 4 array, which is no matrix of links"),
         (SQUARE + np.eye(4), "gives a 4 × 4 array, which is no matrix of links"),
         (

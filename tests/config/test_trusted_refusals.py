@@ -15,6 +15,7 @@ from decentral_dp.central import plan as coordinator_plan
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.simulation.jobs import build
+from papers.published import FORMS
 from tests.support.coordinator_scenarios import content
 
 SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
@@ -22,7 +23,7 @@ SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
 
 def refusal(kind: str, **changes: Any) -> str:
     with pytest.raises(InputError) as caught:
-        build.build(load(content(kind, **changes)))
+        build.build_job(load(content(kind, **changes)))
     said = str(caught.value)
     assert "\n" not in said
     assert said.endswith(".")
@@ -71,7 +72,7 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
     if value is not None:
         made[table][key] = value
     with pytest.raises(InputError, match=words) as caught:
-        build.build(load(made))
+        build.build_job(load(made))
     assert str(caught.value).startswith(place)
     assert "\n" not in str(caught.value)
 
@@ -83,7 +84,7 @@ def test_what_no_coordinator_takes_is_refused_before_a_record_is_read(
         ("exponential_mechanism", "certified"),
         ("warm_start", "certified"),
         ("regularised_exponential_mechanism", "certified"),
-        ("regularised_exponential_mechanism", "as_printed"),
+        ("regularised_exponential_mechanism", "as_published"),
     ],
 )
 def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: str, guarantee: str) -> None:
@@ -95,12 +96,12 @@ def test_draws_by_losses_of_which_only_constants_are_declared_are_refused(kind: 
 
 @pytest.mark.parametrize(
     ("kind", "guarantee"),
-    [("gradient_norm_exponential_mechanism", "certified"), ("exponential_mechanism", "as_printed")],
+    [("gradient_norm_exponential_mechanism", "certified"), ("exponential_mechanism", "as_published")],
 )
 def test_draws_that_need_no_range_of_losses_take_declared_constants(kind: str, guarantee: str) -> None:
     declared = {name: 1.0 for name in ProblemConstants._fields if name != "label"}
     changes = {"privacy.constants": declared, "privacy.guarantee": guarantee, "algorithm.rounds": 1}
-    epsilon = build.build(load(content(kind, **changes))).budget.epsilon.max()
+    epsilon = build.build_job(load(content(kind, **changes))).budget.epsilon.max()
     assert epsilon > 0.0
     assert np.isfinite(epsilon) == (guarantee == "certified")
 
@@ -114,13 +115,11 @@ def test_what_single_programs_refuse_is_refused_before_a_record_is_read() -> Non
     assert "clips nothing" in refusal("second_order_dp_bilevel", **{"privacy.clip": {"y": 1.0}})
     unbounded = {"problem.normalise": None, "problem.scale": None}
     assert refusal("second_order_dp_bilevel", **unbounded).startswith("problem.normalise")
-    assert "for samples give algorithm.rate" in refusal("dp_bilevel", **{"problem.stream": {"batch": 2}})
-    assert "it knows no samples" in refusal("pp_ift", **{"problem.stream": {"batch": 2}})
 
 
 def test_the_spy_sees_a_read(unread: None) -> None:
     with pytest.raises(pytest.fail.Exception, match="records were read"):
-        build.build(load(content("pp_ift")))
+        build.build_job(load(content("pp_ift")))
 
 
 @pytest.mark.parametrize(
@@ -132,8 +131,8 @@ def test_the_spy_sees_a_read(unread: None) -> None:
         ("second_order_dp_bilevel", {"problem.kind": "ridge_regularisation", "problem.data": "NUMBERS"}, "label_range"),
         ("second_order_dp_bilevel", {"problem.kind": "meta_learning"}, "no analytic constants"),
         ("dp_bilevel", {"algorithm.rounds": 20_000_000, "algorithm.inner": 9}, "more releases than can be priced"),
-        ("pp_ift", {"privacy.guarantee": "as_printed"}, "never printed"),
-        ("grid_walk", {"algorithm.rounds": 1}, "nothing is proven"),
+        ("pp_ift", {"privacy.guarantee": "as_published"}, "privacy.guarantee: pp_ift"),
+        ("papers.published:PublishedSecondOrder", {}, "privacy.guarantee: papers.published"),
     ],
 )
 def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
@@ -149,28 +148,30 @@ def test_what_takes_facts_about_the_data_is_refused_in_a_sentence(
     assert re.search(words, said), said
 
 
-def test_gossip_takes_no_constants(scenario: Any) -> None:
+def test_gossip_cuts_no_labels_and_takes_no_constants(scenario: Any) -> None:
+    with pytest.raises(InputError, match=r"problem\.label_bound"):
+        build.build_job(load(scenario(problem={"label_bound": 2.0})))
     with pytest.raises(InputError, match=r"privacy\.constants"):
-        build.build(load(scenario(privacy={"constants": {"radius": 2.0}})))
+        build.build_job(load(scenario(privacy={"constants": {"radius": 2.0}})))
 
 
 @pytest.mark.parametrize("data", ["wine", "breast_cancer", "digits"])
 def test_labels_of_classes_lie_within_the_bound_that_is_certified(data: str) -> None:
     """Classes are numbered from 0 on, and a regression reads their numbers."""
     made = content("second_order_dp_bilevel", **{"problem.kind": "ridge_regularisation", "problem.data": data})
-    built = build.build(load(made))
+    built = build.build_job(load(made))
     assert built.context is not None
     largest = max(float(np.abs(records[1]).max()) for kind in built.records.values() for records in kind)
     assert built.context.family.loss.label_bound == largest  # type: ignore[union-attr]  # of a least-squares family
 
 
-def test_every_claim_belongs_to_a_program_with_a_printed_calibration() -> None:
+def test_every_claim_belongs_to_a_program_with_a_calibration() -> None:
     own = {"regularisation_tuner": {"algorithm.rounds": 1}}
     once = ("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism")
-    own |= {kind: {"algorithm.rounds": 1} for kind in (*once, "grid_walk")}
+    own |= {kind: {"algorithm.rounds": 1} for kind in once}
     for kind in (name for name, e in ALGORITHMS.items() if e.trusts_coordinator and e.solves == "bilevel"):
-        changes = {"privacy.guarantee": "as_printed", **own.get(kind, {})}
-        if ALGORITHMS[kind].claim:
-            assert build.build(load(content(kind, **changes))).budget.epsilon.shape == (5,)
+        changes = {"privacy.guarantee": "as_published", **own.get(kind, {})}
+        if kind in FORMS:
+            assert build.build_job(load(content(kind, **changes))).budget.epsilon.shape == (5,)
         else:
             assert refusal(kind, **changes).startswith("privacy.guarantee")

@@ -195,8 +195,8 @@ def test_predictions_are_those_of_the_torch_network() -> None:
     [
         ({"model": {"kind": "cnn"}}, 'a "cnn" model needs channels'),
         ({"model": {"kind": "mlp", "hidden": [3], "channels": [3]}}, 'a "mlp" model takes no channels'),
-        ({"model": {"kind": "cnn", "channels": [2, 2, 2, 2]}}, "got 4 convolutions, .* at most 3"),
-        ({"data": "breast_cancer", "model": CNN}, '"cnn" reads images, and these records are none'),
+        ({"model": {"kind": "cnn", "channels": [2, 2, 2, 2]}}, "at least 16 pixels"),
+        ({"data": "breast_cancer", "model": CNN}, "got other records, expected images"),
         ({"model": {"kind": "mlp"}}, 'a "mlp" model needs hidden'),
         ({"model": "mlp"}, 'a "mlp" model needs hidden'),
         ({"model": "forest"}, "forest"),

@@ -23,7 +23,7 @@ from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy import clipping
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
-from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems import MINIMAX, ProblemFacts
 from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.user_code import component
 
@@ -99,8 +99,8 @@ def bilevel(kind: str) -> Any:
     if kind == "from_losses":
         return component("own_losses:problem", [SCENARIOS], "problem.kind")(WIDTH, 3)
     entry = PROBLEMS[kind]
-    options = {"ridge": 0.1, "groups": 2, "corrupt": 0.5, "width": 5, "tasks": ((0, 1), (1, 2))}
-    facts = Facts(WIDTH, {"numbers": 0, "two": 2}.get(entry.labels, 3))
+    options = {"ridge": 0.1, "groups": 2, "corrupt": 0.5, "width": 5, "tasks": 2, "ways": 2}
+    facts = ProblemFacts(WIDTH, {"numbers": 0, "two": 2}.get(entry.labels, 3))
     return entry.build({key: value for key, value in options.items() if key in entry.options}, facts)
 
 
@@ -135,7 +135,7 @@ def test_rows_of_a_minimax_problem(watched: Any, kind: str, n: int) -> None:
     played = (STEPS, 2) if kind == "mspbe" else None
     width = (STEPS + 1) * 2 + STEPS + 1 if played else WIDTH
     limits = {"x": 0.8, "y": 0.8}
-    problem = MINIMAX[kind].build(options, Facts(width, classes, l2=2.0, trajectory=played, clip=limits))
+    problem = MINIMAX[kind].build(options, ProblemFacts(width, classes, l2=2.0, trajectory=played, clip=limits))
     features = rng.normal(size=(n, width))
     labels = np.full(n, float(STEPS)) if played else rng.integers(0, classes, n).astype(float)
     x, y = (problem.start[v] + 0.1 * rng.normal(size=problem.start[v].size) for v in "xy")

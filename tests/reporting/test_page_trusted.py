@@ -20,10 +20,10 @@ from decentral_dp.cli.run import print_run
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.plan import Plan, print_plan
-from decentral_dp.simulation.statements.of_job import statement_of
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from decentral_dp.simulation.plan import Plan
+from decentral_dp.simulation.setting import statement_of
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 
@@ -57,6 +57,9 @@ def _dot(folder: Path, drawing: Any) -> list[Path]:
     return []
 
 
+GRID_WALK = "papers.published:PublishedGridWalk"
+
+
 def job_of(kind: str, **changes: Any) -> Job:
     return build(load(content(kind, **changes)))
 
@@ -86,7 +89,7 @@ def gaussian(mu: float, delta: float) -> float:
 def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     """The ledger's scales and sensitivities, composed by a formula of one's own."""
     job = job_of(
-        "dp_bilevel", **{"privacy.guarantee": "as_printed", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
+        "dp_bilevel", **{"privacy.guarantee": "as_published", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
     )
     privacy = statement_of(job).to_dict()
     claim = privacy["claimed"]
@@ -105,7 +108,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
 
 
 def test_a_pure_claim_has_no_delta() -> None:
-    privacy = statement_of(job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1})).to_dict()
+    privacy = statement_of(job_of(GRID_WALK, **{"privacy.guarantee": "as_published", "algorithm.rounds": 1})).to_dict()
     assert privacy["claimed"]["delta"] == 0.0
     assert math.isinf(privacy["epsilon_max"])
     assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
@@ -135,14 +138,14 @@ def test_who_sees_what_is_what_the_program_does() -> None:
     assert "protects nobody" in off
 
 
-def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_declared_constants_are_never_shown_as_proven(made: Made) -> None:
     assert statement_of(job_of(SECOND)).to_dict()["constants"] == "analytic"
     given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
     privacy = statement_of(job_of(SECOND, **given)).to_dict()
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
-    print_plan(Plan.from_job(job_of(SECOND, **given)))
-    assert "certified if the declared constants are true: ε = 4.00" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(str(Plan.from_job(job_of(SECOND, **given))).split())
+    assert "certified if the declared constants are true: ε = 4.00" in said
     page = page_of(made(SECOND, **given))
     assert "Certified only if the declared constants are true, which nobody has proven or checked." in page.text
     assert "Certified ε per agent" not in page.text
@@ -187,22 +190,6 @@ def test_the_end_of_a_run_names_what_its_scores_are_of(capsys: pytest.CaptureFix
     assert f"test_loss {released.result['metrics']['test_loss']:.4f}" in said
 
 
-def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    job = job_of("pp_ift", **CLIP)
-    print_plan(Plan.from_job(job))
-    said = capsys.readouterr().out
-    assert "T → ∞" not in said
-    assert all(len(line) <= 80 for line in said.splitlines())
-    rows = {line.split()[0]: line.split() for line in said.splitlines() if re.match(r"(y|gx) ", line)}
-    for entry in statement_of(job).to_dict()["prices"]:
-        row = rows[entry["channel"]]
-        assert row[1:3] == [str(entry["releases"]), str(entry["width"])]
-        assert row[4] == epsilon_text(entry["price"]["train"][1])
-    assert "Settled" in said
-    assert "more rounds are another" in said
-
-
 def test_prices_are_rounded_up() -> None:
     assert price_text([0.12341, 0.12341], "μ") == "μ 0.124"
     assert price_text([0.5, 1.0], "ε") == "ε 0.500 to 1.00"
@@ -235,12 +222,12 @@ def test_the_page_of_a_certified_run(made: Made) -> None:
     assert page.row("gx") == ["3", "1", price, price, "all records"]
 
 
-def test_the_page_as_printed_shows_both_numbers(made: Made) -> None:
-    folder = made(SECOND, **{"privacy.guarantee": "as_printed"})
+def test_the_page_as_published_shows_both_numbers(made: Made) -> None:
+    folder = made(SECOND, **{"privacy.guarantee": "as_published"})
     page, privacy = page_of(folder), result_of(folder)["privacy"]
-    assert "As printed, for comparison. The noise is the paper's, by its own formula" in page.text
+    assert "As published, for comparison. The noise is the paper's, by its own formula" in page.text
     assert (
-        "The claimed ε = 4.00 at δ = 1e-5 (Theorem 4.2 of Lowy & Liu (2025), as printed) is not a guarantee."
+        "The claimed ε = 4.00 at δ = 1e-5 (Theorem 4.2 of Lowy & Liu (2025), as published) is not a guarantee."
         in page.text
     )
     assert "Gaussian noise, as the paper calibrates it for ε = 4" in page.text
@@ -262,7 +249,7 @@ def test_the_page_of_one_draw(made: Made) -> None:
     assert page.row("x") == ["1", "1", "ε 4.00", "ε 4.00", "all records"]
     assert "from a start" not in page.text
     assert "Step sizes" not in page.text
-    walk = page_of(made("grid_walk", **{"algorithm.rounds": 1, "privacy.guarantee": "as_printed"}))
+    walk = page_of(made(GRID_WALK, **{"algorithm.rounds": 1, "privacy.guarantee": "as_published"}))
     assert "Nothing can be proven for this protocol on this problem: the certified ε is ∞." in walk.text
     assert "A random choice of which nothing is proven" in walk.text
     assert walk.row("x")[2:4] == ["∞", "∞"]

@@ -16,10 +16,10 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.data import Dataset, Shards
 from decentral_dp.data.partition import deals_by_label
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.plan import Plan
-from tests.golden.cases import SCENARIOS, plan_overrides, scenario_names
+from tests.golden.cases import SCENARIOS, SHIPPED, plan_overrides, scenario_names
 from tests.support.leaves import differing, leaves
 
 # Fields of a job that hold records, or a digest of them that keys the noise.
@@ -77,7 +77,7 @@ class World:
         return labels_of(data.labels, len(data.classes), self.number)
 
 
-def facts(job: Job) -> dict[str, Any]:
+def facts(job: PlannedJob) -> dict[str, Any]:
     """All that is settled before a run."""
     plan = Plan.from_job(job)
     ledger = plan.ledger
@@ -90,7 +90,7 @@ def facts(job: Job) -> dict[str, Any]:
     }
 
 
-def require_equal(one: Job, other: Job) -> None:
+def require_equal(one: PlannedJob, other: PlannedJob) -> None:
     """All records of two jobs differ, and nothing else."""
     assert (np.abs(one.shards.features - other.shards.features).max(axis=1) > 0.0).all()
     assert (one.shards.labels != other.shards.labels).all()
@@ -105,14 +105,14 @@ EXTRAS = {"mspbe": "gymnasium"} | dict.fromkeys(
 
 @pytest.mark.parametrize("name", scenario_names())
 def test_no_record_moves_a_plan_or_a_setting(name: str) -> None:
-    kind = load(name, plan_overrides(name)).problem.kind
+    kind = load(str(SCENARIOS[name]), plan_overrides(name)).problem.kind
     if kind in EXTRAS:
         pytest.importorskip(EXTRAS[kind])
 
-    def job(number: int) -> Job:
+    def job(number: int) -> PlannedJob:
         with pytest.MonkeyPatch.context() as patch:
             world = World(number, patch)
-            made: Job = build(load(name, plan_overrides(name)))
+            made: PlannedJob = build_job(load(str(SCENARIOS[name]), plan_overrides(name)))
         assert world.was_loaded
         return made
 
@@ -122,16 +122,16 @@ def test_no_record_moves_a_plan_or_a_setting(name: str) -> None:
 @pytest.mark.parametrize("kind", ["as shipped", "training"])
 def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) -> None:
     """All that a file says of owners and splits stays, and every other cell is another."""
-    table, file = pd.read_csv(SCENARIOS / "own_records.csv"), tmp_path / "records.csv"
+    table, file = pd.read_csv(SHIPPED / "own_records.csv"), tmp_path / "records.csv"
 
-    def job(number: int) -> Job:
+    def job(number: int) -> PlannedJob:
         changed = table.copy()
         for column in ("age", "weight", "pressure", "pulse"):
             changed[column] = np.linspace(90, 91, len(table)) if number else 0
         rare = np.arange(len(table)) % 8 == 0
         changed["outcome"] = np.where(rare == bool(number), "no", "yes")
         changed.to_csv(file, index=False)
-        content = tomllib.loads((SCENARIOS / "own_csv.toml").read_text(encoding="utf-8"))
+        content = tomllib.loads((SHIPPED / "own_csv.toml").read_text(encoding="utf-8"))
         content["problem"]["data"] = str(file)
         if kind == "training":
             del content["problem"]["validation"]
@@ -139,7 +139,7 @@ def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) 
             changed.assign(split=table["split"].replace("validation", "train")).to_csv(file, index=False)
             content["algorithm"] = {"kind": "dp_dsgd", "rounds": 40}
             content["privacy"] = {"mechanism": "gaussian", "epsilon": 6.0}
-        made: Job = build(content)
+        made: PlannedJob = build_job(content)
         return made
 
     require_equal(job(0), job(1))

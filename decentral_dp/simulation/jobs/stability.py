@@ -23,7 +23,7 @@ import numpy as np
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.problems.protocol import Planned
+from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.topology import Topology
 
 # Algorithms whose steps are taken at the own released point, of y and, where there is one, of z.
@@ -38,7 +38,7 @@ def curvature_of(problem: Any, radius: float | None, start: Mapping[str, float])
         radius: bound on ‖a‖₂ of every possible record; None where there is none.
         start: channel → constant start.
     """
-    if isinstance(problem, Planned):
+    if isinstance(problem, PlannedTraining):
         known = problem.step_facts()
         # Of a network it is what is usual, and no bound.
         return known.curvature if known.linear else math.inf
@@ -63,8 +63,8 @@ def largest_stable_step(kind: str, algorithm: Any, topology: Topology, curvature
     Example:
         >>> from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
         >>> from decentral_dp.algorithms.protocol import StepSize
-        >>> from decentral_dp.topology import build
-        >>> ring = build("ring", 4)
+        >>> from decentral_dp.topology import build_topology
+        >>> ring = build_topology("ring", 4)
         >>> programs = {"ldp_single_level": LdpSingleLevel(y=StepSize(1.0)), "dp_dsgd": DpDsgd(y=StepSize(1.0))}
         >>> [round(largest_stable_step(kind, program, ring, 0.5), 3) for kind, program in programs.items()]
         [1.333, 4.0]
@@ -103,16 +103,9 @@ def stability_text(kind: str, algorithm: Any, topology: Topology, curvature: flo
             f"Momentum {algorithm.heavy_ball:g} grows by itself on this graph, whose weights have the eigenvalue "
             f"{least:.3g}. Fix: algorithm.heavy_ball = 0, or another topology."
         )
-    why = f"λ = {step:.3g} and L = {curvature:.4g} for records of the declared ranges"
-    if kind in _AT_OWN and topology.edges.size:
-        why += f": λ_min(W) − λL = {least - step * curvature:.3g}, below −1"
+    # Three digits, rounded down.
+    unit = 10.0 ** (math.floor(math.log10(largest)) - 2)
     return (
-        f"The step of {longest} may be unstable on this graph ({why}). The largest step that is stable for all such "
-        f"records is {_rounded_down(largest):g}."
+        f"The step of {longest} may be unstable on this graph (λ = {step:.3g} and L = {curvature:.4g} for records of "
+        f"the declared ranges). The largest stable step is {float(f'{math.floor(largest / unit) * unit:.3g}'):g}."
     )
-
-
-def _rounded_down(value: float) -> float:
-    """Three digits, none above the value."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{math.floor(value / unit) * unit:.3g}")

@@ -20,7 +20,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import Shares, Told, halved, largest, with_fields_of
 from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracked_twice
 from tests.support import naive
@@ -209,7 +209,7 @@ class TestMaDsbo(TrackingConformance):
     asked = MappingProxyType(
         {
             "released": (*_round, (2, "lower_hvp"), (2, "lower_hvp"), *_last),
-            "printed": (
+            "published": (
                 *_round,
                 *((draw, term) for draw in (3, 4) for term in ("lower_hvp", "upper_grad_y")),
                 *_last,
@@ -283,7 +283,7 @@ def test_the_quadratic_optimum_is_reached(topology: dict[str, Any]) -> None:
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarantee", ["none", "as_printed", "certified"])
+@pytest.mark.parametrize("guarantee", ["none", "as_published", "certified"])
 @pytest.mark.parametrize("inverse", [1, 2, 3])
 @pytest.mark.parametrize("without", [("upper_grad_y",), ("lower_hvp",), ("upper_grad_y", "lower_hvp")])
 def test_what_reads_no_record_is_planned_as_free(without: tuple[str, ...], inverse: int, guarantee: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
     Loop,
@@ -164,7 +164,7 @@ class Spied(NamedTuple):
 def test_multipliers_add_to_zero_only_where_everybody_uses_what_was_released() -> None:
     """With noise: in the released protocol, and not in the printed one, where they drift."""
     sums = []
-    for guarantee in ("certified", "as_printed"):
+    for guarantee in ("certified", "as_published"):
         job = made("crossed", base(ALGORITHM | {"rounds": 5}, guarantee))
         spied = Spied(job.algorithm, [])
         ledgers(job, spied)

@@ -16,8 +16,8 @@ from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"low": -3.0, "high": 0.5}
@@ -219,9 +219,7 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"solver": "dp_loc_gd"}}, "no solver"),
         ({"algorithm": {"solver": "output_perturbation"}}, "takes none"),
-        ({"privacy": {"guarantee": "as_printed"}}, "never printed"),
         ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
         ({"privacy": {"delta": 0.0}}, "delta"),
         ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),

@@ -27,7 +27,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import register_outside
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from decentral_dp.simulation.statements.gossip import gossip_horizon
 from decentral_dp.simulation.statements.statement import Horizon
 from decentral_dp.user_code import UserCodeError, run_file
@@ -373,7 +373,7 @@ def test_wrong_names_and_options_are_refused(scenario: Make, folder: Path, mecha
 
 
 def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path, made: type[Any]) -> None:
-    printed = content(scenario, privacy={"mechanism": NAME, "guarantee": "as_printed"})
+    printed = content(scenario, privacy={"mechanism": NAME, "guarantee": "as_published"})
     with pytest.raises(InputError, match='takes "laplace" only'):
         build(decentral_dp.load(printed))
     batches = content(scenario, problem={"stream": {"kind": "minibatch", "batch": 5}})
