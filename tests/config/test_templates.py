@@ -9,7 +9,7 @@ import pytest
 from decentral_dp.config.loading import assign, find, read_toml
 from decentral_dp.config.loading import load_scenario as load
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 
 
 def test_missing_tables_are_named_at_once() -> None:
