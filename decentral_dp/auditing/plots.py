@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from decentral_dp.auditing.network_attacks import NetworkAudit
     from decentral_dp.auditing.network_view import NetworkView
 
 # ε below the first are drawn there, those above the second at the edge.
@@ -114,7 +113,6 @@ MOST_NAMED = 40
 LONGEST_NAME = 18
 # Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
 LEAST_DRAWN = 1e-3
-ATTACKS = ("attacks.parquet", "attacks.png")
 THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":", "color": BLUE}
 
 
@@ -133,38 +131,6 @@ def write_pairs(view: NetworkView, folder: Path) -> list[Path]:
             draw(figure, view)
             paths += style.write_figure(figure, folder / name, ("png",))
     return paths
-
-
-def write_attacks(audit: NetworkAudit, folder: Path) -> list[Path]:
-    """Write ATTACKS into a folder: a row for each attack, and claimed, shown, certified and everything in μ.
-
-    Returns:
-        The paths that were written.
-    """
-    from matplotlib.ticker import FuncFormatter
-
-    marks = (
-        ("claimed", "D", style.PINK, "claimed"),
-        ("everything", "|", style.GREY, "every message"),
-        ("certified", "|", style.VERMILLION, "certified"),
-        ("shown", ">", style.BLUE, "shown"),
-    )
-    heights = -np.arange(len(audit.attacks))
-    with style.package_style():
-        figure = style.new_figure(7.0, 1.2 + 0.3 * len(audit.attacks))
-        axes = figure.add_subplot()
-        for field, marker, colour, label in marks:
-            values = [getattr(attack, field) for attack in audit.attacks]
-            size = 11 if marker == "|" else 5
-            axes.plot(values, heights, marker, color=colour, label=label, markersize=size, mew=1.8)
-        axes.set_yticks(heights, [attack.case for attack in audit.attacks])
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
-        axes.set_xlabel("μ of one record, noise of standard deviation 1")
-        figure.legend(loc="outside upper center", ncols=len(marks))
-        figure.savefig(folder / ATTACKS[1], dpi=150)
-    audit.to_frame().to_parquet(folder / ATTACKS[0], index=False)
-    return [folder / name for name in ATTACKS]
 
 
 def heat_map(figure: Figure, view: NetworkView) -> None:

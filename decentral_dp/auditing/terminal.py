@@ -16,7 +16,6 @@ from decentral_dp.auditing.audit import AuditResult, play_game, write_ends
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
 from decentral_dp.auditing.check import CheckResult, CheckRow, check
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
-from decentral_dp.auditing.network_attacks import RUNS, NetworkAudit, audit_network
 from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.auditing.runs import AuditPlan, Ends, check_workers, plan_audit
 from decentral_dp.auditing.tables import FILES, audit_table, can_resume
@@ -94,10 +93,6 @@ def print_outcome(outcome: AuditResult | pd.DataFrame, quiet: bool = False) -> b
     return not set(statuses) & set(UNSOUND)
 
 
-# What `audit` is given instead of a scenario: the attacks of curious neighbours.
-NEIGHBOURS = "network"
-
-
 def audit_command(
     scenario: str | None,
     *,
@@ -120,19 +115,12 @@ def audit_command(
         InputError: options that do not fit, and as the audits.
     """
     if every == (scenario is not None):
-        raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
+        raise InputError("audit: give a scenario or a run folder, or --all without any.")
     games = vantage != "everybody" or override or jobs or address or canaries or curve
     if membership:
         if games or seed or confidence != 0.95 or scenario is None or not Path(scenario).is_dir():
             raise InputError("--membership: give a run folder, and --runs and --out only.")
         return _audit_membership(Path(scenario), 10 if runs is None else runs, out)
-    if scenario == NEIGHBOURS:
-        if games:
-            raise InputError(
-                "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
-                "scenario (./network for a folder of that name)."
-            )
-        return audit_neighbours(RUNS if runs is None else runs, confidence, seed, out)
     if scenario is None:
         if override:
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
@@ -217,44 +205,6 @@ def audit_every(
     for path in [out / name for name in FILES] if out is not None else []:
         typer.echo(printable(str(path)))
     return sound
-
-
-def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) -> bool:
-    """Attack what is claimed and certified of curious neighbours, and print it.
-
-    Args:
-        runs, confidence, seed: as of `audit_network`.
-        out: a new folder for table and figure.
-
-    Returns:
-        Whether no certificate was refuted.
-
-    Raises:
-        InputError: one sentence about whatever does not fit.
-    """
-    if out is not None:
-        check_writable(out)
-    result = audit_network(runs, confidence, seed)
-    print_attacks(result)
-    if out is not None:
-        from decentral_dp.auditing.plots import write_attacks
-
-        out.mkdir(parents=True, exist_ok=True)
-        for path in write_attacks(result, out):
-            typer.echo(printable(str(path)))
-    return result.status not in UNSOUND
-
-
-def print_attacks(audit: NetworkAudit) -> None:
-    """A line for each attack, then the sentences."""
-    console().print(Text("What a curious neighbour learns in training", style="bold"))
-    heads = ["shown μ", "claimed", "certified", "all seen", "ε"]
-    rows = []
-    for a in audit.attacks:
-        prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
-        shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
-        rows.append((a.case, shown, *prices, epsilon_text(a.epsilon), a.claim))
-    _print(_table(["attack"], heads, rows, ["claim"]), audit.sentences)
 
 
 def print_plan(plan: AuditPlan) -> None:

@@ -320,13 +320,9 @@ def network(
 def audit(
     scenario: Annotated[
         Text,
-        Argument(
-            metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, a run folder, or network."
-        ),
+        Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
     ] = None,
-    runs: Annotated[
-        Number, Option(help="Runs of each data set, at least 20; by default 200, of --all 40, of network 50000.")
-    ] = None,
+    runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200, of --all 40.")] = None,
     vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Of the noise of these runs.")] = 0,
@@ -353,9 +349,8 @@ def audit(
     Beside it stand the ε that is certified, and the claimed one. Two data sets that differ in one record are run with
     the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
     fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where more is shown than is
-    certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
-    states of training, in a few seconds; --out is a folder then. With --membership the records of a run folder are
-    scored by what it published: the AUC over repeated runs, and the ceiling that its ε sets.
+    certified, or where the audit itself is broken. With --membership the records of a run folder are scored by what it
+    published: the AUC over repeated runs, and the ceiling that its ε sets.
     """
     sound = annex("audit_command")(
         scenario,

@@ -42,7 +42,7 @@ _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
-_ATTACKS = "tests/auditing/test_network_attacks.py"
+_ATTACKS = "tests/papers/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/auditing/test_network_view_training.py"
 _OTHER_RECORDS = "tests/simulation/test_plan_of_other_records.py::test_no_record_moves_a_plan_or_a_setting"
 _OFFLINE = "tests/auditing/test_network_view_offline.py"
@@ -1222,7 +1222,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an observer that picks whom it hears, priced for one choice",
-        "auditing/network_attacks.py",
+        "../papers/network_attacks.py",
         "for children in ([4], [4, 5])",
         "for children in ([4], [4])",
         (f"{_ATTACKS}::test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified",),
