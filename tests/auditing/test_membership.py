@@ -225,7 +225,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
     assert "--out" in refused(folder, "--out", tmp_path / "absent" / "attack.json")
 
 
-@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--jobs", 2], ["--canaries", 20]])
+@pytest.mark.parametrize("option", [["--seed", 1], ["--confidence", 0.9], ["--canaries", 20]])
 def test_options_of_the_game_are_refused(folder: Path, option: list[object]) -> None:
     assert refused(folder, *option).startswith("--membership: give a run folder")
 

@@ -111,7 +111,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an audit that cannot refute and does not say so",
         "auditing/audit.py",
-        "    elif _is_saturated(plan, bound, certified):\n",
+        '    elif bound.method == "counting" and _NEARLY * limit <= bound.epsilon and limit < certified:\n',
         "    elif False:\n",
         ("tests/auditing/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
     ),
@@ -1417,7 +1417,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cli/log.py",
         "path.touch(OWNERS)",
         "path.touch()",
-        ("tests/reporting/test_folder_links.py::test_logs_and_curves_outside_the_folder_are_their_owners",),
+        ("tests/reporting/test_folder_links.py::test_logs_and_audits_outside_the_folder_are_their_owners",),
     ),
     Mutation(
         "consent to code that a run folder names kept for good",
