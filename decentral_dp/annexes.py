@@ -36,7 +36,7 @@ TRAJECTORIES = f"{_CENTRAL}.trajectories"
 FUNCTIONS: Mapping[str, str] = {
     "plan_audit": f"{_AUDITING}.runs:plan_audit",
     "play_game": f"{_AUDITING}.audit:play_game",
-    "check": f"{_AUDITING}.check:check",
+    "check": f"{_AUDITING}.check:try_component",
     "prepare": f"{_AUDITING}.network_view:prepare",
     "audit_command": f"{_AUDITING}.terminal:audit_command",
     "check_command": f"{_AUDITING}.terminal:check_command",

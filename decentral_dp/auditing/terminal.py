@@ -12,7 +12,7 @@ from rich.text import Text
 
 from decentral_dp.auditing.audit import AuditResult, add_to_run, play_game
 from decentral_dp.auditing.bounds import gaussian_throughout, one_run_bound
-from decentral_dp.auditing.check import CheckResult, CheckRow, check
+from decentral_dp.auditing.check import CheckResult, CheckRow, try_component
 from decentral_dp.auditing.membership import Inference, infer_membership, sentences
 from decentral_dp.auditing.network_view import NetworkView, prepare
 from decentral_dp.auditing.runs import AuditPlan, plan_audit
@@ -232,7 +232,7 @@ def check_command(what: str, pairs: int, seed: int, rounds: int | None) -> bool:
     Raises InputError: nothing is called so, or a file that cannot be written or read.
     """
     with ProgressBar("pairs") as progress:
-        result = check(what, pairs, seed, progress, rounds)
+        result = try_component(what, pairs, seed, progress, rounds)
     print_check(result)
     return result.passed
 
