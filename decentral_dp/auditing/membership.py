@@ -6,8 +6,9 @@ query the published model scores a record by how well the model fits it:
     loss          minus the loss of the record, its label included
     confidence    the probability that the model gives to its own answer: no label needed
 
-The ceiling of `auc_bounds.within_run` is about members and others that could have changed places. Where they could not,
-an attack tells them apart as groups, and a guarantee for records says nothing of that: it is refused.
+The ceiling of `within_run` is about members and others that could have changed places. Where they could not, an attack
+tells them apart as groups, and a guarantee for records says nothing of that: it is refused. It says nothing about
+another game: numbers that it forbids are possible there. Proof 31 has the ceilings of more games.
 
 The AUC of one run moves with its noise and with the split, and all pairs of a run share both. So the scenario is
 repeated with fresh noise and another split, and the interval is Student's over runs.
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition
@@ -31,7 +33,6 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.problems.protocol import Placed, Problem
@@ -251,6 +252,32 @@ def _class_only_text(job: Job) -> str:
 
 
 # Several runs
+
+
+def within_run(epsilon: float, delta: float) -> float:
+    """Bound the AUC of members against exchangeable others, one record replaced.
+
+        (e^ε + δ)/(1 + e^ε) = 1 − (1 − δ)/(1 + e^ε)
+
+    Let z ∈ D be a member, z' none, and D' = D with z' in z's place. A = E f(S(M(D), z), S(M(D), z')) is at most
+    e^ε E f(S(M(D'), z), S(M(D'), z')) + δ. Exchanging z and z' does not change the law of the records, and in D' they
+    have changed parts: the last expectation is that of a record left out against a member, 1 − A. So
+    A ≤ e^ε(1 − A) + δ. Each member and each other record needs nothing but this exchange, so the mean over all pairs
+    of a run obeys it too.
+
+    Args:
+        epsilon: ε ≥ 0.
+        delta: δ in [0, 1].
+
+    Limits:
+        Attained: of two records, in random order, M publishes the first as it is with probability δ, and else by
+        randomised response. See docs/proofs/31.
+
+    Example:
+        >>> round(within_run(epsilon=1.0, delta=0.0), 4), within_run(epsilon=0.0, delta=0.0)
+        (0.7311, 0.5)
+    """
+    return 1.0 - (1.0 - delta) * float(expit(-epsilon))
 
 
 class Verdict(NamedTuple):

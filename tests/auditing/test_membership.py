@@ -31,11 +31,11 @@ from decentral_dp.auditing.membership import (
     repetition,
     require_attackable,
     sentences,
+    within_run,
 )
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
 from decentral_dp.simulation.jobs.build import build
