@@ -361,7 +361,7 @@ class SharedNoise(NamedTuple):
         everybody = np.arange(m)
         schedules = {"y": NoiseSchedule(np.ones(m), np.zeros(m))}
         streams, pairs = Streams(root, "noise", everybody), PairDraws(self.noise, root, everybody)
-        releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, agents=everybody, network=network, pairs=pairs)
+        releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, pairs=pairs)
         value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
         # A colluder has the seeds of its own links.
         honest = np.setdiff1d(everybody, self.colluders)

@@ -1,10 +1,9 @@
 """Mechanisms of a user's own: what such a class must have, and how it stands among the others.
 
 Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
-`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`, or `sample(…, context)`, which gets as
-a `DrawContext` the agent, round, channel, neighbours and their weights. It may have `unit` ("ε", which
-is the default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one
-record), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
+`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
+default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one record),
+`description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
 Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
 its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
@@ -12,11 +11,9 @@ its sampler has a law of this price no ledger can know: it is on the author's wo
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
 from itertools import accumulate
 from types import FunctionType
 from typing import Any
@@ -28,7 +25,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import broadcast, no_slack, power_of_two_grid, price_limits
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, DrawContext, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
 from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -130,29 +127,20 @@ class OutsideMechanism:
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
         each = zip(out, query, grids, ratios, draws.generators(), strict=True)
-        for number, (row, one, g, ratio, generator) in enumerate(each):
-            for channel, (end, width) in enumerate(zip(ends, widths, strict=True)):
+        for row, one, g, ratio, generator in each:
+            for end, width in zip(ends, widths, strict=True):
                 part = slice(end - width, end)
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
                 try:
-                    whose = request.drawing_of(number, channel) if self._takes_context else None
-                    row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
+                    row[part] = self._sample(generator, one[part], step, float(ratio[part][0]) * step) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
                     raise UserCodeError(str(error)) from error
         return out
 
-    @cached_property
-    def _takes_context(self) -> bool:
-        """Whether the author's sampler asks whose noise it draws."""
-        return "context" in inspect.signature(self.definition.sample).parameters
-
-    def _sample(
-        self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: DrawContext | None = None
-    ) -> Array:
-        context = () if whose is None else (whose,)
-        draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
+    def _sample(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
+        draws = _numbers(self.definition, "sample", generator, query.copy(), grid, scale)
         if draws.shape != query.shape or not np.isfinite(draws).all():
             raise _refusal(self.definition, "sample", f"gave {_value_text(draws)}, wanted {query.size} finite numbers")
         if (np.rint(draws / grid) != draws / grid).any():
@@ -244,13 +232,13 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         grid = float(mechanism.grid(np.ones(1), width)[0])
         # Made up: no key of a run, and no query of one.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
-        mechanism._sample(generator, query, grid, 1.0, DrawContext() if mechanism._takes_context else None)
+        mechanism._sample(generator, query, grid, 1.0)
 
 
 def _check_noise(mechanism: OutsideMechanism) -> None:
     """Refuse a sampler without noise, or with equal noise under two keys or in two coordinates.
 
-    The query is equal in all rows and coordinates, and so is the context. Only the keys of the generators differ.
+    The query is equal in all rows and coordinates. Only the keys of the generators differ.
 
     Raises:
         InputError: the noise is missing or equal, or two draws under one key differ.
@@ -258,11 +246,10 @@ def _check_noise(mechanism: OutsideMechanism) -> None:
     author, grid = mechanism.definition, float(mechanism.grid(np.ones(1), _TRIED_WIDTH)[0])
     # Public keys of no run.
     streams = Streams(seeded_root(0, b"mechanism trial"), "noise", range(_TRIED_AGENTS))
-    context = DrawContext() if mechanism._takes_context else None
 
     def draw(index: int, channel: int) -> list[Array]:
         query, generators = np.full(_TRIED_WIDTH, 0.3), Draws(streams, index, channel).generators()
-        return [mechanism._sample(generator, query, grid, 1.0, context) for generator in generators]
+        return [mechanism._sample(generator, query, grid, 1.0) for generator in generators]
 
     noised = np.array([row for key in _TRIED_KEYS for row in draw(*key)])
     if (constant := (noised == noised[0]).all(axis=0)).any():
