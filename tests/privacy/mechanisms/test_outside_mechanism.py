@@ -273,11 +273,6 @@ CHANGES = {
         SAMPLE.replace("query.size", "1").join(["return ", ""]): "two coordinates of a release the same noise",
         f"generator = np.random.default_rng(); return {SAMPLE}": "two noises under one key",
     },
-    "sample(self, generator, query, grid, scale): ": {
-        # Noise of what every agent knows.
-        "sample(self, generator, query, grid, scale, context): "
-        "generator = np.random.default_rng((context.agent + 1, context.round)); ": NO_NOISE,
-    },
 }
 
 
