@@ -810,15 +810,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a batch used twice",
         "privacy/recorder.py",
-        "elif self._amplified.setdefault((split, sensitivity.batch), index) != index:",
-        "elif self._amplified.setdefault((split, sensitivity.batch), index) < 0:",
+        "if self._amplified.setdefault((split, batch), index) != index:",
+        "if self._amplified.setdefault((split, batch), index) < 0:",
         (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
     ),
     Mutation(
         "two batches of one index",
         "privacy/recorder.py",
-        "        ) != sensitivity.batch:\n",
-        "        ) is None:\n",
+        "if self._drawn.setdefault((split, index), batch) != batch:",
+        "if self._drawn.setdefault((split, index), batch) is None:",
         (f"{_LEDGER}::test_what_would_be_charged_too_little_is_refused",),
     ),
     Mutation(
