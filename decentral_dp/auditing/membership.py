@@ -30,7 +30,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.unit import RECORD
@@ -191,39 +191,7 @@ def require_attackable(job: Job) -> None:
             asked about a record, or another unit than one record.
     """
     require_records(job.records, "audit")
-    if job.unit != RECORD:
-        raise InputError(
-            f"audit: it tells whether one record was among those that were read, and this ε is for {job.unit.noun}. "
-            "Leave privacy.unit and privacy.neighbours out."
-        )
-    kind, shards = job.scenario.problem.kind, job.shards
-    if not shards.test.size:
-        raise InputError(
-            "audit: this scenario holds out no test records, so there is nothing to tell its train records from. "
-            "Set problem.test, for example to 0.3."
-        )
-    if not shards.exchangeable:
-        raise InputError(
-            f"audit: {shards.why_not_exchangeable} An attack would measure how these groups "
-            f"differ{_class_only_text(job)}, not membership. Hold out a random share (problem.test) of data as they "
-            "are."
-        )
-    if job.solves == "minimax":
-        if not isinstance(job.posed_problem, Attackable):
-            raise InputError(
-                f"audit: what {kind} publishes is no model that could be asked about a record. Audit a run of a "
-                "classifier or of a regression."
-            )
-    elif isinstance(job.problem, Placed) or not _classifies(job):
-        raise InputError(
-            f"audit: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
-            "compared. Audit a run of a minimax problem, or of a bilevel one that classifies."
-        )
-    if not job.plans_ahead and not _dealt_at_random(job):
-        raise InputError(
-            "audit: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
-            'so a train and a test record could not have changed places. Set problem.partition = "iid".'
-        )
+    refuse(job, _REFUSALS)
 
 
 def _dealt_at_random(job: Job) -> bool:
@@ -237,18 +205,64 @@ def _dealt_at_random(job: Job) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _classifies(job: Job) -> bool:
-    problem = job.problem
-    return problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), job.test) is not None
-
-
-def _class_only_text(job: Job) -> str:
-    """How well classes alone tell the groups apart, where there are classes."""
+def _differing_groups(job: Job) -> str:
+    """Return why members and others are groups that differ, and how well classes alone tell them apart; "" if not."""
     shards = job.shards
-    if not shards.classes:
+    if shards.exchangeable:
         return ""
-    class_auc = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
-    return f" (their classes alone tell them apart with an AUC of {class_auc:.2f})"
+    if not shards.classes:
+        return shards.why_not_exchangeable.rstrip(".")
+    auc_of_classes = class_only(shards.labels[np.concatenate(shards.train)], shards.labels[shards.test])
+    return f"{shards.why_not_exchangeable} Their classes alone tell them apart with an AUC of {auc_of_classes:.2f}"
+
+
+def _lacks_classifier(job: Job) -> bool:
+    if job.solves == "minimax":
+        return False
+    problem = job.problem
+    zeros = np.zeros((1, problem.p)), np.zeros((1, problem.q))
+    return isinstance(problem, Placed) or problem.accuracy(*zeros, job.test) is None
+
+
+_REFUSALS: tuple[Refusal[Job], ...] = (
+    Refusal(
+        lambda job: job.unit != RECORD,
+        "audit",
+        "membership is of one record, and this ε is for {of.unit.noun}",
+        "leave privacy.unit and privacy.neighbours out",
+    ),
+    Refusal(
+        lambda job: not job.shards.test.size,
+        "audit",
+        "this scenario holds out no test records, so there is nothing to tell its train records from",
+        "set problem.test, for example to 0.3",
+    ),
+    Refusal(
+        _differing_groups,
+        "audit",
+        "an attack would measure how two groups differ, not membership. {it}",
+        "hold out a random share (problem.test) of data as they are",
+    ),
+    Refusal(
+        lambda job: job.solves == "minimax" and not isinstance(job.posed_problem, Attackable),
+        "audit",
+        "what {of.scenario.problem.kind} publishes is no model that could be asked about a record",
+        "audit a run of a classifier or of a regression",
+    ),
+    Refusal(
+        _lacks_classifier,
+        "audit",
+        "{of.scenario.problem.kind} has no classifier that treats train and test records alike",
+        "audit a run of a minimax problem, or of a bilevel one that classifies",
+    ),
+    Refusal(
+        lambda job: not job.plans_ahead and not _dealt_at_random(job),
+        "audit",
+        "the records were dealt to the agents by what they hold, and each agent has a budget of its own, so a train "
+        "and a test record could not have changed places",
+        'set problem.partition = "iid"',
+    ),
+)
 
 
 # Several runs
