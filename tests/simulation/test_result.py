@@ -141,3 +141,13 @@ def test_build_takes_what_run_takes() -> None:
     content = loaded.model_dump(exclude_unset=True)
     budgets = [build(given).budget.epsilon.max() for given in (loaded, content)]
     assert budgets[0] == budgets[1]
+
+
+def test_words_of_authors_are_under_one_head() -> None:
+    one, two = "On the author's word: a is so.", "On the author's word: b is so."
+    words = ["a is so.", "b is so."]
+    content = {**STATEMENT, "authors_word": words, "notes": ["first", one, "between", two, "last"]}
+    head = ("On the author's word:", ("a is so.", "b is so."))
+    assert PrivacyStatement.from_dict(content).grouped_notes == [("first", ()), head, ("between", ()), ("last", ())]
+    alone = PrivacyStatement.from_dict({**content, "notes": ["first", one]}).grouped_notes
+    assert alone == [("first", ()), (one, ())]

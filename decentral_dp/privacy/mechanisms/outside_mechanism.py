@@ -2,8 +2,7 @@
 
 Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
 `cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
-default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one record),
-`description`, `grid(scale, width)` and `float_slack(loss, width)`.
+default, for pure ε; "μ" for a Gaussian pair), `description`, `grid(scale, width)` and `float_slack(loss, width)`.
 
 Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
 its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
@@ -32,8 +31,6 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
 _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
-# Letters of a privacy unit.
-_LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
 _TRIED_PRICES = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
 # Where noise is tried: agents, (index, channel) of their keys, and coordinates. A sound sampler has two equal rows or
@@ -46,8 +43,7 @@ class OutsideMechanism:
     """A user's mechanism among the others. Make one by `register_outside`.
 
     definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
-    text of its class, as far as there is one. privacy_unit: what its price is for, as "one group of 5 records"; "" is
-    one record.
+    text of its class, as far as there is one.
     """
 
     name: str
@@ -59,7 +55,6 @@ class OutsideMechanism:
     source: str = field(default="", compare=False)
     # Not compared: a class that came back from another process is another class.
     definition: Any = field(default=None, compare=False, repr=False)
-    privacy_unit: str = ""
 
     charged = adds_noise = proven = True
     columns_at_a_time = None
@@ -165,11 +160,6 @@ _ATTRIBUTES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("sample", callable, "a method sample"),
     ("grid", lambda value: value is None or callable(value), "a method grid, or none of this name"),
     ("float_slack", lambda value: value is None or callable(value), "a method float_slack, or none of this name"),
-    (
-        "privacy_unit",
-        lambda value: value is None or (isinstance(value, str) and len(value) <= _LONGEST_UNIT and value.isprintable()),
-        f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"',
-    ),
 )
 
 
@@ -200,7 +190,6 @@ def register_outside(author: Any) -> OutsideMechanism:
         ", ".join(options),
         digest_of(author),
         author,
-        getattr(author, "privacy_unit", ""),
     )
     for faults in (_price_faults, _noise_faults):
         for method, fault in faults(mechanism):
