@@ -289,7 +289,7 @@ def shown_in_one_run(job: Job, number: int, root: bytes, risk: float) -> Shown:
         InputError: where a record cannot be asked about, and for too few canaries or too many.
     """
     job, canaries = plant(job, number, root)
-    scores = _scores(job, _with_canaries(job, canaries), canaries, root)
+    scores = _scores(job, canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
     other = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
@@ -345,17 +345,14 @@ def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:
     return np.asarray(Streams(root, "canaries", [0]).generator(0, 0, tag(name)).random(n) < 0.5)
 
 
-def _with_canaries(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
+def _scores(job: CoordinatorMinimaxJob, canaries: Canaries, root: bytes) -> Array:
+    """(m,) the loss of the second record less that of the first, by what a run with the canaries publishes."""
     records = [type(r)(*(column.copy() for column in r)) for r in job.records["train"]]
     for k, (agent, row) in enumerate(canaries.place):
         chosen = canaries.first if canaries.coins[k] else canaries.second
         for column, value in zip(records[agent], chosen, strict=True):
             column[row] = value[k]
-    return replace(job, records={**job.records, "train": tuple(records)})
-
-
-def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: bytes) -> Array:
-    """(m,) the loss of the second record less that of the first, by what was published."""
+    planted = replace(job, records={**job.records, "train": tuple(records)})
     node = planted.with_root(root).coordinator_node()
     published = LocalEngine().coordinate(node, job.rounds).last_snapshot.published
     if "x" not in published or not np.isfinite(published["x"]).all():

@@ -123,17 +123,23 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
     own = np.eye(job.n_agents)
     sends = sent_messages(job)
-    factors = tuple(
-        np.where(some[:, None], _factors(omega, curvature, float(eta), problem.l2, scalar, own_point), own)
-        for omega, eta, some in zip(mixed, step, sends, strict=True)
-    )
+    factors = []
+    for omega, eta, some in zip(mixed, step, sends, strict=True):
+        weight = np.diag(omega) if own_point else 1.0
+        kept = step_factor(weight, curvature, float(eta), problem.l2, scalar)
+        factor = np.abs(omega)
+        if own_point:
+            np.fill_diagonal(factor, kept)
+        else:
+            factor = factor * kept
+        factors.append(np.where(some[:, None], factor, own))
     clip = job.clip.bounds("y", rounds)
     movement = (step * 2.0 * clip)[:, None] / averaged * summation_slack(averaged, problem.q)
     movement, noise = np.where(sends, movement, 0.0), np.where(sends, noise, 0.0)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     most = averaged.max(axis=1).astype(np.float64)
-    rounding = _training_rounding(mixed, factors, step, noise, most, problem, length, float(clip.max()), start)
-    return Steps(mixed, visible, factors, movement, noise, rounding)
+    rounding = _training_rounding(mixed, tuple(factors), step, noise, most, problem, length, float(clip.max()), start)
+    return Steps(mixed, visible, tuple(factors), movement, noise, rounding)
 
 
 def sent_messages(job: GossipJob) -> NDArray[np.bool_]:
@@ -156,14 +162,6 @@ def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_]
         tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in heard),
         tuple((w != 0.0) | (own > 0.0) for w in sent),
     )
-
-
-def _factors(mixed: Array, curvature: float, step: float, ridge: float, scalar: bool, own_point: bool) -> Array:
-    if not own_point:
-        return np.abs(mixed) * step_factor(1.0, curvature, step, ridge, scalar)
-    out = np.abs(mixed)
-    np.fill_diagonal(out, step_factor(np.diag(mixed), curvature, step, ridge, scalar))
-    return out
 
 
 def _training_rounding(

@@ -59,7 +59,9 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
 
     victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
     values = view.certified[:, victims]
-    least, most = _colour_limits(view)
+    # The upper end is what a full view would give; the lower one is at least a factor of 2 below.
+    most = float(view.certified_total.max())
+    least = min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0)
     ax = figure.subplots()
     ax.set_facecolor("#DDDDDD")
     ax.grid(visible=False)
@@ -120,12 +122,6 @@ def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.in
     """Distances, and the largest ε of the pairs at each, where any is above zero."""
     links = np.unique(distance[epsilon > 0.0])
     return links, np.asarray([np.nanmax(epsilon[distance == k]) for k in links])
-
-
-def _colour_limits(view: NetworkView) -> tuple[float, float]:
-    """The ends of the colour scale, at least a factor of 2 apart; the upper one is what a full view would give."""
-    most = float(view.certified_total.max())
-    return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 2.0), most
 
 
 def _graph(view: NetworkView) -> str:
