@@ -58,8 +58,7 @@ def resume(
     """Resume an interrupted run or study, to the bit as without the interruption.
 
     A run resumes from the last state in its folder. What was released after that state is released again with the same
-    draws: the same values, and no second release. Where secret noise was not kept (`run(keep_secret=False)`), it cannot
-    be drawn again, and the run cannot be resumed.
+    draws: the same values, and no second release.
 
     Of a study finished cells are kept, and the others are computed, by as many processes of this machine as were asked
     for at the beginning.
@@ -75,8 +74,7 @@ def resume(
 
     Raises:
         InputError: there is nothing to resume, it is complete or under way, or it is told something that is for runs
-            only; the records, the scenario or the versions are others than those of the beginning; the secret noise of
-            a run was not kept.
+            only; the records, the scenario or the versions are others than those of the beginning.
         Stopped: interrupted again.
 
     Example:

@@ -27,7 +27,7 @@ from decentral_dp.errors import Refusal, refuse
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.privacy.unit import RECORD
-from decentral_dp.problems.protocol import Planned
+from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -126,7 +126,7 @@ def _unplayed_unit(plan: AuditPlan) -> str:
         return "a canary is one record"
     if job.stream.kind == "minibatch":
         return "which of them a batch of fixed size holds is followed for single records only"
-    if unit.zeroed and not isinstance(job.problem, Planned):
+    if unit.zeroed and not isinstance(job.problem, PlannedTraining):
         return f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
     if unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
         return "an agent without contributions that still takes part is not played"

@@ -27,12 +27,14 @@ from decentral_dp.central.sensitivities import (
     implicit_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
+    smoothness,
 )
 from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.constants.problem_constants import UP, ProblemConstants, round_up
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
+from decentral_dp.problems.bilevel.quadratic import QuadraticRecords
 from decentral_dp.problems.lower_level import mean_losses, mean_term
 from decentral_dp.problems.records import concatenate, regulariser_matrices
 
@@ -161,14 +163,8 @@ class PooledBounds:
     def smoothness(self, low: Array, high: Array) -> float:
         """Lipschitz constant of ∇Φ on the box, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
 
-        b_fxx + 2M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M(M_gyy + M C_gyy)]: ∇_x f − J H⁻¹∇_y f, differentiated
-        in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28. low, high: (p,), the ends of the box.
+        low, high: (p,), the ends of the box.
         """
-
-        def smoothness(c: ProblemConstants) -> float:
-            through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
-            return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
-
         return worst_case(self.family, low, high, smoothness)
 
     @property
@@ -423,10 +419,10 @@ def bound_records(records: Any, radius: float, label_bound: float) -> Any:
         return records
     rows = getattr(records, name)
     good = np.isfinite(rows).all(axis=1)
-    if "target" in fields:
-        good &= np.isfinite(records.target)
-        target = np.where(good, records.target, 0.0)
-        records = records._replace(target=np.clip(target, -label_bound, label_bound))
+    if isinstance(records, QuadraticRecords):
+        good &= np.isfinite(records.label)
+        label = np.where(good, records.label, 0.0)
+        records = records._replace(label=np.clip(label, -label_bound, label_bound))
     rows = np.where(good[:, None], rows, 0.0)
     _, norms = feature_norms(rows)
     rows = rows * np.where(norms > radius, radius / np.where(norms > 0.0, norms, 1.0), 1.0)[:, None]

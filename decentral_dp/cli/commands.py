@@ -79,9 +79,6 @@ def run(
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     quiet: Quiet = False,
-    forget_secret: Annotated[
-        bool, Option("--forget-secret", help="Do not store the noise key: no resume after a crash.")
-    ] = False,
     baselines: Annotated[
         bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
@@ -107,14 +104,13 @@ def run(
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines), log, quiet, folder
         )
     _upload(finished.folder, store)
     _print_and_exit(finished, quiet)
@@ -199,8 +195,7 @@ def resume(
     """Resume an interrupted run or study.
 
     A run resumes from its last state on disk; finished cells of a study are kept.
-    Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
-    --forget-secret no noise key is left, and the run cannot be resumed.
+    Releases after that state are drawn again from the same noise key: the same values, at no further cost.
     """
     from decentral_dp.resumption import continue_study, is_study, refuse_for_study
     from decentral_dp.simulation.run import Run
@@ -228,7 +223,6 @@ def resume(
 def plan(
     scenario: Name,
     override: Set = None,
-    every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
     trust: Trust = False,
 ) -> None:
     """Print the privacy cost of a scenario for each agent.
@@ -237,7 +231,7 @@ def plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or []), conditions=every)
+    plans.print_plan(plans.plan(scenario, override or []))
 
 
 @app.command()

@@ -97,8 +97,8 @@ class RunTable(Table):
     beside problem.manifest."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of bilevel
-    problems and all noise stay on the processor."""
+    """Where torch computes: "cpu" or "cuda". Read by custom torch losses and by models of minimax problems; clips of
+    bilevel problems and all noise stay on the processor."""
 
     @field_validator("gpus_per_actor")
     @classmethod
@@ -331,8 +331,8 @@ class CorrelationTable(Table):
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
-    guarantee: Literal["certified", "as_printed", "none"] = "certified"
-    """ "certified": priced as run; "as_printed": the paper's own protocol and noise, priced as well as can be proven;
+    guarantee: Literal["certified", "as_published", "none"] = "certified"
+    """ "certified": priced as run; "as_published": a paper's own protocol and noise, priced as well as can be proven;
     "none": no noise and no clipping."""
 
     mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
@@ -373,7 +373,7 @@ class PrivacyTable(Table):
 
     box: dict[Channel, Finite] = {}
     """Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto it, at
-    no cost; under "as_printed" the points of directions are. Read by gossip algorithms."""
+    no cost; under "as_published" the points of directions are. Read by gossip algorithms."""
 
     share: dict[Channel, Positive] = {}
     """Channel → its share of the budget, relative to the others; equal ones if left out. Read by gossip algorithms with
@@ -425,34 +425,18 @@ class PrivacyTable(Table):
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
         """Channel → (low, high) of what is released; without any where boxes are on the arguments of directions."""
-        if self.guarantee == "as_printed":
+        if self.guarantee == "as_published":
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
 
     @property
     def argument_box(self) -> dict[str, float]:
         """Variable → bound on the points at which directions are taken."""
-        return by_channel(self.box) if self.guarantee == "as_printed" else {}
+        return by_channel(self.box) if self.guarantee == "as_published" else {}
 
     def noise(self, channel: str) -> Noise | None:
         table: Noise | None = getattr(self, channel)
         return table
-
-
-class RunGraph(Table):
-    """What the noise of a seeded run was drawn for, whose graph was a Python object and is in a file of its folder.
-
-    Without it the file would be another graph to the noise, and a run on the same links would draw other values.
-    """
-
-    digest: str
-    """Digest of the table [topology] that it belongs to; with another it is not read."""
-
-    given: str
-    """Digest of the object."""
-
-    table: str
-    """The table [topology] of the run, as JSON."""
 
 
 class Scenario(Table):
@@ -507,10 +491,6 @@ class Scenario(Table):
     objects: dict[str, str] = {}
     """Written into a run folder: components that were Python objects, which another run needs again."""
 
-    run_graph: RunGraph | None = None
-    """Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is drawn
-    for."""
-
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → what was handed over in Python in its place: of an algorithm its entry. And what each of them was, of
@@ -564,6 +544,7 @@ class Scenario(Table):
         problem, mechanism = self.problem, self.privacy.mechanism
         named = {
             ("problem", "kind"): problem.kind,
+            ("problem", "model"): None if problem.model is None else problem.model.kind,
             ("problem", "data"): problem.data,
             ("problem", "partition"): problem.partition,
             ("topology", "kind"): self.topology.kind,
@@ -573,15 +554,13 @@ class Scenario(Table):
         return {place: text for place, text in named.items() if isinstance(text, str) and in_module(text) is not None}
 
     def files(self) -> Files:
-        """(table, …, key) → absolute path, for every value that names a file that is there, or a module in one."""
+        """(table, …, key) → absolute path, for every value that names a file of data that is there."""
         problem, correlation = self.problem, self.privacy.correlation
         factor = None if correlation is None else correlation.in_time
         named: dict[tuple[str, ...], Any] = {
-            ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data if problem.data.lower().endswith((".csv", ".npz", ".parquet")) else None,
             ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
-            ("problem", "losses"): problem.losses,
             ("topology", "file"): self.topology.file,
             ("privacy", "correlation", "in_time", "file"): factor.file if isinstance(factor, TimeFactorTable) else None,
         }
@@ -590,23 +569,21 @@ class Scenario(Table):
             named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
         places = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
-        files = {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
-        for place, kind in self.modules().items():
-            path = module_file(kind.partition(":")[0], self.code_paths)
-            if path is not None:
-                files[place] = path.absolute()
-        return files
+        return {place: path for place, path in places.items() if os.path.exists(path) and not path.is_dir()}
+
+    def code_files(self) -> Files:
+        """(table, …, key) → absolute path of the Python file, for every "module:Name" that is in a folder here."""
+        found = {place: module_file(kind.partition(":")[0], self.code_paths) for place, kind in self.modules().items()}
+        return {place: path.absolute() for place, path in found.items() if path is not None}
 
 
 def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
-    """Set the file that is named at (table, …, key), or at a number of a list; of "module:Name" the module alone."""
+    """Set the file that is named at (table, …, key), or at a number of a list."""
     *tables, last = place
     inner: Any = content
     for table in tables:
         inner = inner[table]
-    key = int(last) if isinstance(inner, list) else last
-    named = in_module(str(inner[key]))
-    inner[key] = value if named is None else f"{value}:{named.name}"
+    inner[int(last) if isinstance(inner, list) else last] = value
 
 
 def by_channel(table: Mapping[Channel, float | ClipTable]) -> dict[str, float]:

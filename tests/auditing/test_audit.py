@@ -22,6 +22,7 @@ from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.simulation.jobs.build import build
 from tests.support.audits import audit
 from tests.support.commands import Command
+from tests.support.published import as_published, scenario_file
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
@@ -83,7 +84,7 @@ def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> 
 
 
 def test_a_claim_stands_beside_the_certificate() -> None:
-    found = audit("paper_boxed", overrides=["algorithm.rounds=2"], runs=20)
+    found = audit(scenario_file("paper_boxed"), overrides=["algorithm.rounds=2"], runs=20)
     assert found.claimed is not None
     assert any("claim" in s for s in found.sentences)
 
@@ -205,9 +206,11 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
     assert command("audit", "network_view", "--runs", 20, *sets).code == 1
 
 
-def test_an_attack_refutes_a_claim_of_printed_noise() -> None:
-    """The printed noise of double_spider hides nothing of its claim."""
-    found = audit("double_spider", runs=20, overrides=['privacy.guarantee="as_printed"', "algorithm.rounds=5"])
+def test_an_attack_refutes_a_claim_of_published_noise() -> None:
+    """The published noise of double_spider hides nothing of its claim."""
+    changes = {"privacy.guarantee": "as_published", "algorithm.rounds": 5}
+    scenario = as_published(decentral_dp.load("double_spider", set=changes).model_dump(exclude_unset=True))
+    found = audit(scenario, runs=20)
     assert (found.claimed, found.certified, found.status) == (4.0, np.inf, "ok")
     assert found.shown > 10.0 * found.claimed
 

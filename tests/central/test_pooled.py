@@ -19,10 +19,7 @@ from decentral_dp.constants.families import Declared, family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from tests.support.closed_forms import closed_form
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
-from tests.support.priced_samplers import choose
 
 Array = np.ndarray
 CASES = cases(ridge=0.3)
@@ -105,17 +102,17 @@ def test_every_record_is_brought_into_its_bounds_by_itself() -> None:
     features, target = a.copy(), b.copy()
     features[0], features[1], features[2], target[3], target[4] = np.nan, [np.inf, 0, 0], [1e200, 0, 0], np.inf, 1e9
     features[5] *= 3.0
-    tame = Pooled.from_agents(case.family, [(wild._replace(features=features, target=target), wild)]).train
+    tame = Pooled.from_agents(case.family, [(wild._replace(features=features, label=target), wild)]).train
     assert np.array_equal(tame.features[[0, 1, 3]], np.zeros((3, 3)))
     assert np.allclose(tame.features[2], [RADIUS, 0, 0])
     assert np.allclose(tame.features[5], a[5], rtol=1e-12)
-    assert np.array_equal(tame.target[[0, 1, 3]], np.zeros(3))
-    assert tame.target[4] == LABEL
+    assert np.array_equal(tame.label[[0, 1, 3]], np.zeros(3))
+    assert tame.label[4] == LABEL
     assert np.array_equal(tame.features[4], a[4])
     assert np.allclose(tame.l2, np.linalg.norm(tame.features, axis=1))
     x = upper(case)
     for wild_value in (np.nan, np.inf, -np.inf, 1e300):
-        bad = wild._replace(features=np.where(np.eye(6, 3) > 0, wild_value, a), target=b)
+        bad = wild._replace(features=np.where(np.eye(6, 3) > 0, wild_value, a), label=b)
         pool = Pooled.from_agents(case.family, [(bad, bad)])
         for value in (pool.minimiser(x), pool.minimiser(x, 0.1), pool.hypergradient(x), pool.implicit(x, x)):
             assert np.isfinite(value.value).all()
@@ -195,17 +192,6 @@ def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
         pool_of(CASES["ridge"], train, validation).quadratic()
 
 
-def test_a_quadratic_score_is_smallest_where_the_problem_says() -> None:
-    case = CASES["quadratic"]
-    train, validation = dataset(case, "random", 8, 7), dataset(case, "random", 8, 8)
-    pool = pool_of(case, train, validation)
-    hessian, linear = pool.quadratic()
-    records = case.prepared(*train, "train"), case.prepared(*validation, "validation")
-    assert isinstance(case.problem, Quadratic)
-    best = closed_form(case.problem).optimum([records])
-    assert np.allclose(np.linalg.solve(hessian, linear), best.x, atol=1e-8)
-
-
 # Sensitivities -------------------------------------------------------------------------------------------------------
 
 
@@ -270,18 +256,6 @@ def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
             assert (bent <= bounds.smoothness(low, high) * steps + 2 * error).all()
             norms = np.linalg.norm(gradients, axis=1) - np.linalg.norm(their, axis=1)
             assert np.ptp(norms) <= bounds.norm_oscillation(low, high)[kind] + 4 * error
-
-
-def test_scores_feed_an_exponential_mechanism() -> None:
-    case = CASES["logistic_shared"]
-    pool = pool_of(case, dataset(case, "random", 60), dataset(case, "random", 60, 1))
-    low, high = np.array([-4.0]), np.array([1.0])
-    xs = np.linspace(low, high, 9)
-    bounds = pool.bounds
-    s = max(bounds.oscillation(low, high).values())
-    drawn = choose(np.random.default_rng(0), pool.scores(xs), 5.0, s, inexact=bounds.inexactness(low, high))
-    assert drawn.guarantee.certified
-    assert 0 <= drawn.value < 9
 
 
 # What an inaccurate solve may add ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""AUC bounds of games that no attack here plays, beside `privacy.accounting.auc_bounds`: see docs/proofs/31."""
+"""AUC bounds of games that no attack here plays, beside `auditing.membership.within_run`: see docs/proofs/31."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
 from decentral_dp.simulation.jobs.job import Job
+from tests.support.published import as_published
 from tests.support.replay import (
     CROSSED,
     CROSSED_PENALTY,
@@ -91,7 +92,7 @@ class Crossed(Quadratic):
             records = train if term.startswith("lower") else validation
             a = records.features
             size = {"lower_grad_y": a @ x + a @ y, "upper_grad_y": a @ x, "upper_grad_x": a @ y}.get(term, a @ z)
-            rows = (records.target * size)[:, None] * a
+            rows = (records.label * size)[:, None] * a
             bound = clip.bound({"lower_grad_y": "y", "lower_hvp": "z", "upper_grad_y": "z"}.get(term, "x"))
             norms = np.linalg.norm(rows, 1 if clip.norm == "l1" else 2, axis=1)
             out[term] = (rows * np.where(norms > bound, bound / np.maximum(norms, 1e-300), 1.0)[:, None]).mean(axis=0)
@@ -124,7 +125,7 @@ def base(
     }
     for table, values in changes.items():
         content[table] = content.get(table, {}) | values
-    return content
+    return as_published(content)
 
 
 def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
@@ -184,7 +185,7 @@ def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
     for n in range(1, 2 ** len(TERMS)):
         read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
         problem = type("Partly", (Crossed,), {"reads_records": read})(2)
-        for guarantee in ("certified", "as_printed"):
+        for guarantee in ("certified", "as_published"):
             job = built(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
             assert finished(job).ledger.same_releases(job.ledger), (guarantee, read)
 
@@ -206,7 +207,7 @@ class Loop:
         self.m = self.job.n_agents
         self.weights = self.job.topology.mixing.toarray()
         self.algorithm: Any = self.job.algorithm
-        self.printed = self.algorithm.protocol == "printed"
+        self.printed = self.algorithm.protocol == "published"
         self.reads_x = self.kind in ("crossed", "from_losses")
         self.per_round = self.algorithm.releases_per_round
         self.told = [{} for _ in range(self.job.rounds * self.per_round + 1)]
@@ -273,9 +274,9 @@ def squares(job: Job) -> list[Squares]:
         parts = []
         for kind in ("train", "validation"):
             records = job.records[kind][i]
-            n = len(records.target)
+            n = len(records.label)
             second, cross = np.zeros((2, 2)), np.zeros(2)
-            for a, b in zip(records.features, records.target, strict=True):
+            for a, b in zip(records.features, records.label, strict=True):
                 second, cross = second + np.outer(a, a) / n, cross + a * b / n
             parts += [second, cross]
         parts[0] = parts[0] + RIDGE * np.eye(2)

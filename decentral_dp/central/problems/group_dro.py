@@ -15,8 +15,7 @@ Shares are constants: one that is counted moves every record's gradient with one
 mean of "dual" over all records. For samples, the smallest ball around the segments: of radius B√(1 − 1/K) for equal a
 and K > 1, beside the B of a ball around 0.
 
-problem.loss: cross_entropy (of classes, the default), logistic (of two), or a Python file with a torch
-function loss(outputs, label), outputs being those of one record.
+problem.loss: cross_entropy (of classes, the default) or logistic (of two).
 
 The numbers of a run: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean
 loss of a class by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All
@@ -30,13 +29,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, Share
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.files.tables import Share
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
@@ -145,11 +145,11 @@ _ROUND_UP = 1.0 + 1e-14
 
 
 def group_dro(
-    facts: Facts,
+    facts: ProblemFacts,
     strength: Strength,
     cap: Cap,
     group_shares: Annotated[
-        list[Share], Key("Public shares of the groups, which are the classes; equal ones if left out.")
+        list[Share], Doc("Public shares of the groups, which are the classes; equal ones if left out.")
     ]
     | None = None,
     loss: Loss | None = None,
@@ -173,7 +173,7 @@ def group_dro(
     return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "group_dro",
     group_dro,
     "the worst mean loss of a group, where the groups are the classes",
