@@ -603,11 +603,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Prices ---------------------------------------------------------------------------------------------------------
     Mutation(
         "a remainder whose inverse is a rounding error",
-        "privacy/accounting/private_state.py",
+        "../papers/published/private_state.py",
         "max() >= 1.0 - _SMALLEST_GAP",
         "max() >= 1.0",
         (
-            "tests/privacy/accounting/test_private_state.py::"
+            "tests/papers/test_private_state.py::"
             "test_a_step_that_float64_cannot_tell_from_one_that_keeps_all_has_no_bound",
         ),
     ),

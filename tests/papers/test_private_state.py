@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.privacy.schedules import StepSize
+from papers.published.private_state import endless_remainder, private_state
 from tests.support.schedules import (
     FIRST_DECAY,
     GLM,
