@@ -256,6 +256,7 @@ class _ChannelColumn:
     def from_lines(cls, lines: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _ChannelColumn:
         """Return the column of which `to_lines` made plain values."""
         gaps = Series.from_arrays(lines["gaps"])
+        parts: dict[str, Any] = {part: {k: Series.from_arrays(v) for k, v in lines[part].items()} for part in _PARTS}
         return cls(
             mechanism=mechanisms.get(lines["mechanism"]) or mechanism_of(lines["mechanism"]),
             dimension=lines["dimension"],
@@ -263,7 +264,7 @@ class _ChannelColumn:
             gaps=gaps,
             last_index=int(gaps.dense().sum()),
             scale=Series.from_arrays(lines["scale"]),
-            **{part: {k: Series.from_arrays(v) for k, v in lines[part].items()} for part in _PARTS},
+            **parts,
             sampling=set(lines["sampling"]),
             distortion=lines["distortion"],
         )
@@ -484,7 +485,7 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
 
     def stack(part: str, key: str = "") -> Array:
         each = [getattr(column, part) for _, column in columns]
-        rows = [(series[key] if key else series).dense() for series in each]
+        rows: list[Array] = [(one[key] if key else one).dense() for one in each]
         if alone:
             return rows[0][:, None]
         out = np.empty((rounds.size, n_agents))
