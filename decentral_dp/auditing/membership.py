@@ -41,12 +41,12 @@ from decentral_dp.problems.saddle import Attackable
 from decentral_dp.simulation.events import Callback, Reporter
 from decentral_dp.simulation.folder.layout import require_new
 from decentral_dp.simulation.jobs.agent_records import require_records
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import is_private, published_values, refuse_damaged, require_run_folder
 from decentral_dp.simulation.run import run_job
-from decentral_dp.simulation.statements.of_job import claim_of, statement_of
+from decentral_dp.simulation.setting import claim_of, statement_of
 from decentral_dp.simulation.statistics import Interval, over_seeds
 from decentral_dp.tasks.outcomes import write_json
 
@@ -121,7 +121,7 @@ class AttackScores(NamedTuple):
     auc: Mapping[str, float]
 
 
-def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
+def attack_run(job: PlannedJob, published: Mapping[str, Array]) -> AttackScores:
     """Score every member and every other record by what a run of the job published.
 
     Args:
@@ -180,7 +180,7 @@ def _sample(members: Any, others: Any) -> tuple[Any, Any]:
     return take(members, chosen[0]), take(others, chosen[1])
 
 
-def require_attackable(job: Job) -> None:
+def require_attackable(job: PlannedJob) -> None:
     """Refuse what cannot be attacked, or attacked fairly.
 
     Args:
@@ -194,7 +194,7 @@ def require_attackable(job: Job) -> None:
     refuse(job, _REFUSALS)
 
 
-def _dealt_at_random(job: Job) -> bool:
+def _dealt_at_random(job: PlannedJob) -> bool:
     """Whether agents got their records whatever those are: owners that a file names are no draw."""
     table = job.scenario.problem
     if job.components.partition.is_outside:
@@ -205,7 +205,7 @@ def _dealt_at_random(job: Job) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _differing_groups(job: Job) -> str:
+def _differing_groups(job: PlannedJob) -> str:
     """Return why members and others are groups that differ, and how well classes alone tell them apart; "" if not."""
     shards = job.shards
     if shards.exchangeable:
@@ -216,7 +216,7 @@ def _differing_groups(job: Job) -> str:
     return f"{shards.why_not_exchangeable} Their classes alone tell them apart with an AUC of {auc_of_classes:.2f}"
 
 
-def _lacks_classifier(job: Job) -> bool:
+def _lacks_classifier(job: PlannedJob) -> bool:
     if job.solves == "minimax":
         return False
     problem = job.problem
@@ -224,7 +224,7 @@ def _lacks_classifier(job: Job) -> bool:
     return isinstance(problem, Placed) or problem.accuracy(*zeros, job.test) is None
 
 
-_REFUSALS: tuple[Refusal[Job], ...] = (
+_REFUSALS: tuple[Refusal[PlannedJob], ...] = (
     Refusal(
         lambda job: job.unit != RECORD,
         "audit",
@@ -387,7 +387,7 @@ class Inference:
         }
 
 
-def read_run_folder(folder: Path) -> tuple[Job, dict[str, Array]]:
+def read_run_folder(folder: Path) -> tuple[PlannedJob, dict[str, Array]]:
     """Return the job of a run folder, with all records, and its published values.
 
     Raises:
@@ -395,7 +395,7 @@ def read_run_folder(folder: Path) -> tuple[Job, dict[str, Array]]:
     """
     require_run_folder(folder, "audit", ("scenario.toml", "state.npz"), more=("result.json",))
     with refuse_damaged(folder, "audit"):
-        job = build(load(folder / "scenario.toml"))
+        job = build_job(load(folder / "scenario.toml"))
     return job, published_values(folder, "audit")
 
 
@@ -434,7 +434,7 @@ def infer_membership(
         scores = [attack_run(job, published)]
     report(1, runs)
     while len(scores) < runs:
-        done = run_job(build(repetition(job.scenario, len(scores))))
+        done = run_job(build_job(repetition(job.scenario, len(scores))))
         scores.append(attack_run(done.simulation(), done.published))
         report(len(scores), runs)
     inference = judge_attacks(job, scores)
@@ -444,7 +444,7 @@ def infer_membership(
     return inference
 
 
-def judge_attacks(job: Job, each: Sequence[AttackScores]) -> Inference:
+def judge_attacks(job: PlannedJob, each: Sequence[AttackScores]) -> Inference:
     """Compare the AUCs of every attack with what the job's budget, and the claim, allow.
 
     Args:

@@ -29,8 +29,8 @@ from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.protocol import PlannedTraining
 from decentral_dp.simulation.jobs.agent_records import require_records
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job
+from decentral_dp.simulation.jobs.job import PlannedJob
 from decentral_dp.simulation.result import refuse_damaged, require_run_folder
 
 FEWEST_RUNS = 20
@@ -43,7 +43,7 @@ _MOST_HUNDREDS = 10_000
 class AuditPlan:
     """What is going to be played, and the most that it can show."""
 
-    job: Job
+    job: PlannedJob
     vantage: str
     runs: int
     confidence: float
@@ -70,7 +70,7 @@ class AuditPlan:
 
 
 def plan_audit(
-    scenario: str | Path | Mapping[str, Any] | Scenario | Job,
+    scenario: str | Path | Mapping[str, Any] | Scenario | PlannedJob,
     runs: int,
     vantage: str,
     confidence: float = 0.95,
@@ -104,7 +104,7 @@ def plan_audit(
         scenario, reading = folder / "scenario.toml", refuse_damaged(folder, "audit")
     if isinstance(scenario, str | Path | Mapping | Scenario):
         with reading:
-            job = build(load(scenario, overrides))
+            job = build_job(load(scenario, overrides))
     else:
         job = scenario
     require_records(job.records, "audit")

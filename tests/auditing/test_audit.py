@@ -19,7 +19,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 from tests.support.commands import Command
 from tests.support.published import as_published, scenario_file

@@ -12,7 +12,7 @@ import decentral_dp
 from decentral_dp.auditing.bounds import chance, one_run_bound, plant
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.audits import audit
 
 

@@ -38,7 +38,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from tests.support.published import as_published
 from tests.support.run_folders import rewrite_result
 

@@ -31,7 +31,7 @@ from decentral_dp.privacy.recorder import Recorder, assemble
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.build import build_job as build
 from papers.published.gossip import PublishedLdpDsbo
 from papers.published.private_state import private_state
 from tests.support.release_cost_oracle import grid
