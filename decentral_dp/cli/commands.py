@@ -185,40 +185,36 @@ def _print_and_exit(finished: Run, quiet: bool) -> None:
 def invoke_resume(
     folder: Annotated[
         Path,
-        Argument(metavar="FOLDER", help="An interrupted run or study, or the file of an audit."),
+        Argument(metavar="FOLDER", help="An interrupted run or study."),
     ],
     quiet: Quiet = False,
     upload: Upload = None,
     log: Log = None,
     trust: Trust = False,
 ) -> None:
-    """Resume an interrupted run, study or audit.
+    """Resume an interrupted run or study.
 
-    A run resumes from its last state on disk; finished cells of a study, and runs of an audit, are kept.
+    A run resumes from its last state on disk; finished cells of a study are kept.
     Releases after that state are drawn again from the same noise key: the same values, at no further cost.
     """
-    from decentral_dp.resumption import Kind, find_resumable, refuse_for_others, resume_other
+    from decentral_dp.resumption import continue_study, is_study, refuse_for_study
     from decentral_dp.simulation.run import Run
 
-    task = find_resumable(folder)
-    if task.kind is not Kind.RUN:
+    if is_study(folder):
         given = {"--upload": upload, "--log": log}
-        refuse_for_others(task.kind, task.place, [name for name, value in given.items() if value is not None])
+        refuse_for_study(folder, [name for name, value in given.items() if value is not None])
         from decentral_dp.reporting.progress import ProgressBar
 
-        with ProgressBar(task.unit, estimate=task.unit == "runs", quiet=quiet) as bar:
-            result: Any = resume_other(task, bar)
-        ended_well = annex("print_ended" if task.kind is Kind.STUDY else "print_outcome")(result, quiet)
-        if task.kind is not Kind.STUDY and not quiet:
-            typer.echo(printable(str(task.place)))
-        if not ended_well:
+        with ProgressBar("cells", quiet=quiet) as bar:
+            findings = continue_study(folder, bar)
+        if not annex("print_ended")(findings, quiet):
             raise typer.Exit(1)
         return
 
     from decentral_dp.cli.log import run_with_progress
 
     store = _open_store(upload)
-    finished = run_with_progress(lambda callbacks: Run.resume(task.place, callbacks=callbacks), log, quiet, task.place)
+    finished = run_with_progress(lambda callbacks: Run.resume(folder, callbacks=callbacks), log, quiet, folder)
     _upload(finished.folder, store)
     _print_and_exit(finished, quiet)
 
@@ -315,14 +311,10 @@ def invoke_network(
 @app.command("audit")
 def invoke_audit(
     scenario: Annotated[
-        Text,
-        Argument(
-            metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, a run folder, or network."
-        ),
-    ] = None,
-    runs: Annotated[
-        Number, Option(help="Runs of each data set, at least 20; by default 200, of --all 40, of network 50000.")
-    ] = None,
+        str,
+        Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+    ],
+    runs: Annotated[Number, Option(help="Runs of each data set, at least 20; by default 200.")] = None,
     vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
     seed: Annotated[int, Option(min=0, help="Of the noise of these runs.")] = 0,
@@ -330,15 +322,9 @@ def invoke_audit(
         File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
-    every: Annotated[
-        bool, Option("--all", help="Every algorithm without noise and certified; --out is a folder then.")
-    ] = False,
-    jobs: Annotated[Number, Option(min=1, help="Processes; by default this one, and with --all one per core.")] = None,
-    address: Address = None,
     canaries: Annotated[
         Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
-    curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
     membership: Annotated[
         bool, Option("--membership", help="Tell a run's train records from held-out ones, over --runs (10) runs.")
     ] = False,
@@ -348,10 +334,9 @@ def invoke_audit(
 
     Beside it stand the ε that is certified, and the claimed one. Two data sets that differ in one record are run with
     the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
-    fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where more is shown than is
-    certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
-    states of training, in a few seconds; --out is a folder then. With --membership the records of a run folder are
-    scored by what it published: the AUC over repeated runs, and the ceiling that its ε sets.
+    fail. Exit code 1 where more is shown than is certified, or where the audit itself is broken. With --membership the
+    records of a run folder are scored by what it published: the AUC over repeated runs, and the ceiling that its ε
+    sets.
     """
     sound = annex("audit_command")(
         scenario,
@@ -361,11 +346,7 @@ def invoke_audit(
         seed=seed,
         out=out,
         override=override or [],
-        every=every,
-        jobs=jobs,
-        address=address,
         canaries=canaries,
-        curve=curve,
         membership=membership,
     )
     if not sound:

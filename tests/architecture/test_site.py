@@ -132,7 +132,7 @@ def require_known(words: list[str], text: str) -> None:
             load_study(name, overrides)
         elif words[0] in ("list", "check"):
             assert name in registered() | {*registries(titles=False)}, name
-        elif words != ["audit", "network"]:
+        else:
             load(name, overrides)
 
 

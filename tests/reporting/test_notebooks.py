@@ -101,17 +101,6 @@ def test_what_cannot_be_drawn_or_saved_is_said(run: Run, tmp_path: Path) -> None
         run.plot("losses").save(tmp_path / "a.xyz")
 
 
-def test_a_ledger_is_a_row_for_each_channel(run: Run) -> None:
-    summary = run.records.summary().set_index("channel")
-    assert sorted(summary.index) == ["x", "y", "z"]
-    rows = run.ledger[run.ledger["channel"] == "y"]
-    assert summary.loc["y", "releases"] == rows["release"].nunique() == 10
-    assert summary.loc["y", "largest scale"] == rows["scale"].max()
-    assert summary.loc["y", "least sensitivity"] == rows["sensitivity"].min()
-    assert summary.loc["x", "mechanism"] == "free"
-    assert "<td>gaussian</td>" in run.records._repr_html_()
-
-
 def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
 

@@ -342,12 +342,6 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
         'take "replace"',
     ),
     Refusal(
-        lambda d: d.is_private and d.unit != RECORD and getattr(d.components.mechanism, "privacy_unit", ""),
-        "{of.unit_key}",
-        "the mechanism states its price for {it}",
-        "leave it out",
-    ),
-    Refusal(
         lambda d: d.is_private and d.unit.zeroed and d.unit.records is not None and d.stream.kind == "minibatch",
         "privacy.neighbours",
         "in a batch of fixed size another record takes the place of one that is not drawn, so that "
