@@ -13,7 +13,6 @@ from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
-from decentral_dp.constants.problem_constants import ProblemConstants
 
 _INDEX = np.array([1])
 
@@ -78,11 +77,6 @@ class ScoredDraw(SingleDraw):
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context, no_score))
-
-
-def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
-    """For the whole domain."""
-    return bounds_of(context).family.constants(*context.domain.corners(context.problem.p))
 
 
 def check_compact(context: dp.CoordinatorContext, kind: str) -> None:
