@@ -171,19 +171,6 @@ def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
     assert run.records.costs_within(run.simulation().ledger)
 
 
-def test_no_matrix_is_formed_above_the_limit(content: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.central import certified_solver, pooled
-    from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-
-    def matrices(*_: Any) -> Any:
-        raise AssertionError("a q × q matrix was formed")
-
-    monkeypatch.setattr(certified_solver, "DENSE_LIMIT", 5)
-    monkeypatch.setattr(pooled.certified, "DENSE_LIMIT", 5)
-    monkeypatch.setattr(LogisticHyperparameter, "matrices", matrices)
-    assert decentral_dp.run(content(algorithm={"rounds": 2})).result["status"] == "ok"
-
-
 # The tuner ----------------------------------------------------------------------------------------------------------
 
 
