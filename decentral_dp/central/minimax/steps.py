@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.declared import MINIMAX_CHANNELS
-from decentral_dp.central.problems.protocol import Compositional, Dual
 from decentral_dp.problems.saddle import PublicBall
 
 
@@ -74,7 +73,7 @@ def released_gradient(
 def best_response(context: dp.MinimaxContext, released: dp.Bundle) -> dp.Array:
     """The best y at the point that "dual" was asked at, (q,)."""
     # "dual" is among the terms of this problem, so that it has a closed form.
-    return np.asarray(cast(Dual, context.problem).dual(released["dual"][0]))
+    return np.asarray(cast(Any, context.problem).dual(released["dual"][0]))
 
 
 def step_of(size: dp.StepSize | None, t: int) -> float:
@@ -376,7 +375,7 @@ def compose_gradients(
         (p,) and (q,).
     """
     # "inner" is among the terms of this problem, so that it is a function of means.
-    return cast(Compositional, context.problem).outer(y, inner, inner_x, inner_y)
+    return cast(tuple[dp.Array, dp.Array], cast(Any, context.problem).outer(y, inner, inner_x, inner_y))
 
 
 def limited_step(size: float, longest: float | None, direction: dp.Array) -> float:

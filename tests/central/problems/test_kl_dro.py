@@ -15,7 +15,6 @@ from decentral_dp import InputError
 from decentral_dp.central.problems.composite import Labelled
 from decentral_dp.central.problems.kl_dro import KlDro, kl_robust
 from decentral_dp.central.problems.losses import capped_loss
-from decentral_dp.central.problems.protocol import Compositional
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.problems import MINIMAX, Facts
@@ -104,7 +103,6 @@ def test_nothing_overflows() -> None:
 @pytest.mark.parametrize("strength", [0.25, 0.6, 2.0])
 def test_outer_gives_the_gradient_from_the_means(strength: float) -> None:
     problem, data = problem_of(), records("cross_entropy", 9, 1)
-    assert isinstance(problem, Compositional)
     assert isinstance(problem, Attackable)
     x = np.random.default_rng(3).normal(size=problem.p)
     means = [t / 9 for t in problem.sums(data, asked(TERMS, x, strength))]
