@@ -85,7 +85,9 @@ class _Context:
             mean = total / (query.rate * self.counts[split])
             centre = getattr(query, "centre", None)
             public = np.zeros_like(mean) if centre is None else centre[None]
-            sensitivity = _of_sample(self.sensitivity_of(query, mean.shape[1]), query.rate, number)
+            bound, rate = np.array([self.sensitivity_of(query, mean.shape[1])]), np.array([query.rate])
+            drawn = query.rate < 1.0
+            sensitivity = Sensitivity(bound, rate, number if drawn else None, "poisson" if drawn else "fixed")
             out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
         return Bundle(out)
 
@@ -285,12 +287,6 @@ class CoordinatorContext(_Context):
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
         return Pooled.from_agents(self.family, records)
-
-
-def _of_sample(bound: float, rate: float, number: int) -> Sensitivity:
-    """What one record moves a coordinator's mean by: over all records, or over the Poisson sample of this `Ask`."""
-    drawn = rate < 1.0
-    return Sensitivity(np.array([bound]), np.array([rate]), number if drawn else None, "poisson" if drawn else "fixed")
 
 
 @dataclass(frozen=True)

@@ -178,19 +178,6 @@ _MINIMAX = (
 )
 
 
-def check_coordinated(c: Components) -> Coordinated:
-    """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
-
-    Raises InputError.
-    """
-    problem_options(c)
-    program = cast(Coordinated, algorithm_of(c))
-    if c.scenario.problem.positive_share == "released":
-        program = ClassShare(program, start=program.start)
-    refuse(_Chosen(c.scenario, c, program), _COORDINATED)
-    return program
-
-
 # A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
 # from there.
 _ENDLESS_NOISE, _SURELY = 1e12, 1.05
@@ -296,7 +283,7 @@ def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     # Of classes the numbers from 0 on; of a range what is scaled to [−1, 1].
     label_bound = max(1.0, len(shards.classes) - 1.0) if shards.classes else s.problem.label_bound
     label_bound = 1.0 if s.problem.label_range is not None and not shards.classes else label_bound
-    table = (
+    table: tuple[Refusal[Scenario], ...] = (
         Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
         Refusal(
             lambda s: label_bound is None and s.algorithm.kind,
@@ -445,7 +432,12 @@ def coordinated_job(
     """
     s = c.scenario
     check_levels(c, TERMS)
-    program = check_coordinated(c)
+    problem_options(c)
+    program = cast(Coordinated, algorithm_of(c))
+    if s.problem.positive_share == "released":
+        program = ClassShare(program, start=program.start)
+    # Whatever can be refused before a record is read is refused here.
+    refuse(_Chosen(s, c, program), _COORDINATED)
     topology = c.topology.make()
     check_server(s, topology)
     shards, elsewhere = deal(c, topology.n_agents)

@@ -128,7 +128,11 @@ class RegularisationTuner(dp.Coordinated):
     def step(self, t: int, context: dp.CoordinatorContext, s: TunerState) -> dp.CoordinatorSteps[TunerState]:
         pool: Pooled = yield dp.Pool()
         if self.method == "em":
-            choice: dp.Released = yield dp.Release(x=self._selection(context, pool))
+            low, high = context.domain.corners(1)
+            # From strong to weak regularisation: each solution is near the next.
+            points = np.linspace(high, low, self.candidates or _CANDIDATES)
+            selection = FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
+            choice: dp.Released = yield dp.Release(x=selection)
             x = choice.released.x[0]
             minimiser = pool.minimiser(x)
             model: dp.Released = yield dp.Release(model=minimiser.in_l1() if _is_pure(context) else minimiser)
@@ -148,12 +152,6 @@ class RegularisationTuner(dp.Coordinated):
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
         return TunerState(x, s.x, y)
-
-    def _selection(self, context: dp.CoordinatorContext, pool: Pooled) -> FiniteExponential:
-        low, high = context.domain.corners(1)
-        # From strong to weak regularisation: each solution is near the next.
-        points = np.linspace(high, low, self.candidates or _CANDIDATES)
-        return FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
 
     def published(self, s: TunerState) -> dict[str, dp.Array]:
         return {"x": s.last_x, "y": s.y}

@@ -70,7 +70,9 @@ class SecondOrder(dp.Coordinated):
         pool = yield dp.Pool()
         released = yield dp.Release(gx=pool.hypergradient(s.x))
         eta = self.x(t) if self.x is not None else 0.0
-        return next_state(s, context.domain.project(s.x - eta * released.released.gx[0]))
+        x = context.domain.project(s.x - eta * released.released.gx[0])
+        step = float(np.linalg.norm(x - s.x))
+        return DescentState(x, s.x, step) if step < s.step else DescentState(x, s.best, s.step)
 
     def published(self, s: DescentState) -> dict[str, dp.Array]:
         return {"x": s.best}
@@ -87,12 +89,6 @@ def check_bounded(context: dp.CoordinatorContext) -> None:
             "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
             'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
         )
-
-
-def next_state(s: DescentState, x: dp.Array) -> DescentState:
-    """The state after the iterate x (p,): x, and the iterate whose step was the shortest so far."""
-    step = float(np.linalg.norm(x - s.x))
-    return DescentState(x, s.x, step) if step < s.step else DescentState(x, s.best, s.step)
 
 
 def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:

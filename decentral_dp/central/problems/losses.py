@@ -118,7 +118,7 @@ class CappedObjective(Objective, Protocol):
 
     loss: Capped
 
-    def test_scores(self, outputs: Array, labels: Array) -> dict[str, float]:
+    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy".
 
         outputs: (n, ·); labels: (n,).
