@@ -166,7 +166,6 @@ class Job:
         out: str | Path | None = None,
         *,
         callbacks: Sequence[Callback] = (),
-        keep_secret: bool = True,
         baselines: bool = False,
     ) -> Run:
         """Run it; as `run`."""
@@ -176,9 +175,9 @@ class Job:
             job = self.simulation()
             # Two runs of one job share no secret draw.
             job = job.with_root(secret_root()) if job.scenario.seed is None else job
-            done = runner.run_job(job, out, callback, keep_secret)
+            done = runner.run_job(job, out, callback)
             places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
-            ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in planned.items()}
+            ran = {name: runner.run_job(job, places[name], callback) for name, job in planned.items()}
         done = replace(done, baselines=ran)
         if done.folder is not None:
             # matplotlib is slow to import and only a folder has pictures.
@@ -285,7 +284,6 @@ def run(
     *,
     out: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
-    keep_secret: bool = True,
     baselines: bool = False,
     **options: Unpack[Changes],
 ) -> Run:
@@ -296,7 +294,6 @@ def run(
         out: the folder to write, new or empty; by default nothing is written.
         callbacks: functions that are called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by
             default notebooks show a bar. One that raises is a warning, which the result repeats; the run continues.
-        keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
         baselines: whether three more runs are made to judge it by, which read the records again: each agent alone and
             a trusted server, both at the same ε, and the network without noise. They are in `run.baselines`, and in
             OUT/baselines; by default no.
@@ -317,7 +314,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     job = _job("run", scenario, options)
-    return job.run(out, callbacks=callbacks, keep_secret=keep_secret, baselines=baselines)
+    return job.run(out, callbacks=callbacks, baselines=baselines)
 
 
 def audit(

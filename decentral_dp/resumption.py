@@ -112,8 +112,7 @@ def resume(
     """Go on with a run, a study or an audit that was cut off: to the bit as without the interruption.
 
     A run goes on from the last state in its folder. What was released after that state is released again with the same
-    draws: the same values, and no second release. Where secret noise was not kept (`run(keep_secret=False)`), it cannot
-    be drawn again, and the run does not go on.
+    draws: the same values, and no second release.
 
     Of a study finished cells are kept, and the others are computed. Of an audit the runs so far are kept, and the
     others are made. As many processes of this machine do so as were asked for at the beginning.

@@ -79,9 +79,6 @@ def run(
     engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     quiet: Quiet = False,
-    forget_secret: Annotated[
-        bool, Option("--forget-secret", help="Do not store the noise key: no resume after a crash.")
-    ] = False,
     baselines: Annotated[
         bool, Option("--baselines", help="Also run isolated agents, a trusted server, and the run without noise.")
     ] = False,
@@ -107,14 +104,13 @@ def run(
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides)
-    more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     store = _open_store(upload)
     if or_resume and _resume_in(loaded, out, log, quiet, store):
         return
     name = run_name(Path(scenario).stem, overrides)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(
-            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, **more), log, quiet, folder
+            lambda callbacks: api.run(loaded, out=folder, callbacks=callbacks, baselines=baselines), log, quiet, folder
         )
     _upload(finished.folder, store)
     _print_and_exit(finished, quiet)
@@ -199,8 +195,7 @@ def resume(
     """Resume an interrupted run, study or audit.
 
     A run resumes from its last state on disk; finished cells of a study, and runs of an audit, are kept.
-    Releases after that state are drawn again from the same noise key: the same values, at no further cost. After
-    --forget-secret no noise key is left, and the run cannot be resumed.
+    Releases after that state are drawn again from the same noise key: the same values, at no further cost.
     """
     from decentral_dp.resumption import Kind, find_resumable, refuse_for_others, resume_other
     from decentral_dp.simulation.run import Run

@@ -28,7 +28,7 @@ from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import near_name
 from decentral_dp.data.tables import DeclaredColumns, column_names, csv_format, require_numbers, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
-from decentral_dp.files.tables import Table, key_texts
+from decentral_dp.files.tables import Table
 from decentral_dp.problems import MINIMAX, PROBLEMS
 from decentral_dp.topology import GENERATORS
 
@@ -49,7 +49,7 @@ _COLUMNS = """\
 # fill = { bmi = 27 }                             # the public constant for a missing value
 # date = { admitted = "2015-01-01:2025-12-31" }   # the public range of dates
 # log = ["income"]                                # log(1 + v)
-# binary = ["smoker"]                             # 0 or 1, needs no range
+
 
 """
 _RANGES = (
@@ -280,7 +280,7 @@ def _comment(text: str) -> list[str]:
 
 def _key_comments(name: str, schema: type[Table], table: Mapping[str, Any]) -> dict[str, str]:
     """Key → its description, with those of the algorithm or the generator that the table names."""
-    texts = dict(key_texts(schema))
+    texts = {key: field.description or "" for key, field in schema.model_fields.items()}
     kind = str(table.get("kind"))
     if name == "algorithm" and kind in ALGORITHMS:
         texts |= {option.key: option.description for option in ALGORITHMS[kind].keys}

@@ -9,7 +9,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines import protocol
-from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release, Released
+from decentral_dp.exchange import Ask, Pool, Release, Released
 from decentral_dp.user_code import (
     USER_ERRORS,
     UserCodeError,
@@ -70,7 +70,7 @@ class _Coordinator:
     def __init__(
         self, coordinator_node: protocol.CoordinatorNode, call_blocks: CallBlocks, keeps_releases: bool
     ) -> None:
-        self.releaser: protocol.CoordinatorReleaser = coordinator_node.make_releaser()
+        self.releaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
         self._call_blocks = call_blocks
         self._state: Any = coordinator_node.program.init(coordinator_node.context)
@@ -112,9 +112,15 @@ class _Coordinator:
                     if self._keeps_releases:
                         self._undrained.append(protocol.ReleasedValues(index, dict(reply.released)))
                 elif isinstance(request, Ask):
-                    reply = self._ask(request)
+                    self._questions += 1
+                    blocks = self._call_blocks("answer", self._questions, request.values)
+                    answers = {name: np.concatenate([block[name] for block in blocks]) for name in request.values}
+                    reply = self._coordinator_node.context.combine(self._questions, request.values, answers)
                 elif isinstance(request, Pool):
-                    reply = self._pool_records()
+                    if self._pool is None:
+                        handed = [records for block in self._call_blocks("hand_over") for records in block]
+                        self._pool = self._coordinator_node.context.pool(handed)
+                    reply = self._pool
                 else:
                     raise wrong_yield(program, t + 1, f"yields {type(request).__name__}")
         # Values that follow from releases may diverge when these do not.
@@ -122,21 +128,6 @@ class _Coordinator:
         if index != end:
             made = index - t * program.releases_per_round
             wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
-
-    def _ask(self, request: Ask) -> Any:
-        questions = request.values
-        if not all(isinstance(q, ClippedSum | ClippedQuery) for q in questions.values()):
-            raise RuntimeError("a coordinator asks for sums over records, and for nothing else")
-        self._questions += 1
-        blocks = self._call_blocks("answer", self._questions, questions)
-        answers = {name: np.concatenate([block[name] for block in blocks]) for name in questions}
-        return self._coordinator_node.context.combine(self._questions, questions, answers)
-
-    def _pool_records(self) -> Any:
-        if self._pool is None:
-            handed = [records for block in self._call_blocks("hand_over") for records in block]
-            self._pool = self._coordinator_node.context.pool(handed)
-        return self._pool
 
     def _add_to_scale(self, values: Mapping[str, Any], reply: Released) -> None:
         node = self._coordinator_node

@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.exchange import Bundle, Coordination, Program, Released, SelectionMechanism, Value
+from decentral_dp.exchange import Bundle, Coordination, Program, Value
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
+from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import OverTime
@@ -53,18 +54,6 @@ Domain = Mapping[str, tuple[float, float]] | None
 Receipts = Sequence[tuple[int, str]]
 
 
-class StateStore(Protocol):
-    """States of a block of agents, in files where its records are."""
-
-    def write(self, t: int, state: Mapping[str, Any]) -> Receipts: ...
-
-    def saved_rounds(self) -> list[int]: ...
-
-    def state_after(self, t: int) -> Mapping[str, Any]: ...
-
-    def forget(self, later_than: int = -1) -> None: ...
-
-
 class Hosted(NamedTuple):
     """The data of a block of agents, where the block is.
 
@@ -72,12 +61,12 @@ class Hosted(NamedTuple):
         dataset: of the agents.
         score: values of all agents, channel → (m, d), to what this block's records make of them; None where records are
             scored elsewhere.
-        states: name of a run, and what it has kept → where its states lie; None where they lie with the driver.
+        states: name of a run, and what it has kept → its `AgentStates`; None where states lie with the driver.
     """
 
     dataset: Any
     score: Callable[[Mapping[str, Array]], Any] | None = None
-    states: Callable[[str, Receipts], StateStore] | None = None
+    states: Callable[[str, Receipts], Any] | None = None
 
 
 class AgentNode(NamedTuple):
@@ -125,22 +114,6 @@ class AgentNode(NamedTuple):
         return self._replace(mixing=boundary.mixing, columns=columns)
 
 
-class CoordinatorReleaser(Protocol):
-    """An object that adds a trusted coordinator's noise, and writes the ledger line."""
-
-    def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
-        """Release values once; returns them and their scales. index: from 1. values: channel → (1, d), or a draw."""
-        ...
-
-    @property
-    def recorder(self) -> Recorder: ...
-
-    @property
-    def plan(self) -> Ledger: ...
-
-    def ledger(self, releases_per_round: int = 1) -> Ledger: ...
-
-
 class CoordinatorNode(NamedTuple):
     """A trusted coordinator and its agents, complete.
 
@@ -157,7 +130,7 @@ class CoordinatorNode(NamedTuple):
 
     program: Coordination
     context: Any
-    make_releaser: Callable[[], CoordinatorReleaser]
+    make_releaser: Callable[[], PlannedReleaser]
     client_blocks: tuple[Any, ...]
     n_agents: int
     reads: bool = False
@@ -432,8 +405,9 @@ def agent_blocks(
         ValueError: the sizes do not add up to m.
 
     Example:
-        >>> from decentral_dp.topology import build
-        >>> [(agents.tolist(), read_from) for agents, read_from, _ in agent_blocks(build("path", 4).mixing, [1, 1, 2])]
+        >>> from decentral_dp.topology import build_topology
+        >>> path = build_topology("path", 4).mixing
+        >>> [(agents.tolist(), read_from) for agents, read_from, _ in agent_blocks(path, [1, 1, 2])]
         [([0], (1,)), ([1], (0, 2)), ([2, 3], (1, 2))]
     """
     m = mixing.shape[0]
@@ -520,8 +494,8 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
 
     Example:
         >>> from decentral_dp.engines.protocol import agent_blocks
-        >>> from decentral_dp.topology import build
-        >>> cut = agent_blocks(build("path", 6).mixing, [3, 3])
+        >>> from decentral_dp.topology import build_topology
+        >>> cut = agent_blocks(build_topology("path", 6).mixing, [3, 3])
         >>> nodes = [AgentNode(agents, None, None, None, near, mixing) for agents, near, mixing in cut]
         >>> [(b.sent_rows.tolist(), b.own_place, b.mixing.shape) for b in boundaries(nodes)]
         [([2], 0, (3, 4)), ([0], 1, (3, 4))]

@@ -40,7 +40,7 @@ from decentral_dp.engines.protocol import (
     boundaries,
     last_common,
 )
-from decentral_dp.engines.ray_cluster import cluster, resources_of, shows_token, start_actors
+from decentral_dp.engines.ray_cluster import cluster, resources_of, start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
@@ -150,7 +150,7 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        driver = _Driver(control.saved_state, -1, self.recovery, is_joined=self.address is not None)
+        driver = _Driver(control.saved_state, -1, self.recovery)
         places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
@@ -165,8 +165,7 @@ class RayEngine:
                         _begin(actors, arguments)
                         return _drive(actors, nodes, rounds, control, driver)
                 except BlockLostError as loss:
-                    error = _ray_error(loss)
-                    driver.retry_after_loss(error, _lost_agents(error, actors, nodes))
+                    driver.retry_after_loss(loss, _lost_agents(loss, actors, nodes))
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program in this process.
@@ -185,7 +184,7 @@ class RayEngine:
             machines: list[str] = []
 
             def call_blocks(method: str, *values: Any) -> list[Any]:
-                driver = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
+                driver = _Driver(None, -1, self.recovery)
                 while True:
                     try:
                         if not begun:
@@ -193,9 +192,8 @@ class RayEngine:
                             machines[:] = _checked_machines(actors, machines, control)
                         return _call_all(actors, method, *values)
                     except BlockLostError as loss:
-                        error = _ray_error(loss)
-                        whose = _lost_agents(error, actors, coordinator_node.client_blocks)
-                        driver.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
+                        whose = _lost_agents(loss, actors, coordinator_node.client_blocks)
+                        driver.retry_after_loss(loss, whose, f"at the question {method!r} of the coordinator")
                         begun.clear()
                         for actor in actors:
                             ray.kill(actor)
@@ -240,26 +238,16 @@ def _fetch(answers: Sequence[Any]) -> list[Any]:
     except _LOSS_ERRORS as error:
         raise BlockLostError(str(error)) from error
     except ray.exceptions.RayTaskError as error:
-        raise _cause(error) from None
+        # What an agent raised, without the tracebacks of another process in its sentence.
+        cause: BaseException = error
+        while isinstance(cause, ray.exceptions.RayTaskError) and cause.cause is not None:
+            cause = cause.cause
+        raise cause from None
 
 
-def _ray_error(loss: BlockLostError) -> ray.exceptions.RayError:
-    """Ray's own error of a loss."""
-    if not isinstance(loss.__cause__, ray.exceptions.RayError):
-        raise loss
-    return loss.__cause__
-
-
-def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
-    """What an agent raised, without the tracebacks of another process in its sentence."""
-    while isinstance(error, ray.exceptions.RayTaskError) and error.cause is not None:
-        error = error.cause
-    return error
-
-
-def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
+def _lost_agents(loss: BlockLostError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
     """What was lost, in words. blocks: of agents, in the order of their actors."""
-    lost = getattr(error, "actor_id", None)
+    lost = getattr(loss.__cause__, "actor_id", None)
     for actor, block in zip(actors, blocks, strict=False):
         if actor._actor_id.hex() == lost:
             numbers = [int(agent) for agent in block.agents]
@@ -271,7 +259,7 @@ def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: 
 class _Driver:
     """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
 
-    is_joined: whether the Ray is somebody else's. undrained: values that were released before the state, which actors
+    undrained: values that were released before the state, which actors
     do not release again. machines: of the actors.
     """
 
@@ -280,7 +268,6 @@ class _Driver:
     recovery: Recovery
     restarts: int = 0
     saved_at: float = field(default_factory=time.monotonic)
-    is_joined: bool = False
     undrained: list[ReleasedValues] = field(default_factory=list)
     machines: list[str] = field(default_factory=list)
 
@@ -289,20 +276,15 @@ class _Driver:
         self.state, self.restarts, self.saved_at = saved, 0, time.monotonic()
         self.undrained += released
 
-    def retry_after_loss(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
+    def retry_after_loss(self, loss: BlockLostError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
         self.restarts += 1
         if self.restarts > self.recovery.restarts:
-            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-            if self.is_joined and self.state is None and shows_token():
-                reason = (
-                    f'{reason.rstrip(". ")}. This process shows a token (RAY_AUTH_MODE is "token"), and actors of a '
-                    "Ray that asks for none end at once: set RAY_AUTH_MODE=disabled here where it asks for none"
-                )
+            reason = " ".join(line.strip() for line in str(loss).splitlines()[:2])
             raise ActorLostError(
                 f"{whose} was lost, and actors ended {self.restarts} times "
                 f"{at or f'after round {self.state.round if self.state else 0}, without a round more done'}: {reason}"
-            ) from error
+            ) from loss
         time.sleep(self.recovery.wait(self.restarts))
 
 

@@ -78,7 +78,11 @@ def cluster(address: str | None) -> Iterator[None]:
                 f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, "
                 "join a Ray that runs with RAY_ADDRESS, or use --engine local, which releases the same values."
             ) from error
-        raise _access_error(address, reason) from error
+        raise InputError(
+            f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in "
+            f"({reason.partition('. ')[0].rstrip('.')}). Fix: set RAY_AUTH_TOKEN to the token in "
+            "~/.ray/auth_token of the cluster's head, and use the same versions of Ray and Python."
+        ) from error
     try:
         yield
     finally:
@@ -191,22 +195,6 @@ def _unreachable(address: str | None, reason: str) -> InputError:
     )
 
 
-def _access_error(address: str, reason: str) -> InputError:
-    files = (os.environ.get("RAY_AUTH_TOKEN_PATH"), Path.home() / ".ray" / "auth_token")
-    here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in files)
-    shown = "shows a token, which is not that of the cluster if it asks for one" if here else "has no token to show"
-    return InputError(
-        f"RAY_ADDRESS or --address: something answers at {address!r}, and does not let this process in, which {shown} "
-        f"({reason.partition('. ')[0].rstrip('.')}). Set RAY_AUTH_TOKEN to the token of the cluster's head, which "
-        "~/.ray/auth_token there holds; where it asks for none, give both the same versions of Ray and Python."
-    )
-
-
-def shows_token() -> bool:
-    """Whether this process shows a token to the Ray that it joins."""
-    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
-
-
 def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     """The resources that the machine of some agents must have.
 
@@ -229,7 +217,7 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: f
 
     Args:
         kind: of actor, made without arguments: Ray's head would keep them in memory.
-        places: resources that each wants; where it wants some, no share of a core is set aside for it.
+        places: resources that each wants.
         gpus: that are set aside for each; default 0.
 
     Raises:
@@ -243,48 +231,17 @@ def start_actors(kind: type[Any], places: Sequence[Mapping[str, float]], gpus: f
                 f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
-    # How many actors fit on each machine, by its GPUs.
-    most = [int(node.get("GPU", 0.0) / gpus + 1e-9) if gpus else len(places) for node in nodes]
-    if gpus and sum(most) < len(places):
+    # How many actors fit on the machines, by their GPUs.
+    most = sum(int(node.get("GPU", 0.0) / gpus + 1e-9) for node in nodes) if gpus else len(places)
+    if most < len(places):
         there = sum(node.get("GPU", 0.0) for node in nodes)
         raise InputError(
             f"run.gpus_per_actor: got {gpus:g} for each of {len(places)} actors, but Ray knows of {there:g} GPUs, "
-            f"on which {sum(most)} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute "
-            "on processors."
+            f"on which {most} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute on "
+            "processors."
         )
-    share = core_share([node.get("CPU", 0.0) for node in nodes], len(places), most)
-    # The head would keep kilobytes of every one of the last 100 000 calls.
-    common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False, "num_gpus": gpus}
-    spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", **common)(kind)
-    placed = ray.remote(num_cpus=0, **common)(kind)
-    return [placed.options(resources=dict(place)).remote() if place else spread.remote() for place in places]
-
-
-def core_share(cores: Sequence[float], actors: int, most: Sequence[int] | None = None) -> float:
-    """Compute the largest share of a core, at most 1, at which that many actors fit on the machines.
-
-    Args:
-        cores: of each machine.
-        actors: their number.
-        most: actors of each machine; by default any number.
-
-    Limits:
-        An actor does not span machines: five shares of 0.4 do not fit on two machines of one core, though they add up
-        to 2.
-
-    Example:
-        >>> core_share([4.0], actors=8), core_share([1.0, 1.0], actors=5)
-        (0.5, 0.3333)
-
-        Where one of two machines has the GPUs:
-
-        >>> core_share([1.0, 1.0], actors=2, most=[2, 0])
-        0.5
-    """
-    candidates = {1.0, *(int(1e4 * c / k) / 1e4 for c in cores for k in range(1, actors + 1))}
-    most = [actors] * len(cores) if most is None else most
-
-    def fits(share: float) -> bool:
-        return sum(min(int(c / share + 1e-9), n) for c, n in zip(cores, most, strict=True)) >= actors
-
-    return max((s for s in candidates if 0.0 < s <= 1.0 and fits(s)), default=0.0)
+    # As by default in Ray, an actor reserves no core. The head would keep kilobytes of each of the last 100 000 calls.
+    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": gpus, "max_restarts": 0, "enable_task_events": False}
+    remote = ray.remote(**options)(kind)
+    spread = remote.options(scheduling_strategy="SPREAD")
+    return [remote.options(resources=dict(place)).remote() if place else spread.remote() for place in places]

@@ -19,8 +19,9 @@ from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import shared
 from decentral_dp.formatting import capitalise, epsilon_text
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.settings import TAIL_OF_LINEAR, TAIL_OF_NETWORK, stable_momentum
-from decentral_dp.simulation.model import Model
+from decentral_dp.simulation.model import TrainedModel
 from decentral_dp.simulation.run import run_job
 
 # Agents where nothing says how many, and the least that a ring has.
@@ -48,7 +49,7 @@ class _Decentralised(shared.Private):
 
     def _train(
         self, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None, read_off: str
-    ) -> Model:
+    ) -> TrainedModel:
         """Run the agents, and keep what it cost. read_off: what the labels told besides. Raises InputError."""
         n, d = features.shape
         if self.epsilon is None:
@@ -100,7 +101,7 @@ class _Decentralised(shared.Private):
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
         scenario = self._with_default_parts(scenario, data, drawn)
-        planned = shared.build_for(scenario, data, drawn)
+        planned = build(scenario, data=data, topology=drawn)
         if planned.n_agents > 1 and not len(planned.topology.edges):
             raise InputError(
                 f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
@@ -134,7 +135,7 @@ class _Decentralised(shared.Private):
             table = {"heavy_ball": momentum if whole else 0.0, "centring": linear} | table
         return {**scenario, "algorithm": table, "run": run}
 
-    def _linear(self, model: Model) -> tuple[Array, Array]:
+    def _linear(self, model: TrainedModel) -> tuple[Array, Array]:
         """Weights (e, d) and intercepts (e,) of features as they are given."""
         weights = model.weights
         low, high = _range(self.data_range, weights["weight"].shape[1])
@@ -176,7 +177,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
         classes_, n_features_in_: as of scikit-learn.
         coef_, intercept_: of a linear model, for features as they are given: a score above 0 for the second of two
             classes, whose log-odds `decision_function` has, or one row for each of more, inside data_range.
-        model_: the `Model`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
+        model_: the `TrainedModel`, the mean over agents of what each published; `model_.of_agent(k)` that of one.
         ledger_: the releases that were made.
         epsilon_, delta_: what they cost, at most the targets.
         statement_: the guarantee in words.
@@ -216,7 +217,7 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
             ScaleWarning: a column lies outside data_range for the most part.
         """
         shared.refuse_others(type(self).__name__, others)
-        features, labels = shared.checked_records(self, X, y)
+        features, labels = shared.validate_records(self, X, y)
         check_classification_targets(labels)
         self.classes_, codes = shared.encode_classes(self.classes, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
@@ -229,8 +230,8 @@ class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities of the classes, (n, c), in the order of classes_."""
         check_is_fitted(self)
-        model: Model = self.model_
-        return model.predict_proba(shared.checked_features(self, X))
+        model: TrainedModel = self.model_
+        return model.predict_proba(shared.validate_features(self, X))
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
@@ -298,7 +299,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
             ScaleWarning: a column lies outside data_range for the most part.
         """
         shared.refuse_others(type(self).__name__, others)
-        features, labels = shared.checked_records(self, X, y, numbers=True)
+        features, labels = shared.validate_records(self, X, y, numbers=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, read_off = self.label_range, ""
         if limits is None:
@@ -329,8 +330,8 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
     def predict(self, X: ArrayLike) -> Array:
         """The number of every record, (n,), in the unit of the labels."""
         check_is_fitted(self)
-        model: Model = self.model_
-        return np.asarray(model.predict(shared.checked_features(self, X)))
+        model: TrainedModel = self.model_
+        return np.asarray(model.predict(shared.validate_features(self, X)))
 
 
 def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:

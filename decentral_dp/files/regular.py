@@ -1,13 +1,11 @@
 """Only regular files are read: a pipe waits for its writer for ever, and a device may have no end.
 
-How large a file may be, and an archive once it is unpacked, is public and the same for all: `MOST_BYTES`, or what the
-environment variable DECENTRAL_DP_MOST_BYTES says. Arrays of an NPZ archive are read only where what they unpack to is
-stated beforehand, and not too much.
+The largest size of a file, and of an archive once it is unpacked, is public and the same for all: `MOST_BYTES`, or the
+value of the environment variable DECENTRAL_DP_MOST_BYTES.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import stat
@@ -17,9 +15,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from numpy.lib import format as npy
+import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError, quoted, quoted_path
@@ -96,26 +94,6 @@ def own(path: Path, folder: Path, subject: str) -> Path:
     return regular(path, subject)
 
 
-@contextmanager
-def refuse_unreadable(subject: str) -> Iterator[None]:
-    """Say of a file that may not be read that it may not: it is whole, and nothing has to be made again.
-
-    Args:
-        subject: begins a refusal.
-
-    Raises:
-        InputError: there is no permission.
-    """
-    try:
-        yield
-    except PermissionError as error:
-        path = quoted_path(error.filename)
-        raise InputError(
-            f"{subject}: there is no permission to read and write {path}; give it, for example by "
-            f"chmod u+rwX {path} as its owner, and then the same again."
-        ) from error
-
-
 def stems_beside(path: Path, suffix: str) -> dict[str, str]:
     """Files of this suffix in the folder of a path: name without suffix → path; none where it cannot be listed."""
     try:
@@ -133,38 +111,36 @@ def refuse_above(size: int, begins: str, counts: bool = True) -> None:
         )
 
 
-_BYTES_OF_NUMBER = 8
-# What a damaged or hostile archive makes zipfile and numpy raise, beside OSError. They say ValueError for arrays of
-# Python objects, too, which only unpickling could read, and RuntimeError for an archive with a password.
+# What a damaged or hostile archive makes zipfile and numpy raise, beside OSError. They raise ValueError for arrays of
+# Python objects, which only unpickling could read, and RuntimeError for an archive with a password.
 DAMAGED = (
     ValueError,
-    EOFError,
-    KeyError,
     TypeError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    RuntimeError,
+    LookupError,
     AttributeError,
+    EOFError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
     tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
 
 
-class NoArchiveError(Exception):
+class NoArchiveError(ValueError):
     """A file that is a single array."""
 
 
 def names_in(path: Path, subject: str) -> list[str]:
-    """The names of the arrays. Raises as `read_arrays` does."""
-    with regular(path, subject).open("rb") as file:
-        return list(_members(file))
+    """Return the names of the arrays. Raises as `read_arrays` does."""
+    with _archive(path, subject) as archive:
+        return list(archive.files)
 
 
 def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an archive, by name, of whatever shape they have; nothing is unpickled.
+    """Read the arrays of an archive, by name, of any shape; nothing is unpickled.
 
     Args:
         path: of the archive.
@@ -173,61 +149,34 @@ def read_arrays(path: Path, subject: str, names: Sequence[str]) -> dict[str, NDA
 
     Raises:
         InputError: it would unpack to too much, or is no regular file.
-        NoArchiveError: it is a single array.
         OSError: it cannot be read.
         *DAMAGED: it is damaged, or no archive.
     """
+    with _archive(path, subject) as archive:
+        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.zip.infolist()}
+        refuse_above(sum(sizes[name] for name in names), f"{subject} unpacks to")
+        arrays = {name: archive[name] for name in names}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("a file of the archive is no array")
+    return arrays
+
+
+@contextmanager
+def _archive(path: Path, subject: str) -> Iterator[Any]:
     with regular(path, subject).open("rb") as file:
-        members = _members(file)
-        with zipfile.ZipFile(file) as archive:
-            chosen = [(name, members[name], _header(archive, members[name])) for name in names]
-            # Numbers become float64, whatever their type in the file.
-            taken = (math.prod(shape) * max(_BYTES_OF_NUMBER, dtype.itemsize) for _, _, (shape, dtype) in chosen)
-            refuse_above(sum(taken), f"{subject} unpacks to")
-            return {name: _member(archive, info) for name, info, _ in chosen}
-
-
-def _members(file: IO[bytes]) -> dict[str, zipfile.ZipInfo]:
-    start = file.read(len(npy.MAGIC_PREFIX))
-    file.seek(0)
-    if start == npy.MAGIC_PREFIX:
-        raise NoArchiveError
-    with zipfile.ZipFile(file) as archive:
-        infos = archive.infolist()
-    file.seek(0)
-    return {info.filename.removesuffix(".npy"): info for info in infos}
-
-
-def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], Any]:
-    with archive.open(info) as member:
-        return _read_header(member, info.file_size, info.filename)
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-    return array
+        archive: Any = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise NoArchiveError(f"{path.name} is a single array")
+        yield archive
 
 
 def read_array(path: Path, subject: str) -> NDArray[Any]:
     """Read the single array of a `.npy` file; nothing is unpickled. Raises as `read_arrays` does."""
     with regular(path, subject).open("rb") as file:
-        _read_header(file, path.stat().st_size, path.name)
-        file.seek(0)
-        array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
-        if file.read(1):
-            raise ValueError(f"{path.name} has more than one array")
+        array: Any = np.load(file, allow_pickle=False)
+        if not isinstance(array, np.ndarray) or file.read(1):
+            raise ValueError(f"{path.name} is not a file of one array")
     return array
-
-
-def _read_header(file: IO[bytes], size: int, name: str) -> tuple[tuple[int, ...], Any]:
-    """The shape and type of an array. Raises ValueError where they do not fit into the file."""
-    # numpy makes room for what the header states before it reads a number.
-    version = npy.read_magic(file)
-    shape, _, dtype = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version](file)
-    if math.prod(shape) * dtype.itemsize > size or min(shape, default=0) < 0:
-        raise ValueError(f"the header of {name} states more numbers than it holds")
-    return shape, dtype
 
 
 def is_url(place: str) -> bool:

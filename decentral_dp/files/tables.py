@@ -5,10 +5,8 @@ One table for components of many kinds: the keys that they declare, and which of
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import UnionType
@@ -20,10 +18,10 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     ValidationError,
     model_validator,
 )
+from typing_extensions import Doc
 
 from decentral_dp.errors import printable
 
@@ -79,15 +77,12 @@ class Table(BaseModel):
     """
 
     # Most tables are only ever parts of another, which has a checker of its own.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, use_attribute_docstrings=True)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema)["properties"]
-        for name, text in key_texts(cls).items():
-            properties[cls.model_fields[name].alias or name]["description"] = text
-        return schema
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for field in cls.model_fields.values():
+            field.description = " ".join((field.description or "").split()) or None
 
 
 def first_complaint(error: ValidationError) -> str:
@@ -95,32 +90,6 @@ def first_complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"].removeprefix("Value error, ")
-
-
-@cache
-def key_texts(table: type[Table]) -> dict[str, str]:
-    """Key → what it is, of a table: by the docstring below its field, or as the field was made.
-
-    pydantic's own `use_attribute_docstrings` reads them whenever a table is defined, and few commands need them.
-    """
-    texts = {name: field.description or "" for name, field in table.model_fields.items()}
-    for base in [base for base in reversed(table.__mro__) if issubclass(base, Table)]:
-        texts |= _docstrings_in(base.__module__).get(base.__name__, {})
-    return {name: text for name, text in texts.items() if text}
-
-
-@cache
-def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
-    """Class → field → the docstring below it, of the classes of a module."""
-    classes = [top for top in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(top, ast.ClassDef)]
-    return {
-        one.name: {
-            ast.unparse(field.target): " ".join(str(ast.literal_eval(text.value)).split())
-            for field, text in itertools.pairwise(one.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-        }
-        for one in classes
-    }
 
 
 class KindTable(Table):
@@ -148,12 +117,6 @@ class KindTable(Table):
         return self
 
 
-class Key(NamedTuple):
-    """What makes a field a key of a scenario. description: a sentence for the reference, without who reads it."""
-
-    description: str
-
-
 class DeclaredKey(NamedTuple):
     """A key as a dataclass or a function declares it.
 
@@ -172,20 +135,20 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
     """The parameters of a dataclass or a function that are keys, in their order.
 
     Example:
-        >>> def regression(n_features: int, ridge: Annotated[Positive, Key("Strength of the pull.")] = 0.1) -> None: ...
+        >>> def regression(n_features: int, ridge: Annotated[Positive, Doc("Strength of the pull.")] = 0.1) -> None: ...
         >>> [(key.name, key.required) for key in declared_keys(regression)]
         [('ridge', False)]
     """
     hints, keys = get_type_hints(make, include_extras=True), []
     for name, parameter in inspect.signature(make).parameters.items():
         kind = without_none(hints[name])
-        described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Key)), None)
+        described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Doc)), None)
         if described is not None:
             bounds = tuple(m for m in kind.__metadata__ if m is not described)
             checked = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
             required = parameter.default is parameter.empty
             default = None if required else parameter.default
-            keys.append(DeclaredKey(name, checked, described.description, required, default))
+            keys.append(DeclaredKey(name, checked, described.documentation, required, default))
     return tuple(keys)
 
 

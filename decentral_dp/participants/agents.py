@@ -60,7 +60,7 @@ from decentral_dp.problems.protocol import (
     as_stacked,
     public_part,
 )
-from decentral_dp.problems.records import counts_of, regulariser_matrices, stacked_by_count, take
+from decentral_dp.problems.records import count_records, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
 
 # Most draws of one round that have keys of their own.
@@ -186,7 +186,7 @@ class LocalDataset:
         self.p, self.q = problem.p, problem.q
         self.neighbour_weight = neighbour_weight[:, None]
         self.kept_weight = (1.0 - neighbour_weight if kept_weight is None else kept_weight)[:, None]
-        self.counts = {k: counts_of(records[k]) for k in SPLITS}
+        self.counts = {k: count_records(records[k]) for k in SPLITS}
         self._problem = problem
         self._records = records
         self._stream, self._picks = stream, stream.picks
@@ -396,7 +396,13 @@ class LocalDataset:
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
         points = (x, y, z)
         hidden = {c: v for c, v in zip(CHANNELS, points, strict=True) if isinstance(v, Bounded)}
-        at = self._project_to_box([_plain_value(v) for v in points] if hidden else points)
+        at: Sequence[Any] = [_plain_value(v) for v in points] if hidden else points
+        if self._box:
+            limit = {c: self._box.get(c, np.inf) for c in CHANNELS}
+            at = [
+                np.minimum(at[0], limit["x"]),
+                *(np.clip(v, -limit[c], limit[c]) for v, c in zip(at[1:], "yz", strict=True)),
+            ]
         # As in `TERMS`: of the lower level, then of the upper one.
         public_grad_x = None if self._public_grad_x is None else self._public_grad_x(*at[:2])
         regulariser = (*self._problem.regulariser(*at), None, public_grad_x)
@@ -416,13 +422,6 @@ class LocalDataset:
     def _width(self, term: str) -> int:
         """Coordinates of a term."""
         return self.p if CLIP_OF_TERM[term] == "x" else self.q
-
-    def _project_to_box(self, points: Sequence[Any]) -> Sequence[Array]:
-        if not self._box:
-            return points
-        x, y, z = points
-        limit = {c: self._box.get(c, np.inf) for c in CHANNELS}
-        return [np.minimum(x, limit["x"]), np.clip(y, -limit["y"], limit["y"]), np.clip(z, -limit["z"], limit["z"])]
 
     def _means(
         self, t: int, x: Array, y: Array, z: Array
@@ -763,7 +762,12 @@ class Batch:
             return base
         rates = np.ones(self._rows)
         if self._draw_number is not None and self._draw_number != MIXED:
-            rates = self._rates(split)
+            # As the sampler of the records states them.
+            if self._make_groups is None:
+                rates = np.array([rate for _, rate in self._records(split)])
+            else:
+                for rows, _, some in self._groups(split):
+                    rates[rows] = some
         clip = self._clip.bound(CLIP_OF_TERM[term])
         if self._client_block is not None:
             drawing = np.array([rate for _, rate in self._records(split)])
@@ -779,15 +783,6 @@ class Batch:
             raise TypeError("times depends on records; a factor of every contribution is public")
         if np.shape(times) not in ((), (self._rows, 1)):
             raise ValueError(f"times has the shape {np.shape(times)}, wanted one number or one each, ({self._rows}, 1)")
-
-    def _rates(self, split: Split) -> Array:
-        """(b,) what drew the records states."""
-        if self._make_groups is None:
-            return np.array([rate for _, rate in self._records(split)])
-        rates = np.ones(self._rows)
-        for rows, _, some in self._groups(split):
-            rates[rows] = some
-        return rates
 
     def _groups(self, split: Split) -> list[Group]:
         """All rows, drawn once."""

@@ -13,7 +13,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, sizes, split_read
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, split_read, term_shapes
 from decentral_dp.problems.records import take
 
 Question = TypeVar("Question", contravariant=True)
@@ -77,15 +77,12 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         for name, query in questions.items():
             split = split_read(query.term, self.problem.reads_records)
             if (split, query.rate) not in batches:
-                batches[split, query.rate] = self._draw_sample(row, number, split, query.rate)
+                records = self.records[split][row]
+                if query.rate < 1.0:
+                    coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
+                    records = take(records, np.flatnonzero(coins < query.rate))
+                batches[split, query.rate] = records
             yield name, self.clipped_sum(query, batches[split, query.rate])
-
-    def _draw_sample(self, row: int, number: int, split: Split, rate: float) -> Any:
-        records = self.records[split][row]
-        if rate == 1.0:
-            return records
-        coins = self.coins.generator(row, number, tag(split)).random(len(records[0]))
-        return take(records, np.flatnonzero(coins < rate))
 
     def clipped_sum(self, query: ClippedSum, batch: Any) -> Array:
         """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
@@ -126,7 +123,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         problem, n = self.problem, len(batch[0])
         if not n:
             # A sample may be empty.
-            return np.zeros(sizes(problem.p, problem.q)[query.term])
+            return np.zeros(term_shapes(problem.p, problem.q)[query.term])
         if query.term in MATRICES:
             return n * problem.matrices(query.x, query.y, query.along, batch, clip, (query.term,))[query.term]
         if query.term == CHANGE:

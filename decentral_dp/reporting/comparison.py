@@ -46,7 +46,7 @@ _CHANNEL = "channel "
 # Keys of features' ranges.
 _RANGES = "problem.scale."
 # Words about a scenario, and who computed it: no settings.
-_DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects", "run_graph")
+_DESCRIPTIVE_KEYS = ("title", "description", "versions", "objects")
 _SPREAD, _OTHER_STATES = ("_min", "_max"), ("_last", "_unreleased")
 
 
@@ -308,8 +308,6 @@ def _read_run(folder: Path, name: str) -> ComparedRun:
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _DESCRIPTIVE_KEYS}))
     named = scenario.get("objects")
     objects = dict(named) if isinstance(named, Mapping) else {}
-    if "run_graph" in scenario:
-        objects["topology"] = "Graph"
     settings = _with_objects(settings, objects, result.topology)
     metrics = _metrics(folder, complete)
     return ComparedRun(

@@ -73,8 +73,6 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.note:
-            self._console.print(progress.note, markup=False, highlight=False, soft_wrap=True)
         if self._to_estimate:
             self._estimate(progress, now)
         self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.description)

@@ -65,7 +65,7 @@ def _without_links(s: Scenario, job: Job, pools_records: bool | None) -> Scenari
         own = None if shared.in_time is None else shared.model_copy(update={"across": None, "ratio": None})
         privacy = privacy.model_copy(update={"correlation": own, "observer": "everybody"})
     graph = TopologyTable(kind="isolated", agents=job.n_agents, pooled=pools_records)
-    chosen = s.model_copy(update={"topology": graph, "privacy": privacy, "run_graph": None})
+    chosen = s.model_copy(update={"topology": graph, "privacy": privacy})
     if s._objects:
         handed: dict[str, Any] = {what: value for what, value in s._objects().items() if what != "topology"}
         chosen._objects = Secret(OBJECTS, handed)

@@ -22,7 +22,6 @@ class Progress(NamedTuple):
     loss: of a run, at an evaluation, the upper loss, or the lower one where x is not tuned; it reads records, and is
     NaN where it was not measured. epsilon: of a run, spent by the worst agent so far. failed: of a study, cells that
     failed. per_second: done since the first call; None at it. seconds_left: at that speed; None at the first call.
-    note: a sentence that is to be said once; mostly "".
 
     Example:
         >>> import decentral_dp
@@ -40,7 +39,6 @@ class Progress(NamedTuple):
     failed: int = 0
     per_second: float | None = None
     seconds_left: float | None = None
-    note: str = ""
 
     @property
     def description(self) -> str:
@@ -85,7 +83,6 @@ class Reporter:
         loss: float = math.nan,
         epsilon: float = math.nan,
         failed: int = 0,
-        note: str = "",
     ) -> None:
         """Call the callback; arguments as of `Progress`."""
         if self._callback is None:
@@ -97,7 +94,7 @@ class Reporter:
         self._spent = self._spent if math.isnan(epsilon) else epsilon
         speed = (done - first) / (now - at) if now > at and done > first else None
         left = None if speed is None else (total - done) / speed
-        self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left, note))
+        self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left))
 
 
 class Callbacks:

@@ -42,11 +42,10 @@ each would take more than sums over every agent's records, or values that stay w
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,25 +56,13 @@ from decentral_dp.files.parquet import Columns
 from decentral_dp.problems.class_measures import measure_classes
 from decentral_dp.problems.lower_level import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
-from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
+from decentral_dp.problems.records import RecordPairs, concatenate, count_records
 from decentral_dp.problems.saddle import Minimax, Parametrised
 
 IntArray = NDArray[np.int64]
 _ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
 MOST_SCORED = 256
 Row = tuple[int, str, str, float]
-
-
-class Weighted(NamedTuple):
-    """Records of all agents together.
-
-    Args:
-        records: one after the other.
-        weights: (n,) 1/(m·n_i), so that every agent counts the same.
-    """
-
-    records: Any
-    weights: Array
 
 
 @dataclass(frozen=True)
@@ -133,20 +120,6 @@ class Evaluator:
             rows += self._hypergradient(index, published["x"].mean(axis=0))
         return rows
 
-    def seconds(self, seen: Snapshot, averaged: bool) -> float:
-        """How long `rows` of these values will take, by the scores of one agent; the hypergradient is not counted."""
-        # Records are put together once for all evaluations.
-        _ = self._pooled_records
-        start = time.perf_counter()
-        self._scores({channel: value[:1] for channel, value in seen.published.items()})
-        return (time.perf_counter() - start) * len(scored_agents(len(self.agents))) * (2 if averaged else 1)
-
-    def _with_lower_solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The values, with the exact lower solution at every x where no y is among them."""
-        if "y" in values:
-            return values
-        return {**values, "y": np.stack([solve_lower(self.problem, x, self.agents) for x in values["x"]])}
-
     def _hypergradient(self, index: int, x: Array) -> list[Row]:
         gradient = hypergradient_of_joined(self.problem, x, self._shares)
         # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
@@ -161,17 +134,19 @@ class Evaluator:
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
-        train, validation = self._pooled_records
+        (train, train_weights), (validation, validation_weights) = self._pooled_records
         chosen = scored_agents(len(v["x"]))
-        solved = self._with_lower_solution({channel: value[chosen] for channel, value in v.items()})
+        solved = {channel: value[chosen] for channel, value in v.items()}
+        if "y" not in solved:
+            solved["y"] = np.stack([solve_lower(self.problem, x, self.agents) for x in solved["x"]])
         x, y = solved["x"], solved["y"]
         with np.errstate(all="ignore"):
             scores = {}
-            if len(validation.weights) and self._wants("upper_loss"):
-                scores["upper_loss"] = self.problem.losses(x, y, validation.records, validation.weights)[1]
+            if len(validation_weights) and self._wants("upper_loss"):
+                scores["upper_loss"] = self.problem.losses(x, y, validation, validation_weights)[1]
             if self._wants("lower_loss"):
                 ridge = self.problem.regulariser_value(x, y)
-                scores["lower_loss"] = self.problem.losses(x, y, train.records, train.weights)[0] + ridge
+                scores["lower_loss"] = self.problem.losses(x, y, train, train_weights)[0] + ridge
             if self.test is not None and self._wants("test_"):
                 n = len(self.test[0])
                 scores["test_loss"] = self.problem.losses(x, y, self.test, np.full(n, 1.0 / n))[1]
@@ -198,19 +173,19 @@ class Evaluator:
         return self.measures is None or any(name.startswith(start) for name in self.measures)
 
     @cached_property
-    def _pooled_records(self) -> tuple[Weighted, Weighted]:
-        """Train and validation records of all agents."""
+    def _pooled_records(self) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
+        """Train and validation records of all agents, each with weights (n,) 1/(m·n_i), so that agents count alike."""
+
+        def weigh(parts: Sequence[Any]) -> tuple[Any, Array]:
+            counts = count_records(parts)
+            return concatenate(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts)
+
         agents = RecordPairs.from_pairs(self.agents)
-        return _weigh_records(agents.train), _weigh_records(agents.validation)
+        return weigh(agents.train), weigh(agents.validation)
 
     @cached_property
     def _shares(self) -> list[Share]:
         return join_alike(self.agents)
-
-
-def _weigh_records(parts: Sequence[Any]) -> Weighted:
-    counts = counts_of(parts)
-    return Weighted(concatenate(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts))
 
 
 @dataclass(frozen=True)

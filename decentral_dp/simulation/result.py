@@ -75,7 +75,6 @@ class RunResult(Mapping[str, Any]):
         learning: what says that the run learned little, and what to change; empty where nothing does.
         algorithm: the hyper-parameters as they ran, of a coordinator's program; else empty.
         audit: what an audit of the run has shown; empty where there was none.
-        root_was_kept: whether the root of secret noise lay in the run's folder until the run was complete.
         communication: what was sent; None of a trusted coordinator, and of folders of before.
 
     Example:
@@ -113,7 +112,6 @@ class RunResult(Mapping[str, Any]):
     topology: Mapping[str, Any]
     problem: Mapping[str, Any]
     versions: Mapping[str, str]
-    root_was_kept: bool = False
     communication: Communication | None = None
 
     def __getitem__(self, key: str) -> Any:
@@ -353,11 +351,10 @@ def read_any_result(folder: Path) -> RunResult:
 
 def is_sealed(text: str) -> bool:
     """Whether a text is that of a result.json, to the letter: its last key is the digest of the others."""
-    for between, end in ((",\n  ", "\n}\n"), (", ", "}\n")):
-        head, key, rest = text.rpartition(f'{between}"{DIGEST}": "')
-        if key and rest == f'{sha256(f"{head}{end}".encode()).hexdigest()}"{end}':
-            return True
-    return False
+    try:
+        return text_of(seal(json.loads(text))) == text
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def text_of(content: Mapping[str, Any]) -> str:

@@ -10,8 +10,6 @@ import os
 import shutil
 import tempfile
 import time
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -33,7 +31,7 @@ from decentral_dp.files.durable import OWNERS, write_whole
 from decentral_dp.files.locks import require_locks
 from decentral_dp.files.package import versions
 from decentral_dp.files.parquet import to_parquet
-from decentral_dp.formatting import agent_names, duration_text
+from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import load_cipher
@@ -46,10 +44,7 @@ from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
     RunInProgress,
-    advise_on_write,
-    before_damage,
     begin,
-    is_full,
     open_interrupted,
     root_of_run,
     unwritable_error,
@@ -58,7 +53,7 @@ from decentral_dp.simulation.folder.layout import check_writable, inputs_in, res
 from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.model import Model, model_of
+from decentral_dp.simulation.model import TrainedModel, model_of
 from decentral_dp.simulation.result import (
     FILES,
     FORMAT,
@@ -80,8 +75,6 @@ if TYPE_CHECKING:
     from decentral_dp.reporting.plots import Picture
 
 
-# An array is compressed where so many of its numbers shrink to less than this part.
-_SAMPLED, _WORTH = 8192, 0.9
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
 SPENT = "epsilon_spent"
@@ -154,7 +147,6 @@ class Run:
             # Wherever the text lies, it names files from the folder of the run.
             job = build(load(read_toml(folder / "scenario.toml"), folder=folder.resolve()), **objects)
             job = job.with_root(root_of_run(interruption, job, folder))
-            interruption = before_damage(interruption, job, folder)
             _load_libraries(job)
             journal = RunInProgress(folder, job, lock, interruption)
         except BaseException:
@@ -195,7 +187,7 @@ class Run:
         return tabulate_sent(self.simulation(), by)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> TrainedModel:
         """What was trained, as a model of new records: its weights by name, and what they predict.
 
         Raises:
@@ -208,8 +200,8 @@ class Run:
 
         Args:
             table: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV or Parquet file; before any
-                scaling. As of `Model.predict`.
-            agent: whose weights predict; by default the mean over agents of what each published (see `Model`).
+                scaling. As of `TrainedModel.predict`.
+            agent: whose weights predict; by default the mean over agents of what each published (see `TrainedModel`).
 
         Returns:
             (n,) labels as the scenario names its classes, or numbers in the label's own unit.
@@ -234,7 +226,7 @@ class Run:
         """
         return self._model_of(agent).predict_proba(table)
 
-    def _model_of(self, agent: int | str | None) -> Model:
+    def _model_of(self, agent: int | str | None) -> TrainedModel:
         return self.model if agent is None else self.model.of_agent(agent)
 
     def plot(self, name: str) -> Picture:
@@ -264,10 +256,10 @@ class Run:
     @property
     def drawing(self) -> Drawing:
         """What its figures are drawn from."""
-        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
+        from decentral_dp.reporting.folder import Drawing, drawn_rounds
 
         ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
-        return drawing_of(self.result, scenario, self.measured, ledger, self.published.get("x"))
+        return Drawing(self.result, scenario, self.measured, ledger, self.published.get("x"))
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
@@ -335,7 +327,7 @@ def result_of(
     elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(ends.get("primal", 0.0)):
         # Infinite from the start, it says what the records are, which a certified run must not end by.
         status, reason = "diverged", "what is minimised is not finite at the published x. Use smaller step sizes."
-    elif grown := grown_loss(_losses(job, outcome, metrics)):
+    elif grown := grown_loss(metrics):
         status, reason = "diverged", grown
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = int(max(metrics["round"], default=0))
@@ -382,47 +374,25 @@ LOSSES = ("upper_loss", "lower_loss", "primal")
 _MOST_GROWTH = 1e3
 
 
-def _losses(job: Job, outcome: Outcome, metrics: Mapping[str, NDArray[Any]]) -> dict[str, list[float]]:
-    """Loss → its means over agents from the start on; where `run.measures` leaves losses out, at the end alone."""
-    of_mean = np.asarray(metrics["agent"]) == "mean"
-    names, values = np.asarray(metrics["name"])[of_mean], np.asarray(metrics["value"])[of_mean]
-    losses = {name: values[names == name].tolist() for name in LOSSES if (names == name).any()}
-    # Without its start, one huge record would be taken for growth, and show in how a certified run ends.
-    if losses or job.scenario.run.measures is None or job.scenario.privacy.guarantee == "certified":
-        return losses
-    evaluator = job.evaluator()
-    if not isinstance(evaluator, measuring.Evaluator):
-        return {}
-    own = replace(evaluator, measures=LOSSES, hypergradient=False, reads_state=False)
-    with np.errstate(all="ignore"):
-        try:
-            rows = own.rows(outcome.last_snapshot, averaged=False)
-        except USER_ERRORS:
-            # No certified run ends because of what its records are.
-            return {}
-    return {name: [value] for _, agent, name, value in rows if agent == "mean" and name in LOSSES}
-
-
-def grown_loss(losses: Mapping[str, Sequence[float]]) -> str:
-    """Say that a loss ended above 10³ max(its start, 1); "" where none did.
+def grown_loss(metrics: Mapping[str, NDArray[Any]]) -> str:
+    """Say that a loss ended above 10³ max(its start, 1); "" if none did.
 
     It is evaluated on records, and no ε covers it: it labels a run that has ended, and stops none.
 
     Args:
-        losses: measure → its means over agents from the start on, or at the end alone.
+        metrics: columns round, agent, name, value of all evaluations.
 
     Example:
-        >>> grown_loss({"lower_loss": [0.7, 0.5]}), grown_loss({"upper_loss": [0.7, 2e4]})[:39]
-        ('', 'upper_loss grew from 0.7 to 2e+04, more')
+        >>> grown_loss(measuring.tabulate([(0, "mean", "primal", 0.7), (9, "mean", "primal", 2e4)]))[:35]
+        'primal grew from 0.7 to 2e+04, more'
     """
-    for name, values in losses.items():
-        start, end = (values[0] if len(values) > 1 else 1.0), values[-1]
+    for name in LOSSES:
+        values = metrics["value"][(metrics["agent"] == "mean") & (metrics["name"] == name)]
         # What is infinite from the start has not grown: it says what the records are, and not how the run went.
-        if math.isfinite(start) and not end <= _MOST_GROWTH * max(1.0, start):
-            grew = f" grew from {start:.3g} to" if len(values) > 1 else " ended at"
+        if values.size and math.isfinite(values[0]) and not values[-1] <= _MOST_GROWTH * max(1.0, values[0]):
             return (
-                f"{name}{grew} {end:.3g}, more than 1000 times max(start, 1), by an evaluation that no ε covers. Use "
-                "smaller step sizes or a start nearer to 0."
+                f"{name} grew from {values[0]:.3g} to {values[-1]:.3g}, more than 1000 times max(start, 1), by an "
+                "evaluation that no ε covers. Use smaller step sizes or a start nearer to 0."
             )
     return ""
 
@@ -450,7 +420,9 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         # Un-noised values are their owner's alone.
-        _write_arrays(partial / "state.npz", arrays, OWNERS if done.state else 0o666)
+        opened = os.open(partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNERS if done.state else 0o666)
+        with open(opened, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
         write_whole(partial / "metrics.parquet", to_parquet(done.measured), mode)
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
@@ -464,7 +436,6 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         result = _with_keys(result, **seal(result.content))
         content = result.to_json().encode()
         write_whole(partial / RESULT, content, mode)
-        journal.record_result(content)
         for name in [*names, RESULT]:
             (partial / name).replace(folder / name)
         return replace(done, result=result)
@@ -472,31 +443,13 @@ def write_contents(done: Run, folder: Path, journal: RunInProgress) -> Run:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, Array], mode: int) -> None:
-    """Write an .npz, which `numpy.load` reads; each array is compressed only where that is worth its time.
-
-    The state is noise in its last bits: to make it 4 % smaller took two fifths of the run of ten thousand agents.
-    """
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(opened, "wb") as whole, zipfile.ZipFile(whole, "w", compresslevel=1) as archive:
-        for name, values in arrays.items():
-            middle = values.reshape(-1)[values.size // 2 :][:_SAMPLED].tobytes()
-            smaller = len(zlib.compress(middle, 1)) < _WORTH * len(middle)
-            archive.compression = zipfile.ZIP_DEFLATED if smaller else zipfile.ZIP_STORED
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, values, allow_pickle=False)
-
-
-def run_job(
-    planned: Job, out: str | Path | None = None, progress: Callback | None = None, keep_secret: bool = True
-) -> Run:
+def run_job(planned: Job, out: str | Path | None = None, progress: Callback | None = None) -> Run:
     """Run a planned job, and write its folder where one is asked for; nothing is drawn.
 
     Args:
         planned: as `build` makes it.
         out: the folder to write, new or empty; by default nothing is written.
         progress: told of progress at every evaluation.
-        keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
 
     Returns:
         The run. Its folder is complete but for its pictures and its page.
@@ -512,7 +465,7 @@ def run_job(
     folder = Path(out)
     check_writable(folder)
     _load_libraries(job)
-    return _run_in_folder(job, begin(folder, job, keep_secret), progress)
+    return _run_in_folder(job, begin(folder, job), progress)
 
 
 def _load_libraries(job: Job) -> None:
@@ -557,12 +510,10 @@ def _run_in_folder(
     folder = journal.folder
     try:
         done = _run(job, progress, journal, interruption)
-        if job.scenario.seed is None and journal.keeps_secret:
-            done = replace(done, result=_with_keys(done.result, root_was_kept=True))
         done = write_contents(done, folder, journal)
     except BaseException as error:
         if journal.discard():
-            if is_full(error):
+            if isinstance(error, OSError):
                 raise unwritable_error(folder, error) from error
             raise
         goes_on = f'"decentral-dp resume {folder}" goes on'
@@ -572,7 +523,7 @@ def _run_in_folder(
             raise Stopped(f"Interrupted. {released}, and is on record in {folder}. {goes_on}.") from None
         journal.write_interruption("failed", " ".join(str(error).split()) or type(error).__name__)
         if isinstance(error, OSError):
-            text = f"{folder} could not be written ({error}). {released}. {advise_on_write(error)}, then {goes_on}."
+            text = f"{folder} could not be written ({error}). {released}. Make room, then {goes_on}."
             raise OSError(text) from error
         if lacks_memory(error):
             raise MemoryError(f"{reason(error)}. {released}, and is on record in {folder}. {goes_on}") from error
@@ -581,10 +532,6 @@ def _run_in_folder(
         raise
     journal.complete()
     return done
-
-
-# Seconds of all evaluations above which they are told.
-_LONG = 10.0
 
 
 def _perform(
@@ -601,41 +548,23 @@ def _perform(
     rows: list[Row] = [] if interruption is None else list(interruption.rows)
     # Where agents have lost states, rounds that were measured come again.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
-    listed, to_come = set(evaluation_rounds), [t for t in evaluation_rounds if t > measured]
+    listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
-        if s.divergence is not None:
-            if journal is not None:
-                journal.write_due(s, rows)
-            return True
         nonlocal measured
-        if s.round in listed and s.round > measured:
+        if s.divergence is None and s.round in listed and s.round > measured:
             evaluate(s)
             measured = s.round
         if journal is not None:
             journal.write_due(s, rows)
-        return False
-
-    def note(left: int, seconds: float, word: str = "") -> str:
-        if not seconds * left > _LONG:
-            return ""
-        return (
-            f"About {duration_text(seconds * left)} for {left}{word} evaluations: {seconds:.1f} s each. "
-            "run.evaluate_every makes them fewer, and run.measures shorter."
-        )
+        return s.divergence is not None
 
     def evaluate(s: Snapshot) -> None:
-        started, announced, averaged = time.perf_counter(), "", job.scenario.tail_length > 1
-        is_first = progress is not None and s.round == to_come[0]
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
-                if is_first and isinstance(evaluator, measuring.Evaluator):
-                    announced = note(len(to_come), evaluator.seconds(s, averaged))
-                    if announced:
-                        report(s.round, job.rounds, note=announced)
-                taken = evaluator.rows(s, averaged)
+                taken = evaluator.rows(s, averaged=job.scenario.tail_length > 1)
                 rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
             except BlockLostError:
                 # The engine starts the block again and asks once more.
@@ -649,11 +578,9 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
-            seconds = time.perf_counter() - started
             # Between two priced rounds the later one: never less than what is spent.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
-            rest = note(len(to_come) - 1, seconds, " more") if is_first and not announced else ""
-            report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
+            report(s.round, job.rounds, loss=loss, epsilon=epsilon)
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.place, table.gpus_per_actor)

@@ -1,12 +1,11 @@
 """Independent tasks in parallel: in this process, in processes of this machine, or as tasks of a Ray cluster.
 
-Run as a module it is a worker process: work and an item come in, the outcome goes out, one line each. A worker ends
-when its input does, and in the middle of its work when whoever started it has ended without a word.
+Run as a module it is a worker process: pickled work and items come in, outcomes go out. A worker ends when its input
+does, or when the process that started it has ended.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import pickle
 import signal
@@ -18,8 +17,8 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
+from queue import Empty, SimpleQueue
+from typing import IO, NamedTuple, TypeVar, cast
 
 from decentral_dp.errors import needing
 from decentral_dp.files.trust import trusting
@@ -149,7 +148,9 @@ def in_ray(
 def in_processes(
     work: Callable[[Item], Outcome], items: Sequence[Item], lost: Callable[[str], Outcome], jobs: int, named: str = ""
 ) -> Stream[Item, Outcome]:
-    """Perform the work by `jobs` workers. An item whose worker is killed is lost, and the next has a new one.
+    """Perform the work by `jobs` processes. An item whose process is killed is lost, and the next has a new one.
+
+    multiprocessing would import the user's main module again, and a pool loses all items with one process.
 
     Args:
         work, items, lost, jobs, named: as of `in_parallel`.
@@ -157,127 +158,92 @@ def in_processes(
     Returns:
         A `Stream`.
     """
-    waiting, done = SimpleQueue[Item | None](), SimpleQueue[tuple[Item, Outcome]]()
+    waiting, done = SimpleQueue[Item](), SimpleQueue[tuple[Item, Outcome]]()
     for item in items:
         waiting.put(item)
-    workers = [_Worker(work, lost, named) for _ in range(min(jobs, len(items)))]
-    threads = [threading.Thread(target=w.work, args=(waiting, done), daemon=True) for w in workers]
+    processes: set[subprocess.Popen[bytes]] = set()
+    stopping = threading.Event()
+
+    def perform() -> None:
+        process = None
+        with tempfile.TemporaryFile() as errors, suppress(Empty):
+            while not stopping.is_set():
+                item = waiting.get_nowait()
+                if process is None:
+                    process = _start(named, errors)
+                    processes.add(process)
+                    if stopping.is_set():
+                        process.kill()
+                try:
+                    pickle.dump((work, item), cast(IO[bytes], process.stdin))
+                    cast(IO[bytes], process.stdin).flush()
+                    outcome = pickle.load(cast(IO[bytes], process.stdout))  # noqa: S301 # written by this package
+                except (BrokenPipeError, EOFError, pickle.UnpicklingError):
+                    outcome = lost(_end_text(process, errors))
+                    process = None
+                done.put((item, outcome))
+        if process is not None:
+            process.kill()
+
+    threads = [threading.Thread(target=perform, daemon=True) for _ in range(min(jobs, len(items)))]
     for thread in threads:
-        waiting.put(None)
         thread.start()
     try:
         for _ in items:
             yield done.get()
     finally:
-        for worker in workers:
-            worker.stop()
+        stopping.set()
+        for process in processes.copy():
+            process.kill()
         for thread in threads:
             thread.join()
+        for process in processes:
+            process.communicate()
 
 
-def to_line(value: Any) -> str:
-    """Write a value as one line of text, for a pipe between two processes of one user."""
-    return base64.b64encode(pickle.dumps(value)).decode("ascii") + "\n"
+def _start(named: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    path = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "decentral_dp.tasks.parallel", str(os.getpid()), named],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env={**os.environ, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(filter(None, path))},
+    )
 
 
-def from_line(line: str) -> Any:
-    """Read what `to_line` wrote."""
-    return pickle.loads(base64.b64decode(line))  # noqa: S301 # written by this package, in a process of its own
+def _end_text(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
+    code = process.wait()
+    errors.seek(0)
+    last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+    errors.truncate(0)
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return f"the process that computed this cell {how}{''.join(f' ({line})' for line in last)}"
 
 
-class _Worker(Generic[Item, Outcome]):
-    """A process of its own, and the thread that talks to it."""
-
-    def __init__(self, work: Callable[[Item], Outcome], lost: Callable[[str], Outcome], named: str) -> None:
-        self._work, self._lost, self._named = work, lost, named
-        self._process: subprocess.Popen[str] | None = None
-        self._errors: IO[str] | None = None
-        self._ended = False
-
-    def work(self, waiting: SimpleQueue[Item | None], done: SimpleQueue[tuple[Item, Outcome]]) -> None:
-        while (item := waiting.get()) is not None and not self._ended:
-            done.put((item, self._request(item)))
-        self._close()
-
-    def _request(self, item: Item) -> Outcome:
-        process = self._process if self._process is not None else self._start()
-        reply = ""
-        with suppress(BrokenPipeError):  # Then there is no reply either.
-            if process.stdin is not None and process.stdout is not None:
-                process.stdin.write(to_line((self._work, item)))
-                process.stdin.flush()
-                reply = process.stdout.readline()
-        if reply.endswith("\n"):
-            return cast(Outcome, from_line(reply))
-        return self._lost(self._end_text(process))
-
-    def _start(self) -> subprocess.Popen[str]:
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 # _close closes it
-        path = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "decentral_dp.tasks.parallel", str(os.getpid()), self._named],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-            env={**os.environ, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(filter(None, path))},
-        )
-        return self._process
-
-    def _end_text(self, process: subprocess.Popen[str]) -> str:
-        code = process.wait()
-        lines: list[str] = []
-        if self._errors is not None:
-            self._errors.seek(0)
-            lines = self._errors.read().strip().splitlines()[-1:]
-        self._close()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        return f"the process that computed this cell {how}{''.join(f' ({line})' for line in lines)}"
-
-    def _close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(BrokenPipeError):
-                        stream.close()
-            process.wait()
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
-
-    def stop(self) -> None:
-        """Stop at once; what is kept is kept. May be called from another thread, and after the end."""
-        self._ended = True
-        process = self._process
-        if process is not None:
-            process.kill()
-
-
-def exit_after_parent(parent: int) -> None:
-    """End this process soon after its parent, which may be killed in the middle of an hour's work."""
-    while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY)
-    # What is kept is written whole or not at all, so nothing is left to tidy up.
-    os._exit(1)
-
-
-def work_for(parent: int) -> None:
+def _work_for(parent: int) -> None:
     """Work on one item after the other, as a process of its own."""
-    threading.Thread(target=exit_after_parent, args=(parent,), daemon=True).start()
+
+    def exit_after_parent() -> None:
+        # The parent may be killed in the middle of an hour's work. Files are written whole or not at all.
+        while os.getppid() == parent:
+            time.sleep(_LOOK_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=exit_after_parent, daemon=True).start()
     # An interrupt is for the process that hands out the work.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The replies go where nothing else is printed.
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
+    with os.fdopen(os.dup(1), "wb") as replies, suppress(EOFError):
         os.dup2(2, 1)
-        for line in sys.stdin:
-            work, item = from_line(line)
+        while True:
+            work, item = pickle.load(sys.stdin.buffer)  # noqa: S301 # written by this package
             # The process that hands out the work has asked for consent.
             with trusting():
-                replies.write(to_line(work(item)))
+                outcome = work(item)
+            pickle.dump(outcome, replies)
             replies.flush()
 
 
 if __name__ == "__main__":
-    work_for(int(sys.argv[1]))
+    _work_for(int(sys.argv[1]))

@@ -10,7 +10,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,36 +214,3 @@ def _positions(attributes: list[dict[str, Any]]) -> Array | None:
                 points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
             return points
     return None
-
-
-def write_graphml(
-    path: Path,
-    labels: Sequence[str],
-    links: Sequence[tuple[int, int]],
-    weights: Sequence[float] | None = None,
-    positions: Array | None = None,
-    directed: bool = False,
-) -> None:
-    """Write a graph as GraphML, so that reading it gives the same agents in the same order, and the same weights.
-
-    Args:
-        path: of the file.
-        labels: names of the m agents.
-        links: pairs of agents.
-        weights: of each link; default none.
-        positions: (m, 2) for drawing; default none.
-        directed: whether links are arcs; default no.
-    """
-    import networkx as nx
-
-    graph = nx.DiGraph() if directed else nx.Graph()
-    numbers = [str(agent) for agent in range(len(labels))]
-    # Labels that are other numbers would not be read beside ids that are numbers.
-    ids = [f"n{number}" for number in numbers] if are_whole_numbers(labels) and list(labels) != numbers else numbers
-    for agent, label in enumerate(labels):
-        named = {} if label == ids[agent] else {"label": label}
-        at = {} if positions is None else {"x": float(positions[agent, 0]), "y": float(positions[agent, 1])}
-        graph.add_node(ids[agent], **named, **at)
-    for k, (a, b) in enumerate(links):
-        graph.add_edge(ids[a], ids[b], **({} if weights is None else {"weight": float(weights[k])}))
-    nx.write_graphml(graph, path)

@@ -448,6 +448,3 @@ def test_accuracy_of_the_slopes(w: float) -> None:
     for found, reference in zip((truth, *by_penalty, by_ppift), expected, strict=True):
         assert 0.5 < found / reference < 2.0
     assert by_ppift < by_penalty[0] < by_penalty[1]
-
-
-# Usefulness ---------------------------------------------------------------------------------------------------------

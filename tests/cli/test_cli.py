@@ -524,7 +524,7 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("decentral_dp.simulation.run._write_arrays", full)
+        patch.setattr("decentral_dp.simulation.run.np.savez", full)
         said = command("run", MAIN, "--out", "deep/a", *SMALL)
     assert said.code == 1
     assert said.err.count("\n") == 1

@@ -65,16 +65,6 @@ def test_a_run_folder_names_what_no_file_holds(what: str, tmp_path: Path) -> Non
         np.testing.assert_array_equal(again.released[channel], value)
 
 
-def test_a_run_folder_holds_the_graph_that_was_given(tmp_path: Path) -> None:
-    first = decentral_dp.run(load("quadratic", FEW), out=tmp_path / "run", topology=nx.petersen_graph())
-    path = tmp_path / "run" / "scenario.toml"
-    assert load(path).objects == {}
-    assert "Given as Python objects" not in (tmp_path / "run" / "report.html").read_text()
-    again = decentral_dp.run(path)
-    for channel, value in first.released.items():
-        np.testing.assert_array_equal(again.released[channel], value)
-
-
 def test_a_run_without_objects_names_none(tmp_path: Path) -> None:
     decentral_dp.run(load("quadratic", FEW), out=tmp_path / "run")
     assert load(tmp_path / "run" / "scenario.toml").objects == {}
@@ -86,13 +76,11 @@ GRAPH = nx.cycle_graph(7)
 
 
 @pytest.mark.parametrize("table", [None, {}, {"weights": "lazy_metropolis"}, {"kind": "ring", "agents": 3}])
-def test_a_scenario_need_not_name_a_graph_that_is_given(table: Any, tmp_path: Path) -> None:
+def test_a_scenario_need_not_name_a_graph_that_is_given(table: Any) -> None:
     scenario = load("quadratic", FEW).model_dump(exclude_unset=True)
     scenario.pop("topology")
     scenario |= {} if table is None else {"topology": table}
     assert decentral_dp.plan(scenario, topology=GRAPH).topology["agents"] == 7
-    decentral_dp.run(scenario, topology=GRAPH, out=tmp_path / "run")
-    assert decentral_dp.plan(tmp_path / "run" / "scenario.toml").topology["agents"] == 7
     if table is None or "kind" not in table:
         with pytest.raises(InputError, match=r"topology\.kind"):
             decentral_dp.plan(scenario)

@@ -33,7 +33,7 @@ from decentral_dp.engines import ray_cluster as ray_cluster_module
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
-from decentral_dp.engines.ray_cluster import core_share, start_actors
+from decentral_dp.engines.ray_cluster import start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build, with_blocks
@@ -417,17 +417,6 @@ def own_resources(ray_cluster: None) -> Iterator[None]:
     yield
     ray.shutdown()
     ray.init(address="local", **options, logging_level="ERROR")
-
-
-def test_actors_fit_on_the_machines_there_are() -> None:
-    assert core_share([2.0], 2) == 1.0
-    assert core_share([8.0, 8.0], 3) == 1.0
-    assert core_share([1.0, 1.0], 5) == pytest.approx(1 / 3, abs=1e-4)
-    assert core_share([0.0, 2.0], 10) == pytest.approx(0.2)
-    assert core_share([0.0], 3) == 0.0
-    # Where one of two machines has the GPUs, all of them share its cores; with a core each, some would wait for ever.
-    assert core_share([1.0, 1.0], 2, [2, 0]) == 0.5
-    assert core_share([4.0, 8.0], 6, [2, 4]) == 1.0
 
 
 def test_observer_can_end_a_run_early(scenario: Make) -> None:

@@ -41,9 +41,8 @@ def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.Mon
         decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
 
 
-@pytest.mark.parametrize(("token", "said"), [(None, "has no token"), ("0" * 64, "shows a token")])
 def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
-    token: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(**_: Any) -> None:
         raise ConnectionError("Failed to connect to Ray cluster at 127.0.0.1:6379. This may be due to a firewall.")
@@ -54,11 +53,9 @@ def test_a_cluster_that_lets_nobody_in_is_told_from_one_that_is_not_there(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
-    if token is not None:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     with socket.create_server(("127.0.0.1", 0)) as door:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{door.getsockname()[1]}")
-        with pytest.raises(InputError, match=rf"^RAY_ADDRESS .*{said}"):
+        with pytest.raises(InputError, match=r"^RAY_ADDRESS .*does not let this process in"):
             decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
 
 

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from decentral_dp.files.tables import Key, Positive
+from typing_extensions import Doc
+from decentral_dp.files.tables import Positive
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.bilevel.penalties import Ridge
-from decentral_dp.problems.entry import Entry, Facts
+from decentral_dp.problems.entry import ProblemEntry, ProblemFacts
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ class Stretched(MeanEstimation):
     """The mean of records that are stretched by a public factor."""
 
     ridge: Ridge = 0.1
-    stretch: Annotated[Positive, Key("Public factor of every record.")] = 1.0
+    stretch: Annotated[Positive, Doc("Public factor of every record.")] = 1.0
 
     def prepare(self, features, labels, norm):
         return MeanEstimation.prepare(self, self.stretch * features, labels, norm)
 
 
-ENTRY = Entry("stretched", Stretched, "the mean of stretched records", task="stretched and averaged", labels="classes")
+ENTRY = ProblemEntry(
+    "stretched", Stretched, "the mean of stretched records", task="stretched and averaged", labels="classes"
+)
 '''
 SCENARIO = {
     "seed": 1,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,29 +47,6 @@ def test_one_form_for_all(unit: str) -> None:
     assert [at.done for at in seen] == sorted(at.done for at in seen)
     assert seen[-1].done == total
     assert all(math.isnan(at.loss) == (unit != "rounds") for at in seen)
-
-
-@pytest.mark.parametrize(("step", "note"), [(3.0, "About 12 s for 4 more evaluations: 3.0 s each. run."), (2.4, "")])
-def test_long_evaluations_are_told_after_the_first(monkeypatch: pytest.MonkeyPatch, step: float, note: str) -> None:
-    seconds = itertools.count(0.0, step)
-    monkeypatch.setattr("decentral_dp.simulation.run.time", SimpleNamespace(perf_counter=lambda: next(seconds)))
-    seen: list[Progress] = []
-    decentral_dp.run("quadratic", set={"algorithm.rounds": 4, "run.evaluate_every": 1}, callbacks=[seen.append])
-    assert [at.note[: len(note)] for at in seen] == [note, "", "", "", ""]
-    assert bool(seen[0].note) == bool(note)
-
-
-def test_long_evaluations_are_told_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the scores of one agent: of 5 of them, 5 evaluations at 0.5 s each."""
-    seconds = itertools.count(0.0, 0.5)
-    monkeypatch.setattr("decentral_dp.simulation.metrics.time", SimpleNamespace(perf_counter=lambda: next(seconds)))
-    seen: list[Progress] = []
-    changed = {"algorithm.rounds": 4, "run.evaluate_every": 1, "run.average": 1}
-    decentral_dp.run("classification", set=changed, callbacks=[seen.append])
-    notes = [at.note for at in seen]
-    assert notes[0].startswith("About 12 s for 5 evaluations: 2.5 s each.")
-    assert (seen[0].done, math.isnan(seen[0].loss)) == (0, True)
-    assert notes[1:] == [""] * 5
 
 
 def test_callbacks_are_called_together() -> None:

@@ -105,15 +105,6 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) ->
     assert again.ledger.equals(whole.ledger)
 
 
-@pytest.mark.usefixtures("saves_every_round")
-def test_a_run_whose_secret_is_lost_does_not_go_on(tmp_path: Path) -> None:
-    job = {k: v for k, v in scenario().items() if k != "seed"}
-    with pytest.raises(Stopped):
-        decentral_dp.run(job, out=tmp_path / "run", callbacks=[cut], keep_secret=False)
-    with pytest.raises(InputError, match=r"noise key of .* was not kept"):
-        decentral_dp.resume(tmp_path / "run")
-
-
 # C⁻¹ ------------------------------------------------------------------------------------------------------------------
 
 T = 10

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.errors import Stopped
+from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import portable_path
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.folder import layout as run_inputs
-from decentral_dp.simulation.jobs.build import run_digest
 from decentral_dp.simulation.run import Run
 
 ALGORITHM = '''
@@ -144,35 +142,12 @@ def test_no_file_of_a_folder_names_the_home_folder(home: Path) -> None:
     assert "on a barbell" in page
 
 
-@pytest.mark.parametrize("weights", ["metropolis", "file", "max_degree"])
-def test_a_graph_that_was_an_object_is_in_the_folder(
-    scenario: Callable[..., dict[str, Any]], tmp_path: Path, weights: str
-) -> None:
+def test_a_graph_that_was_an_object_is_given_again(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     graph = nx.Graph([("anna", "ben"), ("cara", "anna"), ("cara", "ben"), ("dan", "cara")])
-    for k, (one, other) in enumerate(graph.edges):
-        graph[one][other]["weight"] = 0.1 + 0.07 * k
-    wanted = scenario(topology={"weights": weights})
-    first = decentral_dp.run(wanted, topology=graph, out=tmp_path / "first")
-    assert (tmp_path / "first" / "topology.graphml").is_file()
-    (tmp_path / "first").rename(tmp_path / "moved")
-    again = decentral_dp.run(tmp_path / "moved" / "scenario.toml", out=tmp_path / "again")
-    third = decentral_dp.run(tmp_path / "again" / "scenario.toml")
-    given = decentral_dp.run(tmp_path / "moved" / "scenario.toml", topology=graph)
-    assert _same(first, again)
-    assert _same(first, third)
-    assert _same(first, given)
-    assert again.result["topology"]["labels"] == ["anna", "ben", "cara", "dan"]
-    assert again.result["topology"]["neighbour_weight"] == first.result["topology"]["neighbour_weight"]
-
-
-def test_another_graph_in_the_file_is_another_input(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first = decentral_dp.run(scenario(), topology=nx.path_graph(5), out=folder)
-    text = (folder / "topology.graphml").read_text()
-    (folder / "topology.graphml").write_text(text.replace('source="3" target="4"', 'source="0" target="4"'))
-    other = decentral_dp.run(folder / "scenario.toml")
-    digests = [run_digest(j) for j in (first.simulation(), other.simulation())]
-    assert digests[0] != digests[1]
+    first = decentral_dp.run(scenario(), topology=graph, out=tmp_path / "run")
+    with pytest.raises(InputError, match="topology"):
+        decentral_dp.plan(tmp_path / "run" / "scenario.toml")
+    assert _same(first, decentral_dp.run(tmp_path / "run" / "scenario.toml", topology=graph))
 
 
 def test_records_stay_where_they_are_and_are_found(
@@ -250,4 +225,3 @@ def test_a_folder_reached_by_a_link_finds_what_it_names(home: Path, tmp_path: Pa
     first = decentral_dp.run(_scenario(project), out=project / "runs" / "one")
     (tmp_path / "link").symlink_to(project / "runs" / "one")
     assert _same(first, decentral_dp.run(tmp_path / "link" / "scenario.toml"))
-    assert run_inputs.GRAPH == "topology.graphml"

@@ -24,12 +24,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import scipy
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Objective, Values
 from decentral_dp.central.problems.losses import class_scores, ranking
-from decentral_dp.files.tables import Key, Share
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.files.tables import Share
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 
@@ -121,10 +122,10 @@ class AucObjective(Objective):
 
 
 def auc_maximisation(
-    facts: Facts,
+    facts: ProblemFacts,
     positive_share: Annotated[
         Share | Literal["released"],
-        Key('Public share of positive records; "released": a noisy one, at a price.'),
+        Doc('Public share of positive records; "released": a noisy one, at a price.'),
     ],
     model: ModelChoice | None = None,
 ) -> Composite:
@@ -132,7 +133,7 @@ def auc_maximisation(
     return Composite(facts.model(1, model), AucObjective(float(positive_share)))
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "auc_maximisation",
     auc_maximisation,
     "a classifier of two classes that ranks positive records first, by a least-squares surrogate of the AUC",

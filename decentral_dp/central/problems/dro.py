@@ -33,14 +33,14 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key
 from decentral_dp.formatting import least_text
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
@@ -123,8 +123,8 @@ class DroObjective(CappedObjective):
 
 
 def dro(
-    facts: Facts,
-    divergence: Annotated[Literal["chi2", "kl"], Key("The divergence between distributions, by name.")],
+    facts: ProblemFacts,
+    divergence: Annotated[Literal["chi2", "kl"], Doc("The divergence between distributions, by name.")],
     cap: Cap,
     strength: Strength,
     loss: Loss | None = None,
@@ -141,7 +141,7 @@ def dro(
     return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, chosen, strength))
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "dro",
     dro,
     "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",

@@ -33,17 +33,18 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Objective, Values
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, Positive
+from decentral_dp.files.tables import Positive
 from decentral_dp.models.build import ModelTable
 from decentral_dp.models.row_locality import COUNTS, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.class_measures import auc
-from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.entry import ProblemFacts
 from decentral_dp.problems.saddle import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blame
 
@@ -156,9 +157,9 @@ def bisect(is_low: Callable[[float], bool], low: float, high: float) -> float:
     return float(high)
 
 
-Loss = Annotated[str, Key("The loss of one record, by name.")]
-Cap = Annotated[Positive, Key("Losses are cut at this bound.")]
-Strength = Annotated[Positive, Key("Strength λ of the term that keeps the distribution near that of the records.")]
+Loss = Annotated[str, Doc("The loss of one record, by name.")]
+Cap = Annotated[Positive, Doc("Losses are cut at this bound.")]
+Strength = Annotated[Positive, Doc("Strength λ of the term that keeps the distribution near that of the records.")]
 
 
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
@@ -311,7 +312,7 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def of_author(author: Any, facts: Facts, name: str, model: ModelTable | None) -> Composite:
+def of_author(author: Any, facts: ProblemFacts, name: str, model: ModelTable | None) -> Composite:
     """Make the problem of an author's per-record formulas, and try these on made-up records.
 
     Args:

@@ -42,15 +42,15 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.files.tables import Key
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.bilevel.penalties import Ridge
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.saddle import Minimax, Scores
 
 
@@ -363,8 +363,8 @@ class Mspbe(Minimax):
 
 
 def mspbe(
-    facts: Facts,
-    discount: Annotated[float, Field(ge=0, lt=1), Key("Discount of rewards to come, from 0 to below 1.")],
+    facts: ProblemFacts,
+    discount: Annotated[float, Field(ge=0, lt=1), Doc("Discount of rewards to come, from 0 to below 1.")],
     ridge: Ridge = USUAL_RIDGE,
     model: ModelChoice | None = None,
 ) -> Mspbe:
@@ -380,7 +380,7 @@ def mspbe(
     return Mspbe(*facts.trajectory, discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed)
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "mspbe",
     mspbe,
     "temporal differences: a value function that predicts the rewards to come, of whole trajectories",

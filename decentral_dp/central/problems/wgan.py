@@ -36,17 +36,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.problems.losses import ranking
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.files.tables import Count, Key, NonNegative, Positive
+from decentral_dp.files.tables import Count, NonNegative, Positive
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Model, Slope
-from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.entry import ModelChoice, ProblemEntry, ProblemFacts
 from decentral_dp.problems.records import take
 from decentral_dp.problems.saddle import Minimax, Scores
 
@@ -228,11 +229,11 @@ def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
 
 
 def wgan(
-    facts: Facts,
-    generator: Annotated[list[Count], Key("Units of each hidden layer of the generator.")] | None = None,
-    latent: Annotated[Count, Key("Numbers that the generator is fed.")] = USUAL_LATENT,
-    penalty: Annotated[NonNegative, Key("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
-    radius: Annotated[Positive, Key("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
+    facts: ProblemFacts,
+    generator: Annotated[list[Count], Doc("Units of each hidden layer of the generator.")] | None = None,
+    latent: Annotated[Count, Doc("Numbers that the generator is fed.")] = USUAL_LATENT,
+    penalty: Annotated[NonNegative, Doc("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
+    radius: Annotated[Positive, Doc("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
     model: ModelChoice | None = None,
 ) -> Wgan:
     """From the keys of a scenario. Raises InputError."""
@@ -260,7 +261,7 @@ def wgan(
     )
 
 
-ENTRY = Entry(
+ENTRY = ProblemEntry(
     "wgan",
     wgan,
     "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",

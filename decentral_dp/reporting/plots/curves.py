@@ -1,9 +1,4 @@
-"""Metrics and spent budget over rounds.
-
-Curves of runs on minimax problems.
-
-Figures of the releases: their noise and sensitivity, and the values of x.
-"""
+"""Figures of a run: its metrics and ε over rounds, its noise, and the published x."""
 
 from __future__ import annotations
 

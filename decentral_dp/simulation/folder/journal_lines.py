@@ -12,23 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from decentral_dp.errors import InputError
-from decentral_dp.files.durable import digest
-from decentral_dp.files.regular import regular
+from decentral_dp.errors import InputError, quoted_path
+from decentral_dp.files.durable import digest, intact
+from decentral_dp.files.regular import own, regular
 
-FORMAT = 2
-# First key of a line → all of its keys. Another key is of another version, whose lines this one does not understand.
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "format": ("format", "scenario", "noise_key"),
-    "leased": ("leased",),
-    "part": ("part", "digest"),
-    "saved": ("saved", "round", "digest", "metrics"),
-    "unkept": ("unkept",),
-    "resumed": ("resumed", "versions"),
-    "machines": ("machines",),
-    "ended": ("ended", "released"),
-    "complete": ("complete",),
-}
+FORMAT = 1
 _CHAIN = "chain"
 
 
@@ -79,15 +67,19 @@ def read_lines(path: Path) -> Lines:
         entry, chain = _read_line(chain, line, f"line {number} of {path.name}")
         entries.append(entry)
         size += len(line) + 1
-    if rest and _is_whole(chain, rest[:-1]):
-        raise ValueError(f"line {len(lines) + 1} of {path.name} is not what was written")
-    for entry in entries:
-        known = KEYS.get(next(iter(entry)), ())
-        if set(entry) != set(known) or entry.get("format", FORMAT) != FORMAT:
-            raise InputError(
-                f"resume: {path} was written by another version of decentral_dp. Fix: resume with the version that the "
-                "run was begun with."
-            )
+    if rest:
+        # A last line whose end was changed is not one that was cut off.
+        try:
+            _read_line(chain, rest[:-1], "")
+        except ValueError:
+            pass
+        else:
+            raise ValueError(f"line {len(lines) + 1} of {path.name} is not what was written")
+    if entries and entries[0].get("format") != FORMAT:
+        raise InputError(
+            f"resume: {path} was written by another version of decentral_dp. Fix: resume with the version that the run "
+            "was begun with."
+        )
     return Lines(entries, chain, size)
 
 
@@ -104,9 +96,21 @@ def _read_line(chain: str, line: bytes, name: str) -> tuple[dict[str, Any], str]
     return entry, linked
 
 
-def _is_whole(chain: str, line: bytes) -> bool:
-    try:
-        _read_line(chain, line, "")
-    except ValueError:
-        return False
-    return True
+def read_bound(path: Path, folder: Path, expected: str) -> bytes:
+    """Read a file of which the journal has the digest.
+
+    Args:
+        path: of the file.
+        folder: of the run.
+        expected: the digest.
+
+    Raises:
+        InputError: it is another file, or none.
+    """
+    content = intact(own(path, folder, "resume"), expected)
+    if content is None:
+        raise InputError(
+            f"resume: {quoted_path(path)} is not the file that the run wrote. Fix: put it back, or run the scenario "
+            "again in another folder; the budgets of both runs add up."
+        )
+    return content

@@ -2,18 +2,16 @@
 
     code/…              Python files that the scenario names
     inputs/…            public ranges, and the graph's file
-    topology.graphml    the graph, where it was a Python object
 
-`scenario.toml` names them from the folder. Records stay where they are, and so does code that reads what is beside it:
-these are named from the folder as well, or by a path. The noise of a seeded run does not change: it is keyed by what
-files hold, and of a graph by what it was drawn for (`run_graph` of the scenario).
+`scenario.toml` names them from the folder. Records stay where they are, and so does code that reads files beside it:
+these are named from the folder as well, or by a path. The noise of a seeded run does not change: it is keyed by the
+content of files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import tempfile
@@ -22,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from scipy.sparse import triu
 
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
@@ -31,14 +28,9 @@ from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import is_url, regular
-from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imports_of_folder
-from decentral_dp.simulation.jobs.build import table_digest, topology_table
+from decentral_dp.privacy.fingerprint import imports_of_folder
 from decentral_dp.simulation.summary import title_here
 from decentral_dp.topology import Topology
-from decentral_dp.topology.graphs import Graph
-from decentral_dp.topology.networkx_graphs import write_graphml
-from decentral_dp.topology.over_time import InTurn, off_diagonal
-from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
 # What TensorBoard reads, in the folder of the run.
 TENSORBOARD = "tensorboard"
@@ -99,7 +91,7 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     Args:
         c: what the scenario names.
         topology: its graph.
-        folder: of the run, which has the copies and the graph that the text names; without one paths are whole.
+        folder: of the run, which has the copies that the text names; without one paths are whole.
     """
     scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
@@ -117,13 +109,10 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
     if topology is not None and folder is not None:
         # Whoever runs this again overrides nothing.
         content["title"] = title_here(scenario, topology, not c.algorithm.rules.neighbours)
-        name_graph(content, c, topology, folder)
     return tomli_w.dumps(content)
 
 
-CODE, INPUTS, GRAPH = "code", "inputs", "topology.graphml"
-# Rules by which a graph's links alone say its weights.
-_BY_LINKS = ("metropolis", "lazy_metropolis", "max_degree", "out_degree", "constant")
+CODE, INPUTS = "code", "inputs"
 
 
 def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> None:
@@ -139,11 +128,9 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
     def name(path: Path) -> str:
         return str(path) if folder is None else portable_path(path, folder)
 
-    modules = scenario.modules()
     for place, path in c.files.items():
-        if place not in modules:
-            set_file(content, place, copies.get(path) or name(path))
-    code = [c.files[place] for place in modules if place in c.files]
+        set_file(content, place, copies.get(path) or name(path))
+    code = scenario.code_files().values()
     folders = [CODE if copies.get(path) == f"{CODE}/{path.name}" else name(path.parent) for path in code]
     content.pop("code_folders", None)
     if folders:
@@ -162,16 +149,15 @@ def copy_inputs(c: Components, folder: Path) -> None:
 
 
 def inputs_in(folder: Path) -> list[str]:
-    """Names of the files that `copy_inputs` and `write_graph` have put into a folder."""
+    """List the names of the files that `copy_inputs` has put into a folder."""
     files = [path for name in (CODE, INPUTS) for path in (folder / name).rglob("*") if path.is_file()]
-    return sorted(path.relative_to(folder).as_posix() for path in [*files, folder / GRAPH] if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in files)
 
 
 def remove_inputs(folder: Path) -> None:
-    """Remove what `copy_inputs` and `write_graph` have put into a folder."""
+    """Remove the files that `copy_inputs` has put into a folder."""
     for name in (CODE, INPUTS):
         shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / GRAPH).unlink(missing_ok=True)
 
 
 def _copies(c: Components, folder: Path) -> dict[Path, str]:
@@ -179,9 +165,9 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
     # By resolved paths: a file that code imports is named by nobody.
     copies: dict[Path, str] = {}
     named: dict[Path, Path] = {}
-    home, modules = folder.resolve(), c.scenario.modules()
+    home = folder.resolve()
     # Modules first, which keep their names.
-    for place, path in sorted(c.files.items(), key=lambda item: item[0] not in modules):
+    for place, path in (*c.scenario.code_files().items(), *c.files.items()):
         named[path] = resolved = path.resolve()
         if resolved in copies:
             continue
@@ -220,88 +206,3 @@ def _free(name: str, taken: Any) -> str:
     stem, dot, ending = name.rpartition(".")
     number = next(k for k in range(1, len(taken) + 2) if (name if k == 1 else f"{stem}-{k}{dot}{ending}") not in taken)
     return name if number == 1 else f"{stem}-{number}{dot}{ending}"
-
-
-def write_graph(c: Components, topology: Topology, folder: Path) -> None:
-    """Write the graph into the folder where no file holds it, with weights to the last bit where no rule says them."""
-    if not _fits_files(c, topology):
-        return
-    for name, mixing in [(GRAPH, topology.mixing), *_in_turn(c, topology).items()]:
-        (folder / name).parent.mkdir(exist_ok=True)
-        links = (off_diagonal(mixing) if topology.directed else triu(mixing, 1)).tocoo()
-        weights = links.data.tolist() if _rule(c, topology) == "file" else None
-        # What i hears from j is an arc from j to i.
-        ends = (links.col, links.row) if topology.directed else (links.row, links.col)
-        pairs = list(zip(*(end.tolist() for end in ends), strict=True))
-        write_graphml(folder / name, topology.labels, pairs, weights, topology.positions, topology.directed)
-
-
-def _fits_files(c: Components, topology: Topology) -> bool:
-    """Whether the graph was an object all of which the folder's files and the scenario's own keys can say."""
-    changes = topology.over_time
-    fits = changes is None or c.scenario.topology.over_time is not None or changes.kind in ("fixed", "sequence")
-    return c.topology.is_object and fits
-
-
-def _in_turn(c: Components, topology: Topology) -> dict[str, Any]:
-    """File → (m, m) weights of its links, of graphs that follow one another and were objects."""
-    changes = topology.over_time
-    if changes is None or not isinstance(changes.make, InTurn) or c.scenario.topology.over_time is not None:
-        return {}
-    return {f"{INPUTS}/round-{k + 1}.graphml": links for k, links in enumerate(changes.make.several)}
-
-
-def name_graph(content: dict[str, Any], c: Components, topology: Topology, folder: Path) -> None:
-    """Name the graph's file where the graph was an object, and keep what seeded noise is drawn for in its place.
-
-    Args:
-        content: of the scenario, changed in place.
-        c: what the scenario names.
-        topology: its graph, which `write_graph` has written.
-        folder: of the run.
-    """
-    if not _fits_files(c, topology):
-        return
-    declared, changes, files = topology_table(c), topology.over_time, [*_in_turn(c, topology)]
-    table: dict[str, Any] = {"file": GRAPH, "weights": _rule(c, topology)}
-    if topology.directed:
-        table["directed"] = True
-    if changes is not None:
-        lossy = {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))}
-        table |= {"seed": changes.seed, **lossy, **{key: declared[key] for key in ("over_time",) if key in declared}}
-    if files:
-        table["over_time"] = {"kind": "sequence", "files": files}
-    content["topology"] = table
-    hashed = {**table, "file": digest_of_file(folder / GRAPH)}
-    if files:
-        hashed["over_time"] = {"kind": "sequence", "files": [digest_of_file(folder / name) for name in files]}
-    content["run_graph"] = {
-        "digest": table_digest(hashed),
-        "given": digest_of(c.topology.value),
-        "table": json.dumps(declared),
-    }
-    content["objects"] = {what: kind for what, kind in content.get("objects", {}).items() if what != "topology"}
-    if not content["objects"]:
-        del content["objects"]
-
-
-def _rule(c: Components, topology: Topology) -> str | Mapping[str, Any]:
-    """The rule by which the graph's file gives the weights."""
-    rule = c.scenario.topology.weights or ("out_degree" if topology.directed else "metropolis")
-    if _in_turn(c, topology):
-        # Of graphs that were handed over with weights of their own no rule says those of every round.
-        return "file"
-    return rule if _says_weights(rule, topology) else "file"
-
-
-def _says_weights(rule: str | Mapping[str, Any], topology: Topology) -> bool:
-    """Whether this rule gives the links of this graph the weights that they have, to the last bit."""
-    kind, values = (rule, {}) if isinstance(rule, str) else (str(rule.get("kind")), dict(rule))
-    if kind not in _BY_LINKS:
-        return False
-    graph = Graph(topology.n_agents, topology.edges, directed=topology.directed)
-    try:
-        made = mixing_matrix(graph, WEIGHTS[kind].make(graph, **values))
-    except (InputError, KeyError, TypeError, ValueError):
-        return False
-    return bool((made != topology.mixing).nnz == 0)

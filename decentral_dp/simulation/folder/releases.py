@@ -14,18 +14,16 @@ that do not depend on the parts. So a run that was cut off and went on leaves th
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.engines.protocol import ReleasedValues
-from decentral_dp.errors import InputError, quoted_path
-from decentral_dp.files.durable import OWNERS, digest, intact, write_synced
+from decentral_dp.files.durable import OWNERS, digest, write_synced
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.simulation.folder.journal_lines import read_bound
 from decentral_dp.simulation.jobs.job import Job
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ NAME = "releases.parquet"
 _HELD, _ROW, _GROUP = 2**24, 64, 2**20
 # Rows of a row group at most.
 _ROWS = 2**17
-_PART_NAME = re.compile(r"releases-(\d+)-(\d+)\.parquet")
 
 
 # First index and end of a part → digest of its file.
@@ -56,16 +53,12 @@ class KeptReleases:
     def __init__(self, place: Path, job: Job, after: int, digests: Digests) -> None:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._next = job.first_release(after)
-        self.digests: dict[tuple[int, int], str] = {}
-        for first, end, path in _part_files(place):
-            if path.is_symlink() or not path.is_file():
-                raise InputError(
-                    f"resume: {quoted_path(path)} is not a file that the run wrote. Fix: move it elsewhere, and resume "
-                    "again."
-                )
-            if end <= self._next and (first, end) in digests:
-                self.digests[first, end] = digests[first, end]
-            else:
+        self.digests = {part: digest for part, digest in digests.items() if part[1] <= self._next}
+        kept = {_path(place, *part): digest for part, digest in self.digests.items()}
+        for path, expected in kept.items():
+            read_bound(path, place.parent, expected)
+        for path in place.glob("releases-*.parquet"):
+            if path not in kept:
                 path.unlink()
         rows = self._per_round * (1 if job.plans_ahead else job.n_agents)
         size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * rows
@@ -89,7 +82,7 @@ class KeptReleases:
         fresh = [v for v in values if v.release_index >= self._next]
         indices = [v.release_index for v in fresh]
         if indices != list(range(self._next, self._next + len(fresh))):
-            raise RuntimeError(_gap_text(self._place, self._next))
+            raise _gap(self._place, self._next)
         for part in ([v for v in fresh if v.release_index < border], [v for v in fresh if v.release_index >= border]):
             if part:
                 first, end = part[0].release_index, part[-1].release_index + 1
@@ -128,22 +121,6 @@ class KeptReleases:
         pq.write_table(pa.table(columns), content, compression="zstd")
 
 
-def intact_until(place: Path, job: Job, digests: Digests) -> int:
-    """The index before which every released value is on disk as it was written.
-
-    Args:
-        place: the folder `in_progress`.
-        job: what was run.
-        digests: of the parts, as they were written.
-    """
-    end = job.first_release(0)
-    for first, after, path in _part_files(place):
-        if first != end or intact(path, digests.get((first, after))) is None:
-            break
-        end = after
-    return end
-
-
 def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) -> None:
     """Put the parts together, without ever holding more than one of them and a row group.
 
@@ -155,85 +132,43 @@ def join(place: Path, job: Job, ledger: Ledger, digests: Digests, path: Path) ->
         path: of the file to write.
 
     Raises:
-        RuntimeError: a part is not what was written, or the rows are not those of the ledger.
+        InputError: a part is not the file that was written.
+        RuntimeError: a release of the ledger is missing.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     following = job.first_release(0)
     for first, end in sorted(digests):
         if first != following:
-            raise RuntimeError(_gap_text(place, following))
+            raise _gap(place, following)
         following = end
-    widest, counts = 1, dict[str, NDArray[np.int64]]()
-    for batch in _batches(place, digests, ["channel", "release", "values"]):
-        widest = max(widest, int(batch.column("values").value_lengths().to_numpy().max(initial=1)))
-        release, channels = batch.column("release").to_numpy(), batch.column("channel").dictionary_encode()
-        for number, channel in enumerate(channels.dictionary.to_pylist()):
-            counted = np.bincount(release[channels.indices.to_numpy() == number], minlength=following)
-            counts[channel] = counts.get(channel, 0) + counted
-    _check_counts(counts, job, ledger, following, place)
-    rows = max(1, min(_ROWS, _GROUP // widest))
-    with pq.ParquetWriter(path, _schema(), compression="zstd") as writer:
-        for table in _regroup(_batches(place, digests, None), rows):
+    if following <= max((int(c.rounds.max(initial=-1)) for c in ledger.channels), default=-1):
+        raise _gap(place, following)
+    rows = max(1, min(_ROWS, _GROUP // max((c.dimension for c in ledger.channels), default=1)))
+    columns = {"agent": pa.int64(), "channel": pa.string(), "round": pa.int64(), "release": pa.int64()}
+    # As Parquet names what is in a list.
+    schema = pa.schema([*columns.items(), ("values", pa.large_list(pa.field("element", pa.float64())))])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in _regroup(_batches(place, digests), rows):
             writer.write_table(table, row_group_size=rows)
 
 
-def _check_counts(counts: Mapping[str, NDArray[np.int64]], job: Job, ledger: Ledger, end: int, place: Path) -> None:
-    """Refuse rows that are not one for each agent of every release, or lack a release of the ledger.
-
-    Values that cost nothing are released besides, and are no lines of the ledger.
-
-    Args:
-        counts: channel → (end,) rows of each release.
-        job, ledger: as of `join`.
-        end: the index after that of the last release.
-        place: the folder `in_progress`.
-    """
-    each, listed = 1 if job.plans_ahead else job.n_agents, {c.channel: c.rounds for c in ledger.channels}
-    for channel in sorted(listed.keys() | counts.keys()):
-        releases = listed.get(channel, np.zeros(0, dtype=np.int64))
-        counted = np.zeros(max(end, int(releases.max(initial=0)) + 1), dtype=np.int64)
-        counted[:end] = counts.get(channel, 0)
-        is_wrong = (counted != 0) & (counted != each)
-        is_wrong[releases] = counted[releases] != each
-        if is_wrong.any():
-            raise RuntimeError(_gap_text(place, int(np.flatnonzero(is_wrong)[0])))
-
-
-def _gap_text(place: Path, release: int) -> str:
-    return (
+def _gap(place: Path, release: int) -> RuntimeError:
+    return RuntimeError(
         f"{place}: the released values of release {release} are not complete. Fix: "
         f'"decentral-dp resume {place.parent}" makes them again.'
     )
 
 
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    columns = {"agent": pa.int64(), "channel": pa.string(), "round": pa.int64(), "release": pa.int64()}
-    # As Parquet names what is in a list.
-    return pa.schema([*columns.items(), ("values", pa.large_list(pa.field("element", pa.float64())))])
-
-
-def _batches(place: Path, digests: Digests, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """The rows of all parts in their order; what is checked is what is read."""
+def _batches(place: Path, digests: Digests) -> Iterator[pa.RecordBatch]:
+    """Read the rows of all parts in their order."""
     import pyarrow.parquet as pq
 
     for (first, end), expected in sorted(digests.items()):
-        part = _path(place, first, end)
-        content = intact(part, expected)
-        try:
-            if content is None:
-                raise ValueError("another digest than when it was written")
-            with pq.ParquetFile(io.BytesIO(content)) as file:
-                if file.schema_arrow != _schema():
-                    raise ValueError("other columns")
-                yield from file.iter_batches(batch_size=2**14, columns=columns)
-        except (ValueError, OSError) as error:
-            raise RuntimeError(
-                f'{part} is damaged ({error}); remove it, and "decentral-dp resume {place.parent}" makes its values '
-                "again."
-            ) from error
+        content = read_bound(_path(place, first, end), place.parent, expected)
+        with pq.ParquetFile(io.BytesIO(content)) as file:
+            yield from file.iter_batches(batch_size=2**14)
 
 
 def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
@@ -251,12 +186,6 @@ def _regroup(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]
             held, count = table.slice(full).to_batches(), count - full
     if count:
         yield pa.Table.from_batches(held).combine_chunks()
-
-
-def _part_files(place: Path) -> list[tuple[int, int, Path]]:
-    """First index, end, and path of each part, in their order."""
-    files = [(match, path) for path in place.glob("releases-*.parquet") if (match := _PART_NAME.fullmatch(path.name))]
-    return sorted((int(match[1]), int(match[2]), path) for match, path in files)
 
 
 def _path(place: Path, first: int, end: int) -> Path:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def run_digest(job: Job) -> str:
     s = c.scenario
     content = s.model_dump(
         mode="json",
-        exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects", "run_graph"},
+        exclude={"seed", "run", "title", "description", "code_folders", "versions", "objects"},
         exclude_none=True,
         exclude_defaults=True,
     )
@@ -75,34 +75,14 @@ def run_digest(job: Job) -> str:
     if s.problem.manifest is not None:
         # All that it says is in the digest of the records, wherever it and the files of agents are.
         content["problem"].update(data="", manifest="")
-    given = c.digests
-    if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:
-        # The graph of a run that had it as an object: that run is resumed.
-        content["topology"] = json.loads(s.run_graph.table)
-        given["topology"] = s.run_graph.given
     content["given"] = {
         "seed": s.seed,
-        "given": given,
+        "given": c.digests,
         "algorithm": c.algorithm.source,
         "mechanism": f"{mechanism.options} {mechanism.source}" if isinstance(mechanism, OutsideMechanism) else "",
         "records": shards.digest.hex(),
     }
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=32).hexdigest()
-
-
-def topology_table(c: Components) -> dict[str, Any]:
-    """The table [topology] as `run_digest` has it: with the digest of a file in the place of its name."""
-    table = c.scenario.topology.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    content: dict[str, Any] = {"topology": table}
-    for place, path in c.files.items():
-        if place[0] == "topology":
-            set_file(content, place, digest_of_file(path))
-    return table
-
-
-def table_digest(table: Mapping[str, Any]) -> str:
-    """A digest of a table as `run_digest` has it."""
-    return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:

@@ -53,7 +53,7 @@ def shards(whole_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return Path(shutil.copytree(whole_shards, tmp_path / "shards"))
 
 
-def cut_off(shards: Path, out: Path, *more: str, keep_secret: bool = True) -> None:
+def cut_off(shards: Path, out: Path, *more: str) -> None:
     """Interrupt a run after its ninth round."""
 
     def cut(at: Progress) -> None:
@@ -61,9 +61,7 @@ def cut_off(shards: Path, out: Path, *more: str, keep_secret: bool = True) -> No
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match="goes on"):
-        decentral_dp.run(
-            load(shards / "scenario.toml", [*SETTINGS, *more]), out=out, callbacks=[cut], keep_secret=keep_secret
-        )
+        decentral_dp.run(load(shards / "scenario.toml", [*SETTINGS, *more]), out=out, callbacks=[cut])
 
 
 def states(shards: Path) -> dict[int, dict[int, Path]]:
