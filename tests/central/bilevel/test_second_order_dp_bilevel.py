@@ -16,8 +16,9 @@ from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.jobs.build import build_job as build
+from decentral_dp.simulation.jobs.job import PlannedJob as Job
+from tests.support.published import as_published
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}
@@ -164,10 +165,11 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
 
 def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
     """σ = 32K√(T log 1/δ)/(nε) is valid, and too much noise: ε at a fifth of the claim or less."""
-    job = build(load(content(privacy={"guarantee": "as_published", "epsilon": 1.0}, algorithm={"rounds": 10})))
+    privacy = {"guarantee": "as_published", "epsilon": 1.0}
+    job = build(load(as_published(content(privacy=privacy, algorithm={"rounds": 10}))))
     spent = float(price(job.ledger, 1e-6).epsilon[0])
     assert 0.0 < spent < 0.2
-    run = decentral_dp.run(content(privacy={"guarantee": "as_published", "epsilon": 1.0}))
+    run = decentral_dp.run(as_published(content(privacy=privacy)))
     assert run.records.costs_within(run.simulation().ledger)
 
 

@@ -109,7 +109,7 @@ def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: got "):
-        build.build(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
+        build.build_job(load(content(PROGRAMS["sgda"], problem={"positive_share": "empirical"})))
 
 
 def test_no_noise_is_printed_for_the_share() -> None:
