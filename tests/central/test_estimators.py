@@ -123,7 +123,7 @@ def test_the_share_of_positive_records_may_be_released_but_not_counted() -> None
     usual = {"classes": ("no", "yes"), "random_state": 1, "rounds": 5}
     model = PrivateAUCClassifier(positive_share="released", **usual).fit(features, labels)
     assert model.epsilon_ <= 1.0
-    with pytest.raises(InputError, match=r"^positive_share: got 'empirical'"):
+    with pytest.raises(InputError, match="positive_share: got"):
         PrivateAUCClassifier(positive_share="empirical", **usual).fit(features, labels)
 
 
