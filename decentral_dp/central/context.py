@@ -43,6 +43,14 @@ class Domain:
         """The nearest point, (p,): argmin_u ⟨g, u⟩ + ‖u − x‖²/(2η) is the projection of x − ηg."""
         return np.asarray(np.clip(x, self.low, self.high)) if self.compact else x
 
+    def require_compact(self, what: str) -> None:
+        """Refuse a domain without bounds. what: that needs them. Raises InputError."""
+        if not self.compact:
+            raise InputError(
+                f"algorithm.domain: missing, and {what} needs bounds of x. Fix: give for example "
+                '{ kind = "box", low = -5.0, high = 0.0 }.'
+            )
+
     def corners(self, p: int) -> tuple[Array, Array]:
         """(low, high), (p,) each."""
         return np.full(p, self.low), np.full(p, self.high)

@@ -41,7 +41,7 @@ class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         resolved = super().resolve_defaults(context)
-        second_order_dp_bilevel.check_bounded(context)
+        context.domain.require_compact("the published noise")
         return resolved
 
     def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:

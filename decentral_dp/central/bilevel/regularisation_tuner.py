@@ -100,11 +100,7 @@ class RegularisationTuner(dp.Coordinated):
                 f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
                 'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
             )
-        if not context.domain.compact:
-            raise dp.InputError(
-                "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
-                '{ kind = "box", low = -5.0, high = 0.0 }.'
-            )
+        context.domain.require_compact("regularisation_tuner")
         if self.method == "em" and context.rounds != 1:
             raise dp.InputError(
                 f'algorithm.rounds: got {context.rounds}; the method "em" chooses once, and more rounds would spend '
