@@ -36,6 +36,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel.dp_bilevel import check_penalty
 from decentral_dp.central.pooled import Pooled, PooledBounds
 from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 
@@ -112,6 +113,7 @@ class RegularisationTuner(dp.Coordinated):
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
         if penalty is not None:
+            check_penalty(context, penalty)
             bounds.facts(low, penalty)
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context

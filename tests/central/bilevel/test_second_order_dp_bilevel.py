@@ -221,6 +221,7 @@ def test_without_noise_every_method_finds_a_good_strength(content: Make, method:
     [
         ({"algorithm": {"method": "magic"}}, "algorithm.method"),
         ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
+        ({"algorithm": {"method": "penalty", "penalty": 0.0}}, "algorithm.penalty: got 0"),
         ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
         ({"problem": {"normalise": "none", "scale": "none"}}, "bounded length"),
         ({"privacy": {"delta": 0.0}}, "delta"),
