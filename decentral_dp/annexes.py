@@ -25,8 +25,6 @@ SETTINGS: Mapping[str, str] = {
     "coordinator_bilevel": f"{_CENTRAL}.statement:BILEVEL",
     "coordinator_minimax": f"{_CENTRAL}.statement:MINIMAX",
 }
-# Algorithm → its form as published.
-PRINTED = f"{_CENTRAL}.printed:PRINTED"
 # Kind of problem → folder of such problems, and the function that makes one of an author's formulas.
 PROBLEMS: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems"}
 AUTHORED: Mapping[str, str] = {"minimax": f"{_CENTRAL}.problems.losses:of_author"}

@@ -332,7 +332,7 @@ def memory_slack(records: Array | NDArray[np.int64]) -> Array:
     return np.asarray(1.0 + 4.04 * (np.asarray(records, dtype=np.float64) + 4.0) * 2.0**-53)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LipschitzConstants:
     """Constants of the private-state recursion, in l1, for the directions (G_x, G_y, G_z) in the arguments (x, y, z).
 

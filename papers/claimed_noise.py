@@ -23,7 +23,6 @@ from scipy.optimize import brentq
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array
 from decentral_dp.central.context import MinimaxContext
-from decentral_dp.central.printed.minimax import PrintedDpSgda, PrintedPrivateDiff
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.models.build import Linear
@@ -33,6 +32,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.simulation.statistics import exactly
 from papers.findings import Check, Row, values
+from papers.published.minimax import PublishedDpSgda, PublishedPrivateDiff
 
 WORTH, NOISE = "what the printed noise is worth", "noise on a sum, over the clip"
 SGDA, DIFFERENCES = "DP-SGDA", "PrivateDiff, if its lemmas held"
@@ -80,9 +80,9 @@ def sgda(claim: float) -> Ledger:
     Args:
         claim: the ε that it is printed for, at δ = `DELTA`.
     """
-    program = PrintedDpSgda(_STEP, _STEP, SAMPLE / RECORDS)
+    program = PublishedDpSgda(_STEP, _STEP, SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
-    found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
+    found = program.calibration(context(), ROUNDS, claim, DELTA)
     lines = [line(c, charges[c].indices, f.scale, f.sensitivity["train"], SAMPLE / RECORDS) for c, f in found.items()]
     return Ledger(1, tuple(lines))
 
@@ -93,9 +93,9 @@ def differences(claim: float) -> Ledger:
     Args:
         claim: as of `sgda`.
     """
-    program = PrintedPrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS)
+    program = PublishedPrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
-    found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
+    found = program.calibration(context(), ROUNDS, claim, DELTA)
     lines = []
     for channel in ("gx", "dx"):
         sensitivity = np.full(charges[channel].indices.size, 2.0 / SAMPLE)

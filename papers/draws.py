@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.exponential_samplers import not_negative, positive, score_unit
+from decentral_dp.central.exponential_samplers import score_unit
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
@@ -60,15 +60,10 @@ def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
 def pure_rate(epsilon: float, oscillation: float, inexact: float) -> Fraction:
     """Compute λ = ε/(s + 2r + 4·inexact), without rounding.
 
-    Raises:
-        InputError: ε or s that is not above 0, or a negative accuracy.
-
     Example:
         >>> round(float(pure_rate(epsilon=1.0, oscillation=0.5, inexact=0.125)), 4)
         1.0
     """
-    positive("epsilon", epsilon)
-    not_negative("inexact", inexact)
     unit = score_unit(oscillation)
     return Fraction(epsilon) / (Fraction(oscillation) + 2 * Fraction(unit) + 4 * Fraction(inexact))
 
@@ -81,11 +76,5 @@ def rate_for(mu: float, sensitivity: float, strength: float, curvature: float = 
         sensitivity: S, the largest change of ∇Φ on the box.
         strength: μ_r.
         curvature: Φ of every dataset is convex up to it; default 0.
-
-    Raises:
-        InputError: μ, S or μ_r + curvature that is not a finite number above 0.
     """
-    positive("mu", mu)
-    positive("sensitivity", sensitivity)
-    positive("strength + curvature", strength + curvature)
     return (strength + curvature) * mu**2 / sensitivity**2

@@ -17,15 +17,15 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central import exponential_samplers
-from decentral_dp.central.exponential_samplers import score_unit
-from decentral_dp.central.printed.bilevel import printed_score
+from decentral_dp.central.exponential_samplers import Box, score_unit
 from decentral_dp.central.sensitivities import score_oscillation
 from decentral_dp.constants.families import family_of
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.simulation.statistics import exactly, over_seeds
+from papers import cells
 from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
+from papers.published.bilevel import published_score
 
 CORRECTED, PRINTED = "corrected scale", "scale as printed"
 AGREE, OPTIMAL = "drawn against closed form", "closed form against d_x·s/ε"
@@ -68,7 +68,7 @@ def scales(d: int, n: int) -> tuple[float, float]:
     low, high = -np.ones(d), np.ones(d)
     c, width = family.constants(low, high), 2.0 * math.sqrt(d)
     proven = score_oscillation(c, n, n, width, family.spread(low, high), 0.0, family.loss_range(low, high))
-    return max(proven.values()), printed_score(c._replace(l_gy=width), n, width)
+    return max(proven.values()), published_score(c._replace(l_gy=width), n, width)
 
 
 def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
@@ -81,16 +81,16 @@ def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
     Returns:
         generator → one draw.
     """
-    box = exponential_samplers.Box(-np.ones(mean.size), np.ones(mean.size))
+    box = Box(-np.ones(mean.size), np.ones(mean.size))
     rate: Fraction = pure_rate(EPSILON, s, 0.0)
 
     def score(points: Array) -> Array:
         return np.asarray(-points @ mean)
 
-    target = exponential_samplers.GibbsTarget(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
-    envelope = exponential_samplers.refine(target)
+    target = cells.GibbsTarget(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
+    envelope = cells.refine(target)
     least = -float(np.abs(mean).sum())
-    return lambda rng: float(score(exponential_samplers.sample(rng, target, envelope)[None])[0]) - least
+    return lambda rng: float(score(cells.sample(rng, target, envelope)[None])[0]) - least
 
 
 def expected(mean: Array, k: float) -> float:

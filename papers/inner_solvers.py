@@ -21,17 +21,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.bilevel.lower_solvers import (
-    FAILURE,
-    Miss,
-    PublicFacts,
-    next_radius,
-    objective,
-    stages_of,
-    steps_of_descent,
-    steps_of_stage,
-)
+from decentral_dp.central.bilevel.lower_solvers import PublicFacts, steps_of_descent
 from decentral_dp.central.sensitivities import minimiser_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants
 from papers.draws import generator, mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, make, point
@@ -39,6 +31,8 @@ from papers.instance import Instance, make, point
 RECORDS, DIMENSION = "against the records", "against the dimension"
 OUTPUT, DESCENT, LOCALISED = "output perturbation", "DP-GD", "DP-Loc-GD"
 _UPPER = 4
+# γ: with what probability some ball of a solve may miss the minimiser.
+FAILURE = 0.01
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
@@ -128,7 +122,6 @@ def localised(rng: np.random.Generator, instance: Instance, x: Array, n: int, co
     stages = stages_of(c.mu, 0.5 * c.d_gy, n)
     steps = steps_of_stage(n, mu_of(), stages, centre.size)
     scale = c.d_gy * math.sqrt(stages * steps) / (n * mu_of())
-    whole = objective(c, 0.0, centre.size)
     start, radius = np.tile(centre, (count, 1)), 2.0 * c.radius
     for _ in range(stages):
         y, total = start, np.zeros_like(start)
@@ -138,8 +131,48 @@ def localised(rng: np.random.Generator, instance: Instance, x: Array, n: int, co
             # Inside the ball of minimisers too, where gradients of records are within the clip.
             y = _inside(_inside(y - slope / (c.mu * (t + 1.0)), start, radius), centre, c.radius)
         start = total / steps
-        radius = next_radius(whole, radius, scale, Miss(), steps, FAILURE / stages)
+        radius = next_radius(c, centre.size, radius, scale, steps, FAILURE / stages)
     return start
+
+
+def next_radius(c: ProblemConstants, dimension: int, radius: float, scale: float, steps: int, failure: float) -> float:
+    """Bound the next radius, R_{m+1}, of localised descent (proof 33).
+
+    Args:
+        c: constants of what is minimised.
+        dimension: q.
+        radius: R_m.
+        scale: standard deviation of the noise in every step.
+        steps: T.
+        failure: γ/M.
+    """
+    lipschitz = min(2.0 * radius, radius + c.l_gy / c.b_gyy) * c.b_gyy
+    noise = noise_quantile(scale, dimension, steps, failure / 4.0)
+    first = 2.0 * radius * scale * math.sqrt(2.0 * steps * math.log(4.0 / failure)) / steps
+    second = (1.0 + math.log(steps)) / (c.mu * steps) * (lipschitz**2 + noise**2)
+    return min(radius, math.sqrt(2.0 * (first + second) / c.mu))
+
+
+def noise_quantile(scale: float, dimension: int, steps: int, failure: float) -> float:
+    """Bound the length of all T draws of N(0, s² I) with probability 1 − γ: s(√d + √(2 log(T/γ))), by Borell.
+
+    Args:
+        scale: s, standard deviation of a coordinate.
+        dimension: d.
+        steps: T.
+        failure: γ.
+    """
+    return scale * (math.sqrt(dimension) + math.sqrt(2.0 * math.log(steps / failure)))
+
+
+def stages_of(modulus: float, lipschitz: float, records: int) -> int:
+    """M = ⌈log₂ log(μ n/L)⌉, at least 1: the paper's with ε' = 1, on which it hardly depends. lipschitz: L."""
+    return max(1, math.ceil(math.log2(max(math.log(max(modulus * records / lipschitz, math.e)), 1.0))))
+
+
+def steps_of_stage(records: int, price: float, stages: int, dimension: int) -> int:
+    """T = ⌈n² m²/(4 M q)⌉, at least 1: more steps lower L²/T below the noise. price: m, μ of one solve."""
+    return max(1, math.ceil((records * price) ** 2 / (4.0 * stages * dimension)))
 
 
 def _gradient(instance: Instance, x: Array, y: Array) -> Array:

@@ -28,7 +28,6 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.central.clients import MinimaxClientBlock
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.privatediff import PrivateDiff
-from decentral_dp.central.printed.minimax import PrintedPrivateDiff
 from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
@@ -39,6 +38,7 @@ from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.saddle import PublicBall, Scores
 from decentral_dp.simulation.statistics import exactly, rate_at_least, rate_at_most
 from papers.findings import Check, Row, values
+from papers.published.minimax import PublishedPrivateDiff
 from papers.rounds import finish_round
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
@@ -166,18 +166,18 @@ def data_set(sign: float) -> Marks:
     return Marks(z)
 
 
-def as_printed(rate: float) -> Audit:
+def as_published(rate: float) -> Audit:
     """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn.
 
     Args:
         rate: of the sample; 1 for all records.
     """
     ascent = StepSize(1.0 / _STRENGTH, 1.0)
-    program = PrintedPrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate)
+    program = PublishedPrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate)
     program, context = program.resolve_defaults(_context(ROUNDS))
     charges = program.planned_releases(context, ROUNDS)
     lines = []
-    for channel, found in program.printed_calibration(context, ROUNDS, CLAIMED, DELTA).items():
+    for channel, found in program.calibration(context, ROUNDS, CLAIMED, DELTA).items():
         charge = charges[channel]
         lines.append(_line(channel, charge.mechanism, charge.indices, found.scale, found.sensitivity["train"]))
     return Audit(program, context, Ledger(1, tuple(lines), program.releases_per_round), 1, True)
@@ -252,7 +252,7 @@ def measure(seed: int, quick: bool) -> list[Row]:
     batch = math.sqrt(CLAIMED / 16.0)
     rows = []
     for name, rate in ((PRINTED, 1.0), (SAMPLED, batch)):
-        audit = as_printed(rate)
+        audit = as_published(rate)
 
         def first(sign: float, root: bytes, audit: Audit = audit) -> float:
             return -audit.run(sign, root)[0] / _STEP

@@ -18,7 +18,6 @@ import pandas as pd
 from decentral_dp.bounded import Array
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
-from decentral_dp.central.printed.bilevel import printed_lipschitz
 from decentral_dp.central.sensitivities import hypergradient_sensitivity
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.problem_constants import ProblemConstants
@@ -27,6 +26,7 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.simulation.statistics import exactly, over_seeds
 from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for
 from papers.findings import Check, Row, around, slope_check, values
+from papers.published.bilevel import published_lipschitz
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over √2·S·R√d_x/m"
 CURVE, PRINTED, PROVEN = "true ε at δ = 1e-6, calibrated to ε = 1", "by Lemma B.6", "by the proven sensitivity"
@@ -112,7 +112,7 @@ def _privacy(quick: bool) -> list[Row]:
     rows, n, strength = [], _LEMMA_RECORDS, 5.0
     for kappa in (2.9, 5.0, 10.0, 50.0) if quick else (1.5, 2.0, 2.9, 3.5, 5.0, 10.0, 20.0, 50.0):
         slopes = np.array([1.0, n / (n - 1.0 + kappa)])
-        for series, sensitivity in ((PRINTED, printed_lipschitz(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
+        for series, sensitivity in ((PRINTED, published_lipschitz(_constants(1.0), n)), (PROVEN, _proven(kappa, n))):
             rate = rate_for(mu_of(), sensitivity, strength)
             found = true_epsilon(slopes, rate, strength, DELTA)
             rows.append(Row(CURVE, series, "condition number κ", kappa, "ε", 0, found))

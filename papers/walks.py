@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.central.selection import acceptance
 from decentral_dp.simulation.statistics import exactly
 from papers import grid_walk_chains
 from papers.draws import generator
 from papers.findings import Check, Row, values
+from papers.published.grid_walk import acceptance
 
 PARTS = {"distance": "distance", "conductance": "conductance", "steps": "steps", "last": "last step"}
 ZETAS = (0.0, 0.1, 0.25, 0.5)

@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from decentral_dp.errors import InputError
 from tests import slow_tests
+from tests.support.published import as_published
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("untimed", deadline=None)
@@ -89,7 +90,7 @@ def scenario() -> Callable[..., dict[str, Any]]:
     """A small certified scenario; keyword tables change it: scenario(algorithm={"rounds": 2})."""
 
     def make(**changes: Any) -> dict[str, Any]:
-        return _merge(BASE, changes)
+        return as_published(_merge(BASE, changes))
 
     return make
 

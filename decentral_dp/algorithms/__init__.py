@@ -19,21 +19,18 @@ _LISTED_FIRST = (
     *("dp_sgda", "dptd", "privatediff", "privatediff_xy", "double_spider", "recursive_spider"),
     *("dp_spider", "dp_sgd_dual", "scdro"),
     *("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism"),
-    *("grid_walk", "warm_start"),
+    "warm_start",
 )
 _FOLDERS = {"gossip": f"{__name__}.gossip"} | dict(annexes.ALGORITHMS)
 
 
 def _entries(setting: Setting) -> Iterator[Entry]:
     """The entries of the modules in a setting's folder; a module without one is what others share."""
-    # Certified modules may not import printed ones, so the two are paired here.
-    printed = annexes.load(f"{__name__}.printed:PRINTED") | annexes.load(annexes.PRINTED)
     folder = import_module(_FOLDERS[setting])
     for module_info in pkgutil.iter_modules(folder.__path__):
         module = import_module(f"{folder.__name__}.{module_info.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
-            form = printed.get(entry.kind)
-            yield entry._replace(setting=setting, printed_form=form, claim=getattr(form, "claim", ""))
+            yield entry._replace(setting=setting)
 
 
 def _algorithms() -> dict[str, Entry]:

@@ -96,19 +96,8 @@ class Entry(NamedTuple):
     setting: Setting = "gossip"
     # Who has the records: the agents of the scenario's graph, the same without links, or one agent that has them all.
     network: Literal["graph", "isolated", "pooled"] = "graph"
-    # Whether δ = 0 will do: it adds no Gaussian noise.
-    pure: bool = False
-    # Whether it needs a domain of x, which every coordinator's bilevel algorithm may be given, and no other.
-    needs_domain: bool = False
-    # Guarantees under which it needs to know how far losses of records differ, which no declared constant says.
-    loss_range: tuple[str, ...] = ()
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
-    # What "as_printed" runs, of `algorithms.printed`, or why there is none, as it goes on with "so it has".
-    printed_form: type | None = None
-    unprinted_reason: str = ""
-    # Where the paper states the budget of its own calibration, which "as_printed" runs.
-    claim: str = ""
     # Refuses a guarantee that it cannot give.
     check_guarantee: Callable[[str], None] | None = None
     # Whether it is a user's own. source: a digest of its code, where no file that the scenario names has it.
@@ -116,6 +105,11 @@ class Entry(NamedTuple):
     source: str = ""
     # The object itself, where one was given in Python.
     instance: Any = None
+
+    @property
+    def pure(self) -> bool:
+        """Whether δ = 0 will do: it adds no Gaussian noise."""
+        return bool(getattr(self.algorithm, "pure", False))
 
     @property
     def rules(self) -> Rules:
@@ -146,7 +140,7 @@ class Entry(NamedTuple):
     @property
     def keys(self) -> tuple[Option, ...]:
         """Every key that it takes, required ones first where the dataclass has them first."""
-        domain = DOMAIN._replace(required=self.needs_domain)
+        domain = DOMAIN._replace(required=getattr(self.algorithm, "needs_domain", False))
         return (*options_of(self.algorithm), *((domain,) if self.rules.domain else ()))
 
     @property
@@ -170,30 +164,22 @@ class Entry(NamedTuple):
         return self.algorithm.__module__
 
     def build(self, options: Options, guarantee: str) -> Algorithm | Coordinated:
-        """Make the algorithm with these values; its printed form where the guarantee is that of the papers.
+        """Make the algorithm with these values.
 
         Raises:
-            InputError: for a guarantee that it cannot give, as "as_printed" where no paper prints it.
+            InputError: for a guarantee that it cannot give.
         """
         if self.check_guarantee is not None:
             self.check_guarantee(guarantee)
-        protocol = options.protocol
-        if guarantee == "as_printed":
-            if self.unprinted_reason:
-                raise InputError(
-                    f'privacy.guarantee: {self.unprinted_reason}, so it has no "as_printed". Use "certified" or "none".'
-                )
-            if self.printed_form is not None:
-                printed: Algorithm | Coordinated = self.printed_form(**options.values, start=options.init)
-                return printed
-            # One from outside may hold its printed form itself.
-            protocol = "printed"
         names = {f.name for f in dataclasses.fields(self.algorithm)}
-        common = {"protocol": protocol, "start": options.init}
+        common = {"protocol": options.protocol, "start": options.init}
         built: Any = self.instance
         if built is None:
             built = self.algorithm(**options.values, **{k: v for k, v in common.items() if k in names})
         program: Algorithm | Coordinated = self.rules.complete(built, start=options.init) if self.is_derived else built
+        if guarantee != "none" and (program.protocol == "published") != (guarantee == "as_published"):
+            own = "certified" if guarantee == "as_published" else "as_published"
+            raise InputError(f'privacy.guarantee: {self.kind} is not run {guarantee}. Fix: take "{own}" or "none".')
         return program
 
 
@@ -201,7 +187,7 @@ class Entry(NamedTuple):
 _GOSSIP_MEMBERS = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
 _COORDINATOR_MEMBERS = (
     *("init", "step", "published", "releases_per_round", "protocol", "needs_constants", "needs_records"),
-    *("resolve_defaults", "free_channels", "planned_releases", "printed_calibration"),
+    *("resolve_defaults", "free_channels", "planned_releases"),
 )
 # What the protocols that it may inherit from leave to it.
 _OPEN = ("init", "step", "releases", "planned_releases", "resolve_defaults")
@@ -248,6 +234,8 @@ def _check_complete(algorithm: Any, kind: str, trusted: bool, plans: bool) -> No
         )
     if plans:
         needed: tuple[str, ...] = _COORDINATOR_MEMBERS if trusted else _GOSSIP_MEMBERS
+        if trusted and algorithm.protocol == "published":
+            needed += ("claim", "calibration")
     else:
         needed = ("init", "step") if trusted else ("init", "step", "RELEASES")
     fields = getattr(algorithm, "__dataclass_fields__", {})

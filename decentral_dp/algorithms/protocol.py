@@ -101,7 +101,7 @@ class AnyAlgorithm(Protocol):
 
     @property
     def protocol(self) -> str:
-        """ "released"; "private" of gossip with a state that is never noised; "printed" in `algorithms.printed`."""
+        """ "released"; "private" of gossip with a state that is never noised; "published" as a paper has it."""
         return "released"
 
     @property
@@ -198,7 +198,7 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
             mine: the value without.
 
         Returns:
-            What was released; `algorithms.printed` has others.
+            What was released; a published form may keep its own.
         """
         return released
 
@@ -211,6 +211,27 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         ...
 
 
+@runtime_checkable
+class Claiming(Protocol):
+    """A gossip algorithm as a paper publishes it, which states what the paper claims next to what is certified.
+
+    Args:
+        job: a `GossipJob`.
+    """
+
+    def paper_claim(self, job: Any) -> Any:
+        """Return the paper's ε, a `PaperClaim`; None where it states none."""
+        ...
+
+    def paper_notes(self, job: Any) -> list[str]:
+        """Return sentences that belong beside these numbers."""
+        ...
+
+    def endless_stream(self, job: Any, agents: NDArray[np.int64]) -> float | None:
+        """Bound ε of the worst of these agents on an endless stream of records; None where no bound is known."""
+        ...
+
+
 def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
     """Whether x is tuned: whether anything but ∇_y of the lower level enters what agents release.
 
@@ -218,6 +239,16 @@ def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
     hypergradient.
     """
     return any(term not in ONE_LEVEL for channel in algorithm.releases(p, q).values() for term in channel.terms)
+
+
+class Calibration(NamedTuple):
+    """The noise that a paper publishes for one channel.
+
+    scale: (R,) of every release. sensitivity: kind → (R,) sensitivities that the releases really have.
+    """
+
+    scale: Array
+    sensitivity: Mapping[Split, Array]
 
 
 class Charge(NamedTuple):
@@ -280,6 +311,24 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
 
     def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
         """What each channel will release in so many rounds, in the order of the ledger."""
+        ...
+
+
+class Calibrated(Coordinated, Protocol):
+    """A coordinator's program as a paper publishes it, whose protocol is "published".
+
+    Args:
+        claim: the statement of the paper's ε, for example "Theorem 4.2 of Lowy & Liu (2025)".
+    """
+
+    claim: str
+
+    def calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
+        """Compute the paper's noise for a claimed (ε, δ), on the channels of `planned_releases`.
+
+        Raises:
+            InputError: where the paper's formula has no value.
+        """
         ...
 
 

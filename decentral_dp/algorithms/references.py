@@ -90,7 +90,6 @@ def _initials(name: str) -> str:
 
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
-AS_CERTIFIED = "papers on this algorithm clip and noise as it does here"
 # Where gradients are taken.
 AT_OWN = "the agent's own released point"
 AT_MIXTURE = "the agent's mixture of released points"

@@ -27,7 +27,6 @@ from decentral_dp.algorithms.protocol import (
     check_message,
 )
 from decentral_dp.algorithms.references import (
-    AS_CERTIFIED,
     AT_MIXTURE,
     AT_OWN,
     AUC,

@@ -44,7 +44,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.printed.gossip import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import senders_of
@@ -591,7 +590,7 @@ def _rounding(
 def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
     """A job whose pairs of agents have a price, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
-    linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
+    linear = LdpSingleLevel | DpDsgd
     if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear) or job.central:
         raise InputError(
             f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}; use "

@@ -40,7 +40,7 @@ _MARKS = (
     ("certified", "|", VERMILLION, "certified"),
     ("shown", ">", BLUE, "shown"),
 )
-_TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Certified"}
+_TITLES = {"none": "Without noise", "as_published": "As published", "certified": "Certified"}
 
 
 def write_curve(curve: Sequence[tuple[float, float]], certified: float, delta: float, path: Path) -> Path:

@@ -27,14 +27,7 @@ from decentral_dp.tasks.parallel import HERE, Workers, in_parallel
 
 # Rounds of each, where an algorithm takes fewer than its scenario has.
 _ROUNDS = 5
-GUARANTEES = ("none", "as_printed", "certified")
-# The papers' gossip states its noise, not a budget: Laplace, growing so, with states boxed as in `paper_boxed`.
-_GROWING = {"scale": 1.0, "decay": 0.8}
-_PRINTED_GOSSIP = {
-    "guarantee": "as_printed",
-    "box": {"x": 0.0, "y": 1.0, "z": 1.0},
-    **dict.fromkeys(("x", "y", "z"), _GROWING),
-}
+GUARANTEES = ("none", "certified")
 
 
 class System(NamedTuple):
@@ -51,9 +44,6 @@ def systems() -> list[System]:
 
 
 def _exists(system: System) -> bool:
-    entry = ALGORITHMS[system.scenario]
-    if system.guarantee == "as_printed":
-        return entry.printed_form is not None
     # What adds no noise has nothing to certify.
     return (
         system.guarantee == "none"
@@ -64,15 +54,8 @@ def _exists(system: System) -> bool:
 def scenario_of(system: System) -> Scenario:
     """The scenario of a system, of a few rounds where it has more and allows it."""
     table = _scenario_table(system.scenario)
-    guarantee = system.guarantee
-    if guarantee == "as_printed" and not ALGORITHMS[system.scenario].rules.own_mechanism:
-        table["privacy"] = _PRINTED_GOSSIP
-    elif guarantee is not None:
-        table["privacy"] = {**table["privacy"], "guarantee": guarantee}
-    if guarantee == "as_printed" and table["algorithm"].get("solver") == "closed_form":
-        # As printed, the dual variable ascends, and its gradient is clipped.
-        table["algorithm"] = {**table["algorithm"], "solver": "ascent", "y": {"scale": 0.5}}
-        table["privacy"] = {**table["privacy"], "clip": {"y": 1.0, **table["privacy"].get("clip", {})}}
+    if system.guarantee is not None:
+        table["privacy"] = {**table["privacy"], "guarantee": system.guarantee}
     s = load(table)
     if s.algorithm.rounds <= _ROUNDS:
         return s
@@ -112,7 +95,7 @@ def audit_table(
 
     Args:
         names: systems, or names of scenarios, audited under their own guarantee; by default every algorithm without
-            noise, as printed and certified.
+            noise and certified.
         runs, vantage, confidence, seed: as of `plan_audit`.
         progress: called with a `Progress` of "audits".
         out: the folder for table and figure, which keeps every audit when it is done; one that holds some of these is

@@ -196,7 +196,7 @@ def audit_one(plan: AuditPlan, scenario: Path, out: Path | None, curve: Path | N
 def audit_every(
     runs: int, vantage: str, confidence: float, seed: int, out: Path | None, workers: Workers = HERE
 ) -> bool:
-    """Audit every algorithm without noise, as printed and certified, in few rounds.
+    """Audit every algorithm without noise and certified, in few rounds.
 
     Args:
         runs, vantage, confidence, seed: as of `audit_one`.

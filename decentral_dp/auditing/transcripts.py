@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.central.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
+from decentral_dp.central.selection import FiniteExponential, RegularisedSelection, even_points
 from decentral_dp.data.streams import Draw, draw_batch
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.local import LocalEngine
@@ -180,9 +180,6 @@ def law_of_choice(choice: Any, scale: float) -> Law | None:
         scores = choice.score(choice.points)
         unit = choice.facts.unit
         return _normalise(choice.points, -np.rint((scores - scores.min()) / unit) * unit / scale)
-    if isinstance(choice, BoxExponential) and len(choice.box.low) <= len(_BOX_CELLS):
-        points = _middles(choice.box.low, choice.box.high)
-        return _normalise(points, -choice.score(points) / scale)
     if isinstance(choice, RegularisedSelection) and choice.width <= len(_BOX_CELLS):
         declared = choice.facts.regularise(scale)
         points = _middles(declared.box.low, declared.box.high)
@@ -193,7 +190,7 @@ def law_of_choice(choice: Any, scale: float) -> Law | None:
 def _middles(low: Array, high: Array) -> Array:
     cells = _BOX_CELLS[len(low) - 1]
     half = 0.5 * (high - low) / cells
-    return grid(low + half, high - half, cells)
+    return even_points(low + half, high - half, cells)
 
 
 def _normalise(points: Array, logs: Array) -> Law:

@@ -22,8 +22,10 @@ from decentral_dp.problems.saddle import Minimax, PublicBall
 
 # Gauss–Legendre on [−1, 1].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
-# The clip that bounds a term.
-_FAMILY_OF_TERM = {**CLIP_OF_TERM, CHANGE: "x"}
+# The clip in [privacy] of each gradient of a minimax problem; of both as one vector it is that of x.
+_CHANNELS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_y": "y"}
+# The clip of any term.
+_FAMILY_OF_TERM = {**CLIP_OF_TERM, **_CHANNELS, CHANGE: "x"}
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,46 @@ class Domain:
         return (self.high - self.low) * math.sqrt(p)
 
 
+class _Context:
+    """What a coordinator reads from its agents' answers, by the questions that a subclass knows the bounds of."""
+
+    def check_bounded(self: Any, terms: Sequence[str]) -> None:
+        """Refuse a term that reads records and that nothing bounds.
+
+        Raises:
+            InputError: for a clip that is missing.
+        """
+        for term in terms:
+            if self.noisy and self.reads(term) and not math.isfinite(self.bound(term)):
+                family = _FAMILY_OF_TERM.get(term, "x")
+                raise InputError(
+                    f"privacy.clip.{family}: missing. Nothing else bounds what one record adds to {term}; give for "
+                    f"example clip.{family} = 1.0."
+                )
+
+    def combine(self: Any, number: int, questions: Mapping[str, Any], answers: Mapping[str, Array]) -> Bundle:
+        """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
+
+        answers: the sums of all agents in their order, (m, …). Matrices come row by row in one row. The number of
+        records drawn plays no part.
+        """
+        rates = {query.rate for query in questions.values() if query.rate < 1.0}
+        if len(rates) > 1:
+            # One draw of coins serves a question: samples at two rates would not be independent.
+            raise ValueError(f"one question asks for samples at the rates {sorted(rates)}; ask for one at a time")
+        out: dict[str, Any] = {}
+        for name, query in questions.items():
+            split, total = self.split_of(query.term), answers[name].sum(axis=0).reshape(1, -1)
+            mean = total / (query.rate * self.counts[split])
+            centre = getattr(query, "centre", None)
+            public = np.zeros_like(mean) if centre is None else centre[None]
+            sensitivity = _of_sample(self.sensitivity_of(query, mean.shape[1]), query.rate, number)
+            out[name] = Bounded(public, mean, {split: sensitivity}, self.clip.norm)
+        return Bundle(out)
+
+
 @dataclass(frozen=True)
-class CoordinatorContext:
+class CoordinatorContext(_Context):
     """Public facts. counts: kind → records of all agents together. family: None where constants are not known.
 
     clip: bounds of per-record contributions, as the agents apply them. domain: of x. rounds: how many are to come.
@@ -88,20 +128,6 @@ class CoordinatorContext:
 
     def check_start(self, start: Mapping[str, float]) -> None:
         """A constant start of a variable that is not there is read by nobody."""
-
-    def check_bounded(self, terms: Sequence[str]) -> None:
-        """Refuse a term that reads records and that nothing bounds.
-
-        Raises:
-            InputError: for a clip that is missing.
-        """
-        for term in terms:
-            if self.noisy and self.reads(term) and not np.isfinite(self.bound(term)):
-                family = _FAMILY_OF_TERM[term]
-                raise InputError(
-                    f"privacy.clip.{family}: missing. Nothing else bounds what one record adds to {term}; give for "
-                    f"example clip.{family} = 1.0."
-                )
 
     def with_clips(self, terms: Sequence[str], usual: Callable[[], Clip]) -> CoordinatorContext:
         """Fill in the clips that are missing of terms that read records.
@@ -249,21 +275,10 @@ class CoordinatorContext:
             change, sensitivities={split: change.sensitivities[split]._replace(sensitivity=np.array([oscillation]))}
         )
 
-    def combine(self, number: int, questions: Mapping[str, ClippedSum], answers: Mapping[str, Array]) -> Bundle:
-        """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
-
-        answers: the sums of all agents in their order, (m, …). Matrices come row by row in one row.
-        """
-        out: dict[str, Any] = {}
-        for name, query in questions.items():
-            total = answers[name].sum(axis=0).reshape(1, -1)
-            split = self.split_of(query.term)
-            (bound,) = self.mean_sensitivity(query.term, total.shape[1], query.rate).values()
-            mean = total / (query.rate * self.counts[split])
-            out[name] = Bounded(
-                np.zeros_like(mean), mean, {split: _of_sample(bound, query.rate, number)}, self.clip.norm
-            )
-        return Bundle(out)
+    def sensitivity_of(self, query: ClippedSum, width: int) -> float:
+        """How far one replaced record moves the mean, (width,), that answers a question."""
+        (bound,) = self.mean_sensitivity(query.term, width, query.rate).values()
+        return bound
 
     def pool(self, records: Sequence[tuple[Any, Any]]) -> Pooled:
         """What answers queries to all agents' records."""
@@ -278,12 +293,8 @@ def _of_sample(bound: float, rate: float, number: int) -> Sensitivity:
     return Sensitivity(np.array([bound]), np.array([rate]), number if drawn else None, "poisson" if drawn else "fixed")
 
 
-# The clip in [privacy] of each gradient; of both as one vector it is that of x.
-_CHANNELS = {"grad_x": "x", "grad_y": "y", "joint": "x", "inner_x": "x", "inner_y": "y"}
-
-
 @dataclass(frozen=True)
-class MinimaxContext:
+class MinimaxContext(_Context):
     """Public facts. counts: kind → records of all agents together.
 
     clip: of ∇_x f and ∇_y f as the scenario gives it. parameters: public, which `problem` was given, and which the
@@ -332,20 +343,9 @@ class MinimaxContext:
             if name not in ("x", "y"):
                 raise InputError(f"algorithm.init.{name}: a minimax problem has x and y alone. Leave it out.")
 
-    def check_bounded(self, terms: Sequence[str]) -> None:
-        """Refuse a term that reads records and that nothing bounds.
-
-        Raises:
-            InputError: for a clip that is missing.
-        """
-        x, y = self.start("x", {}), self.start("y", {})
-        for term in terms:
-            if self.noisy and self.reads(term) and not np.isfinite(self.ball(term, x, y).radius):
-                variable = _CHANNELS.get(term, "x")
-                raise InputError(
-                    f"privacy.clip.{variable}: missing. Nothing else bounds what one record adds to the gradient by "
-                    f"{variable}; give for example clip.{variable} = 1.0."
-                )
+    def bound(self, term: str) -> float:
+        """What bounds this term at the start; inf where nothing does."""
+        return self.ball(term, self.start("x", {}), self.start("y", {})).radius
 
     def width(self, term: str) -> int:
         """Coordinates of a term."""
@@ -424,8 +424,8 @@ class MinimaxContext:
         radius, centre = (ball.radius, ball.centre) if bound is None or not self.noisy else (bound, None)
         return ClippedQuery(term, x, y, radius, None, centre, rate, self.parameters)
 
-    def sensitivity_of(self, query: ClippedQuery) -> float:
-        """How far one replaced record moves the mean that answers a question; inf where nothing bounds it."""
+    def sensitivity_of(self, query: ClippedQuery, width: int = 0) -> float:
+        """How far one replaced record moves the mean that answers a question. width: not read."""
         width, diameter = self.problem.width(query.term), 2.0 * query.bound
         if query.rate == 1.0 and query.earlier_point is None and self.noisy:
             ball = self.ball(query.term, query.x, query.y)
@@ -436,23 +436,6 @@ class MinimaxContext:
         whole = mean_sensitivity_bound(2.0 * query.bound, summands, self.agents, width, query.rate) * summands / self.n
         # Rounding errors are as large as what is added up, however close contributions are to each other.
         return whole - (2.0 * query.bound - diameter) / (query.rate * self.n) if diameter < 2.0 * query.bound else whole
-
-    def combine(self, number: int, questions: Mapping[str, ClippedQuery], answers: Mapping[str, Array]) -> Bundle:
-        """Question → the mean over all records, or over a Poisson sample divided by its expected size, as `Bounded`.
-
-        answers: the sums of all agents in their order, (m, width). The number of records drawn plays no part.
-        """
-        rates = {query.rate for query in questions.values() if query.rate < 1.0}
-        if len(rates) > 1:
-            # One draw of coins serves a question: samples at two rates would not be independent.
-            raise ValueError(f"one question asks for samples at the rates {sorted(rates)}; ask for one at a time")
-        out: dict[str, Any] = {}
-        for name, query in questions.items():
-            mean = answers[name].sum(axis=0).reshape(1, -1) / (query.rate * self.n)
-            centre = np.zeros_like(mean) if query.centre is None else query.centre[None]
-            sensitivity = _of_sample(self.sensitivity_of(query), query.rate, number)
-            out[name] = Bounded(centre, mean, {"train": sensitivity}, "l2")
-        return Bundle(out)
 
     def clip_mean(self, mean: Bounded, bound: float) -> Bounded:
         """A mean that is cut to a ball around 0 as a whole, when it has been taken.

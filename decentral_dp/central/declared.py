@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from decentral_dp.algorithms.entry import Rules
 from decentral_dp.algorithms.references import AUC
 from decentral_dp.bounded import Array
 from decentral_dp.central.context import CoordinatorContext, MinimaxContext
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
 
 # Channel of a release → the term of a minimax problem that it is the mean of; other means are released by their names.
@@ -102,12 +101,6 @@ class DeclaredCoordinator(Wrapper, protocol.Coordinated):
         }
         return protocol.gaussian_charges(rounds, self.releases_per_round, parts)
 
-    def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> NoReturn:
-        raise InputError(
-            'privacy.guarantee: this algorithm states no noise of a paper, so it has no "as_printed". Use "certified", '
-            'or "none".'
-        )
-
 
 # What a paper's noise is worth is stated for a trusted coordinator, too.
 BILEVEL = Rules(
@@ -116,7 +109,7 @@ BILEVEL = Rules(
     graph="star",
     complete=DeclaredCoordinator,
     domain=True,
-    strict=("certified", "as_printed"),
+    strict=("certified", "as_published"),
     own_mechanism=True,
     unscored_note="The records are with their agents (problem.manifest), and scores of them are left out.",
 )

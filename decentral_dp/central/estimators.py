@@ -201,22 +201,18 @@ class PrivateLogisticRegressionCV(TwoClasses):
         order = public_generator(0 if seed is None else seed, "validation").permutation(n)
         labels = np.where(positive, 1.0, -1.0)
         train, validation = order[aside:], order[:aside]
-        try:
-            tuned = tune(
-                train=(rows[train], labels[train]),
-                validation=(rows[validation], labels[validation]),
-                epsilon=self.epsilon,
-                delta=self.delta,
-                weight_range=self.weight_range,
-                radius=radius,
-                method=self.method,
-                steps=self.steps,
-                lam=self.lam,
-                seed=seed,
-            )
-        except InputError as error:
-            # Who fits an estimator never called `tune`.
-            raise InputError(str(error).removeprefix("tune: ")) from error
+        tuned = tune(
+            train=(rows[train], labels[train]),
+            validation=(rows[validation], labels[validation]),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            weight_range=self.weight_range,
+            radius=radius,
+            method=self.method,
+            steps=self.steps,
+            lam=self.lam,
+            seed=seed,
+        )
         self.weight_, self.path_ = tuned.weight, tuned.path
         d = features.shape[1]
         intercept = float(tuned.model[d]) if self.fit_intercept else 0.0

@@ -98,7 +98,7 @@ class _Coordinated(Job, Protocol):
         """The coordinator with its agents in blocks."""
         cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
         client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
-        make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
+        make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_published")
         program: Any = self.algorithm
         while isinstance(program, Wrapper):
             program = program.program

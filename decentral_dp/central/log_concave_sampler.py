@@ -14,7 +14,6 @@ nearly Gaussian.
 
 `draw_regularised` proposes from a Gaussian below the tangent at any point near the minimum, in any dimension: exact
 discrete Gaussians, a geometric tail where the centre lies outside the box, and an exact acceptance, all by integers.
-`RegularisedLaw.target` is the same law for cells, which need no tangent, but at most three dimensions.
 """
 
 from __future__ import annotations
@@ -27,17 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.central import exponential_samplers
-from decentral_dp.central.exponential_samplers import (
-    DEPTH,
-    Box,
-    GibbsTarget,
-    Score,
-    not_negative,
-    positive,
-    score_unit,
-    units,
-)
+from decentral_dp.central.exponential_samplers import DEPTH, Box, Score, score_unit, units
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.integer_samplers import (
     bernoulli_exp,
     discrete_gaussian,
@@ -94,17 +84,6 @@ class RegularisedLaw(NamedTuple):
 
         return regularised_score
 
-    def target(self, score: Score) -> GibbsTarget:
-        """The law as cells of a box of up to three dimensions draw it."""
-        return GibbsTarget(
-            self.regularise(score),
-            self.box,
-            Fraction(self.rate),
-            self.unit,
-            self.whole_lipschitz(),
-            self.whole_inexact(),
-        )
-
 
 def draw_regularised(
     generator: np.random.Generator,
@@ -126,13 +105,14 @@ def draw_regularised(
         envelope: a lower bound on the curvature of this dataset's Φ, if one better than the declared one is known.
 
     Raises:
-        InputError: what is no box, or declares no law.
+        InputError: a curvature that no regulariser of this strength makes positive.
 
     Limits:
         near, gradient and envelope change how long a draw takes, not its law. One proposal in about
         ((μ_r + smoothness)/(μ_r + curvature))^{d/2} is accepted.
     """
-    _check(declared)
+    if not declared.strength + declared.curvature > 0.0:
+        raise InputError(f"strength + curvature: got {declared.strength + declared.curvature:g}, wanted above 0.")
     proposal = _touching(declared, score, gradient, near, declared.curvature if envelope is None else envelope)
     whole, box = declared.regularise(score), declared.box
     rate = Fraction(declared.rate) * Fraction(declared.unit)
@@ -224,13 +204,3 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
             accepted = j <= last and bernoulli_exp(generator, precision * j**2 / 2)
         if accepted:
             return j
-
-
-def _check(declared: RegularisedLaw) -> None:
-    exponential_samplers.check_box(declared.box)
-    positive("rate", declared.rate)
-    positive("strength + curvature", declared.strength + declared.curvature)
-    not_negative("strength", declared.strength)
-    positive("sensitivity", declared.sensitivity)
-    for name in ("lipschitz", "inexact", "gradient_error"):
-        not_negative(name, getattr(declared, name))

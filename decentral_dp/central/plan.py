@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Charge, Coordinated
+from decentral_dp.algorithms.protocol import Calibrated, Charge, Coordinated
 from decentral_dp.bounded import Split
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.central.minimax.released_class_prior import ClassShare
-from decentral_dp.central.printed.calibration import PrintedCoordinated
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
@@ -31,7 +30,7 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import ClipTable, Scenario
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.formatting import least_text
 from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, smallest_factor
 from decentral_dp.privacy.clipping import Clip
@@ -43,15 +42,140 @@ from decentral_dp.problems.saddle import Minimax
 from decentral_dp.simulation.jobs.agent_records import bounded_labels, records_of, test_records
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN
 
+
+class _Chosen(NamedTuple):
+    """s: the scenario. components: what it names. algorithm: its program."""
+
+    s: Scenario
+    components: Components
+    algorithm: Coordinated
+
+
+def _row(applies: Callable[[_Chosen], Any], key: str, problem: str, fix: str = "leave it out") -> Refusal[_Chosen]:
+    """A row whose `{it}` is the kind of the algorithm."""
+    return Refusal(lambda c: c.s.algorithm.kind if applies(c) else "", key, problem, fix)
+
+
+def _is_set(key: str) -> Callable[[_Chosen], bool]:
+    """Whether a key of [privacy] differs from its default."""
+    return lambda c: getattr(c.s.privacy, key) != type(c.s.privacy).model_fields[key].default
+
+
+def _starts_outside(c: _Chosen) -> bool:
+    domain, x = c.components.keys.get("domain"), c.s.algorithm.init.get("x")
+    return domain is not None and x is not None and not domain.low <= x <= domain.high
+
+
+def _is_unbounded(c: _Chosen) -> bool:
+    s = c.s
+    bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
+    return c.algorithm.needs_constants and not bounded
+
+
 # Keys of [privacy] that no coordinator reads → why.
 _OF_GOSSIP: Mapping[str, str] = {
-    **dict.fromkeys(("x", "y", "z"), "the noise of {kind} follows from privacy.epsilon and delta."),
-    **dict.fromkeys(
-        ("unit", "neighbours"), "releases of {kind} are priced for one replaced record, and for nothing else."
-    ),
-    **dict.fromkeys(("correlation", "observer"), "the noise of {kind} is its coordinator's, whom all agents trust."),
-    **dict.fromkeys(("box", "share", "cap"), "{kind} plans its whole budget beforehand and takes none."),
+    **dict.fromkeys(("x", "y", "z"), "the noise of {it} follows from privacy.epsilon and delta"),
+    **dict.fromkeys(("unit", "neighbours"), "releases of {it} are priced for one replaced record alone"),
+    **dict.fromkeys(("correlation", "observer"), "the noise of {it} is its coordinator's, whom all agents trust"),
+    **dict.fromkeys(("box", "share", "cap"), "{it} plans its whole budget beforehand and takes none"),
 }
+_UNBOUNDED = (
+    "problem.normalise",
+    "{it} needs records of bounded length, and nothing bounds these",
+    'set normalise = "l2" (or "l1", or "box")',
+)
+_TOO_LONG = _row(
+    lambda c: c.s.algorithm.rounds * c.algorithm.releases_per_round > LARGEST_PLAN,
+    "algorithm.rounds",
+    "more releases than can be priced (got {of.s.algorithm.rounds} rounds)",
+    "use fewer rounds",
+)
+# What no trusted coordinator takes; no record has been read.
+_COORDINATED = (
+    _row(
+        lambda c: c.s.problem.positive_share == "released" and c.s.privacy.guarantee == "as_published",
+        "problem.positive_share",
+        "no paper publishes a noise for it",
+        "give a public number",
+    ),
+    _row(
+        lambda c: c.s.problem.stream != "all",
+        "problem.stream",
+        "{it} reads all records in every round",
+        "leave it out; some algorithms draw samples by algorithm.rate",
+    ),
+    _row(lambda c: c.s.tail_length != 1, "run.average", "{it} publishes one value after the other, not averages"),
+    *(_row(_is_set(key), f"privacy.{key}", why) for key, why in _OF_GOSSIP.items()),
+    _row(lambda c: c.s.topology.pooled, "topology.pooled", "the agents of {it} trust its coordinator already"),
+    _row(
+        lambda c: c.s.privacy.epsilon is None and c.s.privacy.guarantee != "none",
+        "privacy.epsilon",
+        "missing; {it} sets its noise by a target",
+        "give for example epsilon = 1.0",
+    ),
+    _TOO_LONG,
+    _row(
+        lambda c: any(isinstance(clip, ClipTable) for clip in c.s.privacy.clip.values()),
+        "privacy.clip",
+        "{it} clips alike in every round",
+        "give numbers",
+    ),
+    _row(
+        lambda c: c.s.privacy.clip and not c.algorithm.queries,
+        "privacy.clip",
+        "{it} clips nothing, for what one record can do follows from the problem's constants",
+    ),
+    _row(
+        lambda c: not c.components.algorithm.pure and c.s.privacy.delta == 0.0 and c.s.privacy.guarantee != "none",
+        "privacy.delta",
+        "{it} adds Gaussian noise, which gives no pure guarantee",
+        "take a delta above 0, for example 1e-6",
+    ),
+    _row(_is_unbounded, *_UNBOUNDED),
+    _row(
+        _starts_outside,
+        "algorithm.init.x",
+        "lies outside the domain (got {of.s.algorithm.init[x]:g})",
+        "start inside, or leave it out",
+    ),
+)
+# What cannot run where the records are with their agents, of an algorithm whose defaults are resolved.
+_ELSEWHERE = (
+    _row(
+        lambda c: c.algorithm.needs_records,
+        "problem.manifest",
+        "as it is set, {it} computes on the records of all agents in one place, and these are with their agents",
+        "leave it out and give problem.data whole, or take an algorithm whose agents answer with sums, such as "
+        "dp_bilevel, privatediff or dp_sgda",
+    ),
+    _row(
+        lambda c: c.s.run.agent_scores,
+        "run.agent_scores",
+        "the agents of a trusted coordinator answer its questions, and send no scores",
+    ),
+)
+_MINIMAX = (
+    _row(
+        lambda c: "domain" in c.components.keys,
+        "algorithm.domain",
+        "the sets of x and y belong to a minimax problem itself",
+    ),
+    _row(
+        lambda c: c.s.privacy.constants is not None,
+        "privacy.constants",
+        "a minimax problem takes none, for contributions are clipped",
+    ),
+    _row(
+        lambda c: c.s.problem.label_bound is not None,
+        "problem.label_bound",
+        "a minimax problem takes none, for contributions are clipped",
+    ),
+    _row(
+        lambda c: "z" in c.s.privacy.clip,
+        "privacy.clip.z",
+        "a minimax problem has the gradients by x and by y alone",
+    ),
+)
 
 
 def check_coordinated(c: Components) -> Coordinated:
@@ -59,98 +183,12 @@ def check_coordinated(c: Components) -> Coordinated:
 
     Raises InputError.
     """
-    s, entry = c.scenario, c.algorithm
-    privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
     problem_options(c)
-    if s.problem.positive_share == "released" and privacy.guarantee == "as_printed":
-        raise InputError(
-            'problem.positive_share: no paper prints a noise for it. Fix: give a public number with "as_printed".'
-        )
-    if s.problem.stream != "all":
-        samples = "rate" in entry.optional
-        mend = "for samples give algorithm.rate." if samples else "it knows no samples."
-        raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
-    if s.tail_length != 1:
-        raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
-    for key, why in _OF_GOSSIP.items():
-        if getattr(privacy, key) != type(privacy).model_fields[key].default:
-            raise InputError(f"privacy.{key}: {why.format(kind=kind)} Leave it out.")
-    if s.topology.pooled:
-        raise InputError(f"topology.pooled: the agents of {kind} trust its coordinator already. Leave it out.")
     program = cast(Coordinated, algorithm_of(c))
-    if s.problem.positive_share == "released":
+    if c.scenario.problem.positive_share == "released":
         program = ClassShare(program, start=program.start)
-    if privacy.epsilon is None and privacy.guarantee != "none":
-        raise InputError(
-            f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
-        )
-    if table.rounds > LARGEST_PLAN:
-        raise too_long(table.rounds)
-    for family, clip in privacy.clip.items():
-        if isinstance(clip, ClipTable):
-            raise InputError(f"privacy.clip.{family}: {kind} clips alike in every round. Give a number.")
-    if privacy.clip and not program.queries:
-        raise InputError(
-            f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
-            "Leave it out."
-        )
-    if not entry.pure and privacy.delta == 0.0 and privacy.guarantee != "none":
-        raise impure(kind)
-    bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
-    if program.needs_constants and not bounded:
-        raise unbounded_error(kind)
-    domain, x = c.keys.get("domain"), table.init.get("x")
-    if domain is not None and x is not None and not domain.low <= x <= domain.high:
-        raise InputError(
-            f"algorithm.init.x: {x:g} lies outside the domain, which is from {domain.low:g} to {domain.high:g}. Start "
-            "inside, or leave it out."
-        )
+    refuse(_Chosen(c.scenario, c, program), _COORDINATED)
     return program
-
-
-def require_answers(s: Scenario, algorithm: Coordinated) -> None:
-    """Refuse a coordinator that works on more than its agents' sums, where the records are with their agents.
-
-    Args:
-        s: the scenario.
-        algorithm: with its defaults resolved.
-
-    Raises:
-        InputError: it holds all records, or agents are asked for scores.
-    """
-    kind = s.algorithm.kind
-    if algorithm.needs_records:
-        raise InputError(
-            f"problem.manifest: as it is set, {kind} computes on the records of all agents in one place, and these are "
-            "with their agents. Leave it out and give problem.data whole, or take an algorithm whose agents answer "
-            "with sums, such as dp_bilevel, privatediff or dp_sgda."
-        )
-    if s.run.agent_scores:
-        raise InputError(
-            "run.agent_scores: the agents of a trusted coordinator answer its questions, and send no scores. Leave it "
-            "out."
-        )
-
-
-def unbounded_error(kind: str) -> InputError:
-    """The refusal of records of no bounded length, where a solver needs one. kind: of the algorithm."""
-    return InputError(
-        f"problem.normalise: {kind} needs records of bounded length, and nothing bounds these. "
-        'Set normalise = "l2" (or "l1", or "box").'
-    )
-
-
-def impure(kind: str) -> InputError:
-    """The refusal of δ = 0, where the noise is Gaussian. kind: of the algorithm."""
-    return InputError(
-        f"privacy.delta: {kind} adds Gaussian noise, which gives no pure guarantee. Take a delta above 0, for example "
-        "1e-6."
-    )
-
-
-def too_long(rounds: int) -> InputError:
-    """The refusal of more releases than can be priced."""
-    return InputError(f"algorithm.rounds: {rounds} rounds are more releases than can be priced. Use fewer rounds.")
 
 
 # A factor on all noise that leaves nothing of a price but what does not depend on it; and how far a target has to be
@@ -189,13 +227,7 @@ def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: 
                 f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
                 "Take another algorithm or problem."
             )
-    if "domain" in c.keys:
-        raise InputError("algorithm.domain: the sets of x and y belong to a minimax problem itself. Leave it out.")
-    if s.privacy.constants is not None or s.problem.label_bound is not None:
-        key = "privacy.constants" if s.privacy.constants is not None else "problem.label_bound"
-        raise InputError(f"{key}: a minimax problem takes none, for contributions are clipped. Leave it out.")
-    if "z" in s.privacy.clip:
-        raise InputError("privacy.clip.z: a minimax problem has the gradients by x and by y alone. Leave it out.")
+    refuse(_Chosen(s, c, algorithm), _MINIMAX)
     noisy = s.privacy.guarantee != "none"
     clip = clip_of(s, "l2") if noisy else Clip("l2")
     counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
@@ -261,24 +293,20 @@ def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coord
 def _family(s: Scenario, shards: Shards, problem: Problem) -> Family:
     if s.privacy.constants is not None:
         return Declared.from_table(problem, s.privacy.constants)
-    if shards.l2 is None:
-        raise unbounded_error(s.algorithm.kind)
-    return family_of(problem, shards.l2, _label_bound(s, shards))
-
-
-def _label_bound(s: Scenario, shards: Shards) -> float:
-    if shards.classes:
-        # Labels of classes are their numbers, from 0 on.
-        return float(max(1, len(shards.classes) - 1))
-    if s.problem.label_range is not None:
-        # Scaled to [−1, 1].
-        return 1.0
-    if s.problem.label_bound is None:
-        raise InputError(
-            f"problem.label_bound: missing. {s.algorithm.kind} needs labels of bounded size; give a public bound, at "
-            "which they are cut, or their public range in problem.label_range."
-        )
-    return s.problem.label_bound
+    # Of classes the numbers from 0 on; of a range what is scaled to [−1, 1].
+    label_bound = max(1.0, len(shards.classes) - 1.0) if shards.classes else s.problem.label_bound
+    label_bound = 1.0 if s.problem.label_range is not None and not shards.classes else label_bound
+    table = (
+        Refusal(lambda s: shards.l2 is None and s.algorithm.kind, *_UNBOUNDED),
+        Refusal(
+            lambda s: label_bound is None and s.algorithm.kind,
+            "problem.label_bound",
+            "missing; {it} needs labels of bounded size",
+            "give a public bound, at which they are cut, or their public range in problem.label_range",
+        ),
+    )
+    refuse(s, table)
+    return family_of(problem, cast(float, shards.l2), cast(float, label_bound))
 
 
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
@@ -297,17 +325,21 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
             than can be priced.
     """
     rounds, privacy = s.algorithm.rounds, s.privacy
-    if rounds * algorithm.releases_per_round > LARGEST_PLAN:
-        raise too_long(rounds)
     charges = algorithm.planned_releases(context, rounds)
-    _check_mechanism(s, charges)
-    if privacy.guarantee == "certified" and not all(_proven(charge) for charge in charges.values()):
+    used = {charge.mechanism for charge in charges.values()}
+    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in used:
+        raise InputError(
+            f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. Fix: leave it out.'
+        )
+    if privacy.guarantee == "certified" and not all(mechanism_of(name).proven for name in used):
         raise InputError(
             f'privacy.guarantee: nothing is proven for {s.algorithm.kind} as it runs, so it cannot be "certified". Set '
-            '"as_printed" to run it all the same, at ε = ∞.'
+            '"as_published" to run it all the same, at ε = ∞.'
         )
+    agents, index = np.zeros(1, dtype=np.int64), np.arange(1, rounds * algorithm.releases_per_round + 1)
     free = [
-        _free(c, width, rounds * algorithm.releases_per_round) for c, width in algorithm.free_channels(context).items()
+        ChannelLedger(channel, NO_MECHANISM, width, agents, index, np.zeros((index.size, 1)), {}, {}, FREE)
+        for channel, width in algorithm.free_channels(context).items()
     ]
 
     def ledger_of(channels: list[ChannelLedger]) -> Ledger:
@@ -320,11 +352,10 @@ def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | M
         lines = [planned_line(c, charge, 1.0) for c, charge in charges.items()]
         return ledger_of([replace(line, mechanism=NO_NOISE, scale=np.zeros_like(line.scale)) for line in lines])
     target = 0.0 if privacy.epsilon is None else privacy.epsilon
-    if privacy.guarantee == "as_printed":
+    if privacy.guarantee == "as_published":
         lines = []
-        # "as_printed" builds printed forms alone.
-        printed = cast(PrintedCoordinated, algorithm)
-        for channel, calibration in printed.printed_calibration(context, rounds, target, privacy.delta).items():
+        published = cast(Calibrated, algorithm)
+        for channel, calibration in published.calibration(context, rounds, target, privacy.delta).items():
             charge = charges[channel]._replace(weight=calibration.sensitivity)
             lines.append(replace(planned_line(channel, charge, 1.0), scale=calibration.scale[:, None]))
         return ledger_of(lines)
@@ -379,7 +410,7 @@ def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
     """
     releases = charge.indices.size
     sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
-    if not _proven(charge):
+    if not mechanism_of(charge.mechanism).proven:
         sensitivity = {k: np.full((releases, 1), np.inf) for k in charge.weight}
     return ChannelLedger(
         channel,
@@ -394,27 +425,6 @@ def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
         "poisson" if any(r < 1.0 for r in charge.rate.values()) else "fixed",
         charge.distortion,
     )
-
-
-def _proven(charge: Charge) -> bool:
-    return mechanism_of(charge.mechanism).proven
-
-
-def _free(channel: str, width: int, releases: int) -> ChannelLedger:
-    index = np.arange(1, releases + 1)
-    none = np.zeros((releases, 1))
-    return ChannelLedger(channel, NO_MECHANISM, width, np.zeros(1, dtype=np.int64), index, none, {}, {}, FREE)
-
-
-def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
-    privacy, used = s.privacy, {c.mechanism for c in charges.values()}
-    gaussian = [name for name in used if not mechanism_of(name).pure]
-    if privacy.guarantee != "none" and privacy.delta == 0.0 and gaussian:
-        raise impure(s.algorithm.kind)
-    if "mechanism" in privacy.model_fields_set and privacy.mechanism_kind not in used:
-        fits = next(iter(gaussian), None)
-        mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
-        raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. {mend}')
 
 
 def coordinated_job(
@@ -441,8 +451,8 @@ def coordinated_job(
     shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
     algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
-    if shards.is_elsewhere:
-        require_answers(s, algorithm)
+    # Defaults may be many steps.
+    refuse(_Chosen(s, c, algorithm), (_TOO_LONG, *(_ELSEWHERE if shards.is_elsewhere else ())))
     ledger = plan_of(s, algorithm, context)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))
     mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN

@@ -27,6 +27,7 @@ from decentral_dp.central.sensitivities import (
     implicit_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
+    smoothness,
 )
 from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
@@ -161,14 +162,8 @@ class PooledBounds:
     def smoothness(self, low: Array, high: Array) -> float:
         """Lipschitz constant of ∇Φ on the box, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
 
-        b_fxx + 2M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M(M_gyy + M C_gyy)]: ∇_x f − J H⁻¹∇_y f, differentiated
-        in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28. low, high: (p,), the ends of the box.
+        low, high: (p,), the ends of the box.
         """
-
-        def smoothness(c: ProblemConstants) -> float:
-            through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
-            return round_up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
-
         return worst_case(self.family, low, high, smoothness)
 
     @property

@@ -1,6 +1,6 @@
 """Exponential mechanisms over x as releases: what one record moves, and draws at any scale.
 
-    P(x) ∝ exp(−q̂(x)/scale)      `FiniteExponential`: of a public list      `BoxExponential`: of a public box, p ≤ 3
+    P(x) ∝ exp(−q̂(x)/scale)      `FiniteExponential`: of a public list
 
 q is Φ(x) = F(x, y_Z(x)) or ‖∇Φ(x)‖, and q̂ what is computed of it: known up to `inexact`, and rounded to a grid of
 r = 2⁻²⁰ of what a record can move. If one record of a kind moves all of q by amounts within s of each other
@@ -12,15 +12,6 @@ which is the sensitivity stated here, and the price is that over the scale: pure
 shifts cancel, so that no factor ½ is lost. Integers alone decide (`privacy.mechanisms.integer_samplers`).
 
 At scale 0 the best leaves: no noise.
-
-`GridWalkSelection` runs a chain towards that law for so many steps, of unknown distance from it. Cells of side γ on a
-cube, F = e^{−Φ̂/scale}: stay with probability ½, else go to a neighbour along ±e_i (1/(4p) each) with probability
-min(1, F'/F); then a uniform θ of the cell, accepted with F(θ)/(e^{αγ/2 + 2ζ} F(centre)), or all restarts. α is the
-Lipschitz constant of Φ/scale in the infinity norm, ζ the error of the exponent: e would do for αγ/2 + 2ζ ≤ 1, as
-printed; with what it is the last step is a probability in any case.
-
-How close the chain is to its law after a number of steps is proven only for numbers that nobody can afford
-(`papers.grid_walk_chains.certified_steps`), so this release is listed as uncertified, at ε = ∞.
 
 `RegularisedSelection` draws from a regularised law, which is priced as a Gaussian pair:
 
@@ -39,14 +30,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Split
-from decentral_dp.central import exponential_samplers
 from decentral_dp.central.context import Domain
-from decentral_dp.central.exponential_samplers import GRID_BITS, Box, GibbsTarget, law_at, score_unit
+from decentral_dp.central.exponential_samplers import GRID_BITS, Box, law_at, score_unit
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, draw_regularised, quadratic
 from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.constants.problem_constants import round_up
@@ -64,7 +53,7 @@ _ZOOMS, _ZOOM_POINTS = 14, (33, 9, 7)
 
 
 @dataclass(frozen=True)
-class ScoreBounds:
+class SelectionBounds:
     """What is public of a score q.
 
     oscillation: split → sup − inf of what one record moves q by. inexact: e ≥ |computed − q|. lipschitz: of q, in l2.
@@ -75,13 +64,13 @@ class ScoreBounds:
     lipschitz: float
 
     @classmethod
-    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> ScoreBounds:
+    def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
         """Φ, on the box [low, high], each (p,). Lowy & Liu, Equation 4, with the last term over n."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
-    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> ScoreBounds:
+    def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> SelectionBounds:
         """‖∇Φ‖, on the box [low, high], each (p,). Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
@@ -99,10 +88,12 @@ class ScoreBounds:
 
 
 @dataclass(frozen=True)
-class ScoreSelection(SelectionMechanism):
-    """A draw by a score, at pure ε. facts: what is public of the score."""
+class FiniteExponential(SelectionMechanism):
+    """One of finitely many public points, (n, p), at pure ε. facts: what is public of the score."""
 
-    facts: ScoreBounds
+    facts: SelectionBounds
+    points: Array
+    score: Function
 
     mechanism = "exponential"
     distortion = 0.0
@@ -110,14 +101,6 @@ class ScoreSelection(SelectionMechanism):
     @property
     def sensitivity(self) -> Mapping[Split, float]:
         return self.facts.sensitivity
-
-
-@dataclass(frozen=True)
-class FiniteExponential(ScoreSelection):
-    """One of finitely many public points, (n, p)."""
-
-    points: Array
-    score: Function
 
     @property
     def width(self) -> int:
@@ -134,50 +117,19 @@ class FiniteExponential(ScoreSelection):
         return law_at(scores, self.facts.unit, 1 / Fraction(scale))
 
 
-@dataclass(frozen=True)
-class BoxSelection(ScoreSelection):
-    """A draw of a point of a public box; the best at scale 0."""
-
-    box: Box
-    score: Function
-
-    @property
-    def width(self) -> int:
-        return len(self.box.low)
-
-    def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        return self.sample(generator, scale) if scale > 0.0 else best_point(self.score, self.box)
-
-    def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        """(width,) a point at a scale above 0."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class BoxExponential(BoxSelection):
-    """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
-
-    def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        return exponential_samplers.draw_point(generator, self.target(scale))
-
-    def target(self, scale: float) -> GibbsTarget:
-        facts = self.facts
-        return GibbsTarget(self.score, self.box, 1 / Fraction(scale), facts.unit, facts.lipschitz, facts.inexact)
-
-
 def best_point(score: Function, box: Box) -> Array:
     """(p,) the best point that a grid finds which closes in on its best point, p ≤ 3. Not private."""
     low, high = box.low, box.high
     at = 0.5 * (low + high)
     for _ in range(_ZOOMS):
-        points = grid(low, high, _ZOOM_POINTS[len(low) - 1])
+        points = even_points(low, high, _ZOOM_POINTS[len(low) - 1])
         at = points[int(np.argmin(score(points)))]
         step = (high - low) / (_ZOOM_POINTS[len(low) - 1] - 1)
         low, high = np.maximum(box.low, at - step), np.minimum(box.high, at + step)
     return np.asarray(at)
 
 
-def grid(low: Array, high: Array, count: int) -> Array:
+def even_points(low: Array, high: Array, count: int) -> Array:
     """(count^p, p) points, even along each axis, corners included. low, high: (p,)."""
     axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
@@ -218,92 +170,12 @@ def candidates(domain: Domain, p: int, count: int | None = None) -> Array:
             f"algorithm.candidates: got {count} along each of {p} axes; wanted 2 or more, and no more than "
             f"{_MOST_CANDIDATES} together."
         )
-    return grid(*domain.corners(p), count)
-
-
-# Where fewer of the last steps are accepted, restarts go on and on.
-_LEAST_ACCEPTANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class GridWalkSelection(BoxSelection):
-    """cells: along each axis. steps: of the walk, every time it starts."""
-
-    cells: int
-    steps: int
-
-    mechanism = "uncertified"
-
-    @property
-    def sensitivity(self) -> Mapping[Split, float]:
-        """Nothing is proven."""
-        return dict.fromkeys(self.facts.sensitivity, math.inf)
-
-    def sample(self, generator: np.random.Generator, scale: float) -> Array:
-        @cache
-        def exponent(cell: tuple[int, ...]) -> float:
-            """Φ̂/scale at the centre of a cell."""
-            return self._height(np.array(cell) + 0.5) / scale
-
-        gamma = float(self.box.sides.max()) / self.cells
-        # e^{−αγ/2 − 2ζ}, or 1/e where that is more.
-        least = 1.0 / (math.e * max(1.0, acceptance(self.alpha(scale), gamma, self.facts.inexact / scale)))
-        while True:
-            cell = self._walk(generator, exponent)
-            place = np.array(cell) + generator.random(self.width)
-            if generator.random() < math.exp(exponent(cell) - self._height(place) / scale) * least:
-                return np.asarray(self.box.low + self.box.sides * (place / self.cells))
-
-    def _height(self, place: Array) -> float:
-        """Φ̂ at a point, in units of a cell."""
-        return float(self.score((self.box.low + self.box.sides * (place / self.cells))[None])[0])
-
-    def _walk(self, generator: np.random.Generator, exponent: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-        """From the middle."""
-        cell = (self.cells // 2,) * self.width
-        moves = generator.integers(4 * self.width, size=self.steps)
-        for move, coin in zip(moves.tolist(), generator.random(self.steps).tolist(), strict=True):
-            axis, sign = divmod(move, 4)
-            # Two of four stay.
-            if sign < 2:
-                there = cell[axis] + 2 * sign - 1
-                if 0 <= there < self.cells:
-                    other = (*cell[:axis], there, *cell[axis + 1 :])
-                    if coin < math.exp(min(0.0, exponent(cell) - exponent(other))):
-                        cell = other
-        return cell
-
-    def alpha(self, scale: float) -> float:
-        """α."""
-        return self.facts.lipschitz * math.sqrt(self.width) / scale
-
-    def check(self, scale: float) -> None:
-        """Raises InputError where cells are so wide that hardly a point is accepted."""
-        gamma, zeta = float(self.box.sides.max()) / self.cells, self.facts.inexact / scale
-        # Twice: F(θ) may be as far below as it is above.
-        if acceptance(2.0 * self.alpha(scale), gamma, 2.0 * zeta) * math.e > 1.0 / _LEAST_ACCEPTANCE:
-            wanted = math.ceil(self.alpha(scale) * float(self.box.sides.max()))
-            raise InputError(
-                f"algorithm.candidates: {self.cells} cells along each axis are so wide that hardly any point is kept; "
-                f"take about {wanted}, or a smaller epsilon."
-            )
-
-
-def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
-    """The largest "probability" F(θ)/(e·F(x)) of the last step: e^{αγ/2 + 2ζ − 1}, no probability where above 1.
-
-    alpha: Lipschitz constant of the exponent in the infinity norm. gamma: side of a cell. zeta: error of the exponent.
-    """
-    return math.exp(alpha * gamma / 2.0 + 2.0 * zeta - 1.0)
+    return even_points(*domain.corners(p), count)
 
 
 # More proposals than these, and nobody waits for a draw.
 _MOST_PROPOSALS = 1e5
 _STEPS = 400
-
-NOT_CONVEX = (
-    "The theorem needs the regularised score of every data set to be convex, and this strength does not make it so."
-)
 
 
 @dataclass(frozen=True)
@@ -382,33 +254,27 @@ class Density:
         return math.exp(min(curved, 0.5 * self.trace / self.strength, 700.0))
 
     def regularise(self, scale: float) -> RegularisedLaw:
-        curvature = self.curvature if self.is_certified else 0.0
         return RegularisedLaw(
             self.box,
-            (self.strength + curvature) / scale**2,
+            (self.strength + self.curvature) / scale**2,
             self.strength,
             self.anchor,
             max(self.sensitivity.values()),
             self.lipschitz,
-            curvature,
+            self.curvature,
             self.inexact,
             self.gradient_error,
         )
 
-    def check(self, method: str) -> None:
-        """Raises InputError where a draw by this method would take too long, or has no law."""
-        p = len(self.anchor)
-        if method == "cells" and p > 3:
+    def check(self) -> None:
+        """Raises InputError where nothing is proven, or a draw would take too long."""
+        if not self.is_certified:
             raise InputError(
-                f'algorithm.method: "cells" goes up to 3 upper variables, and x has {p}; leave it out, or take '
-                '"second_order_dp_bilevel".'
+                f"algorithm.strength: {self.strength:.4g} does not make the regularised upper level convex for every "
+                f"data set on this box, and without that nothing is proven; give more than {self.smooth:.4g}, which "
+                "does, or narrow the box."
             )
-        if method == "tangent" and not self.is_certified:
-            raise InputError(
-                'algorithm.method: "tangent" needs a regularised upper level that is convex for every data set; give '
-                '"cells", or a larger strength.'
-            )
-        if method == "tangent" and self.proposals > _MOST_PROPOSALS:
+        if self.proposals > _MOST_PROPOSALS:
             raise InputError(
                 f"algorithm.strength: with {self.strength:.3g}, a draw could take {self.proposals:.1g} proposals; give "
                 f"a strength nearer to {self.smooth:.3g}, the largest curvature of the upper level."
@@ -417,23 +283,18 @@ class Density:
 
 @dataclass(frozen=True)
 class RegularisedSelection:
-    """score: Φ at (n, p) → (n,). gradient: ∇Φ at (p,). coefficients: (H, b) of Φ = ½ xᵀHx − bᵀx, where it is that.
-
-    method: "tangent" (rejection from a Gaussian) or "cells" (p ≤ 3).
-    """
+    """score: Φ at (n, p) → (n,). gradient: ∇Φ at (p,). coefficients: (H, b) of Φ = ½ xᵀHx − bᵀx, where it is that."""
 
     facts: Density
     score: Function
     gradient: Callable[[Array], Array]
     coefficients: tuple[Array, Array] | None = None
-    method: str = "tangent"
 
-    @property
-    def mechanism(self) -> str:
-        return "gaussian" if self.facts.is_certified else "uncertified"
+    mechanism = "gaussian"
 
     @property
     def sensitivity(self) -> Mapping[Split, float]:
+        """S; infinite where convexity is not known, and nothing is proven."""
         return self.facts.sensitivity if self.facts.is_certified else dict.fromkeys(self.facts.sensitivity, math.inf)
 
     @property
@@ -455,8 +316,6 @@ class RegularisedSelection:
         if scale < self.facts.finest * (1.0 - 1e-9):
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.regularise(scale)
-        if self.method == "cells":
-            return exponential_samplers.draw_point(generator, declared.target(self.scores))
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.

@@ -366,21 +366,3 @@ def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> floa
     noise = c.b_gxy * (plain + penalised)
     best = math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf
     return best if c.label == "analytic" else max(best, 2.0 * c.b_fyy / c.mu)
-
-
-def noise_quantile(scale: float, dimension: int, steps: int, failure: float) -> float:
-    """Bound the length of all `steps` draws of N(0, scale² I) with probability 1 − failure.
-
-        scale (√d + √(2 log(T/γ))): Gaussian norms concentrate around √d (Borell)
-
-    Args:
-        scale: standard deviation of a coordinate.
-        dimension: d.
-        steps: T.
-        failure: γ.
-
-    Example:
-        >>> round(noise_quantile(1.0, dimension=4, steps=100, failure=0.01), 3)
-        6.292
-    """
-    return scale * (math.sqrt(dimension) + math.sqrt(2.0 * math.log(steps / failure)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from decentral_dp.algorithms.declared import Wrapper
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Calibrated, StepSize
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
@@ -17,7 +17,7 @@ from decentral_dp.central.plan import context_of, coordinated_job, minimax_conte
 from decentral_dp.config.scenario_components import make_problem, problem_of
 from decentral_dp.formatting import delta_text, epsilon_text, join_words
 from decentral_dp.privacy.ledger import ChannelLedger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
+from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 from decentral_dp.simulation.setting import Setting
 from decentral_dp.simulation.statements.job import statement
@@ -33,10 +33,8 @@ CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
 PROTOCOLS = {
     "released": "trusted coordinator: noise once, by it; prices planned beforehand",
-    "printed": "trusted coordinator: noise once, by it, as the paper calibrates it",
+    "published": "trusted coordinator: noise once, by it, as the paper calibrates it",
 }
-# A plan that costs less than this share of its target says why.
-_NEARLY_SPENT = 0.95
 # The terms of `problems.protocol` in formulas; h is the upper loss of a record, l its lower loss.
 _FORMULAS = {
     "lower_grad_y": "∇_y l",
@@ -61,6 +59,8 @@ _FORMULAS = {
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """The statement of a job of a trusted coordinator; its plan has an end, and no T → ∞."""
+    algorithm, noisy, charged = job.algorithm, job.mechanism != NO_NOISE, job.ledger.charged_channels
+    with_what = "all records" if algorithm.needs_records else "sums over every agent's records"
     return statement(
         job,
         job.ledger,
@@ -68,13 +68,13 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         notes(job),
         trusted=True,
         claimed=coordinator_claim(job),
-        mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged_channels})),
-        protocol=protocol(job),
+        mechanisms=tuple(sorted({c.mechanism.name for c in charged})),
+        protocol=PROTOCOLS[algorithm.protocol] if noisy else "trusted coordinator, without noise",
         seen=tuple(observers(job)),
-        seen_briefly=seen_briefly(job),
-        pools_records=job.algorithm.needs_records,
+        seen_briefly=f"by everybody: {_releases_text(job)}. The coordinator is trusted with {with_what}.",
+        pools_records=algorithm.needs_records,
         constants=constants(job),
-        prices=tuple(prices(job)),
+        prices=tuple(map(_price, charged)) if noisy else (),
         clip=clip(job),
         at_infinity=None,
     )
@@ -86,13 +86,6 @@ def coordinator_horizon(job: CoordinatorJob) -> Horizon:
     if (epsilon == 0.0).all():
         return Horizon(0.0, None)
     return Horizon(np.inf if job.mechanism == NO_NOISE or np.isinf(epsilon).any() else None, None)
-
-
-def protocol(job: CoordinatorJob) -> str:
-    """The protocol in words."""
-    if job.mechanism == NO_NOISE:
-        return "trusted coordinator, without noise"
-    return PROTOCOLS[job.algorithm.protocol]
 
 
 def observers(job: CoordinatorJob) -> list[str]:
@@ -117,49 +110,34 @@ def observers(job: CoordinatorJob) -> list[str]:
     return out
 
 
-def seen_briefly(job: CoordinatorJob) -> str:
-    """The same in a line."""
-    with_what = "all records" if job.algorithm.needs_records else "sums over every agent's records"
-    return f"by everybody: {_releases_text(job)}. The coordinator is trusted with {with_what}."
-
-
 def _releases_text(job: CoordinatorJob) -> str:
-    return "; ".join(_channel_text(c) for c in job.ledger.channels if c.rounds.size)
-
-
-def _channel_text(c: ChannelLedger) -> str:
-    """ "gx, 10 times, 30 numbers each"."""
-    times = "once" if c.rounds.size == 1 else f"{c.rounds.size} times"
-    return f"{c.channel}, {times}, {c.dimension} {'number' if c.dimension == 1 else 'numbers'}" + (
-        "" if c.rounds.size == 1 else " each"
-    )
+    """ "gx, 10 times, 30 numbers each; y, once, 1 number"."""
+    out = []
+    for c in job.ledger.channels:
+        numbers = f"{c.dimension} {'number' if c.dimension == 1 else 'numbers'}"
+        if c.rounds.size:
+            once = c.rounds.size == 1
+            out.append(
+                f"{c.channel}, once, {numbers}" if once else f"{c.channel}, {c.rounds.size} times, {numbers} each"
+            )
+    return "; ".join(out)
 
 
 def clip(job: CoordinatorJob) -> dict[str, Any] | None:
     """The norm, and the bounds of what is asked for and reads records; None where nothing is clipped."""
     context = job.context
-    if isinstance(context, MinimaxContext):
-        known = {c: context.clip.bound(c) for c in ("x", "y") if np.isfinite(context.clip.bound(c))}
-        return {"norm": "l2", **known} if known else None
-    queried = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in job.algorithm.queries if context.reads(t)}
-    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in queried and np.isfinite(context.clip.bound(c))}
+    families = {"x", "y"}
+    if not isinstance(context, MinimaxContext):
+        read = [t for t in job.algorithm.queries if context.reads(t)]
+        families = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in read}
+    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in families and np.isfinite(context.clip.bound(c))}
     return {"norm": context.clip.norm, **bounds} if bounds else None
 
 
 def constants(job: CoordinatorJob) -> str | None:
     """ "analytic": theorems about the problem; "declared": its user vouches for them; None where none are known."""
-    context = job.context
-    if context.family is None:
-        return None
-    known = context.constants_at(_begin(job)["x"])
+    known = job.context.constants_at(_begin(job)["x"])
     return None if known is None else known.label
-
-
-def prices(job: CoordinatorJob) -> list[ReleasePrice]:
-    """What every release of a channel may cost a record."""
-    if job.mechanism == NO_NOISE:
-        return []
-    return [_price(c) for c in job.ledger.charged_channels]
 
 
 def _price(c: ChannelLedger) -> ReleasePrice:
@@ -189,7 +167,8 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
         "kind": table.kind,
         "settled": values | steps,
         "left_out": [name for name in values if name not in given],
-        "start": {variable: _constant(value) for variable, value in _begin(job).items()},
+        # The number that every coordinate is, or None.
+        "start": {name: float(v.flat[0]) if (v == v.flat[0]).all() else None for name, v in _begin(job).items()},
         "domain": given["domain"].model_dump(exclude_none=True) if "domain" in given else None,
     }
 
@@ -202,19 +181,13 @@ def _begin(job: CoordinatorJob) -> dict[str, Array]:
     return {"x": context.start("x", {}), **known}
 
 
-def _constant(value: Array) -> float | None:
-    """The number that every coordinate is, or None."""
-    first = float(value.flat[0])
-    return first if bool((value == first).all()) else None
-
-
 def coordinator_claim(job: CoordinatorJob) -> PaperClaim | None:
     """What the paper says that its own calibration costs: for comparison, never a certificate."""
     table = job.scenario.privacy
-    if table.guarantee != "as_printed" or table.epsilon is None:
+    if table.guarantee != "as_published" or table.epsilon is None:
         return None
     pure = all(c.mechanism.pure for c in job.ledger.charged_channels)
-    source = job.components.algorithm.claim or "the paper's calibration"
+    source = cast(Calibrated, job.algorithm).claim
     return PaperClaim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
 
@@ -228,10 +201,7 @@ def notes(job: CoordinatorJob) -> list[str]:
         )
     claim = coordinator_claim(job)
     if claim is not None:
-        out += _printed_notes(job, claim)
-    out += _unspent_notes(job)
-    sampled = [c for c in job.ledger.charged_channels if c.sampling == "poisson" and c.mechanism == GAUSSIAN]
-    out += [_sampling_note(c) for c in sampled if 0.0 < _multiplier(c) < 1.0]
+        out += _published_notes(job, claim)
     unproven = {c.reason for c in job.ledger.charged_channels if not c.mechanism.proven and c.reason}
     out += sorted(unproven)
     if job.mechanism != NO_NOISE and job.rounds > 1:
@@ -243,34 +213,7 @@ def notes(job: CoordinatorJob) -> list[str]:
     return out
 
 
-def _multiplier(c: ChannelLedger) -> float:
-    """Smallest deviation of the noise, over what one record can add: half of what replacing it can move."""
-    sampled = [sensitivity / c.scale for kind, sensitivity in c.sensitivity.items() if (c.rate[kind] < 1.0).any()]
-    largest = max((float(price.max()) for price in sampled), default=0.0)
-    return 2.0 / largest if largest > 0.0 else np.inf
-
-
-def _sampling_note(c: ChannelLedger) -> str:
-    return (
-        f"On {c.channel} the noise is {_multiplier(c):.2g} times what one record can add to a sample: below 1 a sample "
-        "hardly hides who is in it, and sampling saves little. Take a larger algorithm.rate."
-    )
-
-
-def _unspent_notes(job: CoordinatorJob) -> list[str]:
-    """Why a plan stops short of its target."""
-    table, spent = job.scenario.privacy, float(job.budget.epsilon.max())
-    if table.guarantee != "certified" or table.epsilon is None or spent >= _NEARLY_SPENT * table.epsilon:
-        return []
-    sampled = any(line.sampling == "poisson" for line in job.ledger.charged_channels)
-    return [
-        f"Of the target ε = {table.epsilon:g} these releases spend {epsilon_text(spent)}. With a little less noise "
-        "their price jumps past the target: sampling in float64 may then add more than "
-        f"δ = {delta_text(table.delta)} to it. Take a larger delta{' or algorithm.rate' if sampled else ''}."
-    ]
-
-
-def _printed_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
+def _published_notes(job: CoordinatorJob, claim: PaperClaim) -> list[str]:
     proven, said, delta = float(job.budget.epsilon.max()), claim.epsilon_max or 0.0, delta_text(claim.delta)
     words = f"The noise is the paper's, for its claim of ε = {epsilon_text(said)} at δ = {delta}; "
     if np.isinf(proven):

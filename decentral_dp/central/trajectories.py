@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
 from decentral_dp.data.tables import column, read_archive, real_numbers
@@ -46,82 +45,56 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
         The trajectories, or None where the archive has no array "observations" and holds other records.
 
     Raises:
-        InputError: a wrong value; names the array, the trajectory (from 1), the step (from 0).
+        InputError: an array that is missing, of another shape, or with a value that cannot be.
     """
     where = f"problem.data: {str(path)!r}"
     columns = (agent or "agent", split or "split")
     arrays = read_archive(path, where, (), (*_ARRAYS, "terminal", *columns), "X=..., y=...")
     if "observations" not in arrays:
         return None
-    for name in _ARRAYS:
-        if name not in arrays:
-            raise InputError(
-                f"{where} has trajectories, but no array {name!r}; trajectories need {', '.join(_ARRAYS)}."
-            )
-    agent, split = (
-        given or (name if name in arrays else None) for given, name in zip((agent, split), columns, strict=True)
-    )
+    missing = [name for name in (*_ARRAYS, *filter(None, (agent, split))) if name not in arrays]
+    if missing:
+        raise InputError(f"{where} has trajectories, but no array {missing[0]!r}; it has {', '.join(arrays)}.")
     observations = real_numbers(arrays["observations"], 3, f"{where}, array 'observations'", "(trajectories, L + 1, d)")
-    n, points, d = observations.shape
-    if n < 1 or points < 2 or d < 1:
+    n, points, _ = observations.shape
+    shapes = {"rewards": (n, points - 1), "lengths": (n,), "terminal": (n,)}
+    arrays.setdefault("terminal", np.zeros(n))
+    others = {k: real_numbers(arrays[k], len(s), f"{where}, array {k!r}", str(s)) for k, s in shapes.items()}
+    wrong = [k for k, s in shapes.items() if others[k].shape != s]
+    if wrong or points < 2 or not observations.size:
+        name = wrong[0] if wrong else "observations"
         raise InputError(
-            f"{where}, array 'observations' has the shape {observations.shape}, but (trajectories, L + 1, d) with at "
-            "least one trajectory, one step and one number each is wanted."
+            f"{where}, array {name!r} has the shape {arrays[name].shape}, expected observations of (n, L + 1, d), "
+            "rewards of (n, L), lengths and ends of (n,)."
         )
-    longest = points - 1
-    rewards = _array_of_shape(arrays["rewards"], (n, longest), f"{where}, array 'rewards'")
-    lengths = _whole_numbers(
-        _array_of_shape(arrays["lengths"], (n,), f"{where}, array 'lengths'"), 1, longest, f"{where}, 'lengths'"
-    )
-    terminal = np.zeros(n)
-    if "terminal" in arrays:
-        flags = _array_of_shape(arrays["terminal"], (n,), f"{where}, array 'terminal'")
-        terminal = _whole_numbers(flags, 0, 1, f"{where}, 'terminal'").astype(np.float64)
-    observations, rewards = observations.copy(), rewards.copy()
-    for name, values, ends in (("observations", observations, lengths + 1), ("rewards", rewards, lengths)):
-        values[np.arange(values.shape[1]) >= ends[:, None]] = 0.0
-        wrong = ~np.isfinite(values).reshape(n, values.shape[1], -1).all(axis=2)
-        if wrong.any():
-            row, step = np.argwhere(wrong)[0]
+    rewards, lengths, terminal = others.values()
+    steps = np.arange(points)
+    observations = np.where((steps <= lengths[:, None])[..., None], observations, 0.0)
+    rewards = np.where(steps[:-1] < lengths[:, None], rewards, 0.0)
+    # Written so that what is not a number fails, too.
+    sound = {
+        "lengths": ((lengths >= 1) & (lengths < points) & (lengths == np.floor(lengths))).all(),
+        "terminal": ((terminal == 0.0) | (terminal == 1.0)).all(),
+        "observations": np.isfinite(observations).all(),
+        "rewards": np.isfinite(rewards).all(),
+    }
+    for name, holds in sound.items():
+        if not holds:
             raise InputError(
-                f"{where}, array {name!r}, trajectory {row + 1}, step {step} has no finite numbers, but these are "
-                "wanted; mend the step, or leave the trajectory out."
+                f"{where}, array {name!r} has a wrong value: lengths are whole numbers from 1 to {points - 1}, "
+                "ends 0 or 1, and all numbers of a trajectory finite. Fix: mend it, or leave the trajectory out."
             )
-    for name in filter(None, (agent, split)):
-        if name not in arrays:
-            raise InputError(f"{where} has no array {name!r}; it has {', '.join(arrays)}.")
-        arrays[name] = column(arrays[name], n, f"{where}, array {name!r}")
+    owners = arrays.get(columns[0])
+    parts = arrays.get(columns[1])
     return trajectory_rows(
         observations,
         rewards,
-        lengths,
+        lengths.astype(np.int64),
         terminal,
         str(path),
-        None if agent is None else as_agents(arrays[agent], f"{where}, array {agent!r}"),
-        None if split is None else as_split(arrays[split], f"{where}, array {split!r}"),
+        None if owners is None else as_agents(column(owners, n, f"{where}, array {columns[0]!r}"), where),
+        None if parts is None else as_split(column(parts, n, f"{where}, array {columns[1]!r}"), where),
     )
-
-
-def _array_of_shape(values: NDArray[Any], shape: tuple[int, ...], where: str) -> FloatArray:
-    numbers = real_numbers(values, len(shape), where, str(shape))
-    if numbers.shape != shape:
-        raise InputError(
-            f"{where} has the shape {numbers.shape}, but {shape} is wanted, as 'observations' of (trajectories, L + 1, "
-            "d) say."
-        )
-    return numbers
-
-
-def _whole_numbers(values: FloatArray, least: int, most: int, where: str) -> IntArray:
-    # Written so that what is not a number fails, too.
-    wrong = ~((values >= least) & (values <= most) & (values == np.floor(values)))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise InputError(
-            f"{where}, trajectory {row + 1} has no whole number from {least} to {most}; mend it, or leave the "
-            "trajectory out."
-        )
-    return values.astype(np.int64)
 
 
 def trajectory_rows(

@@ -20,14 +20,13 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.central.bilevel.regularisation_tuner import RegularisationTuner
 from decentral_dp.central.context import CoordinatorContext, Domain
 from decentral_dp.central.plan import planned_line, target_plan
-from decentral_dp.central.pooled import PooledBounds
 from decentral_dp.config.loading import expected_text
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.dataset import refuse_masked
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Refusal, refuse
 from decentral_dp.files.tables import Positive
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
@@ -48,8 +47,6 @@ MOST_FEATURES = 2000
 MODEL_SHARE = 0.25
 # Of the target: what a plan may leave unspent.
 _TIGHTNESS = 1e-6
-# How far above the range's start the log of a strength is looked for that float64 can serve.
-_STEPS = np.arange(0.0, 600.0, 0.1)
 
 
 class Arguments(NamedTuple):
@@ -57,7 +54,7 @@ class Arguments(NamedTuple):
 
     epsilon: Positive
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
-    weight_range: tuple[float, float]
+    weight_range: tuple[Positive, Positive]
     loss: LossName
     radius: Positive
     label_bound: Positive
@@ -162,7 +159,7 @@ def tune(
     roles = pair(train, "train"), pair(validation, "validation")
     (_, d), (_, other) = (a.shape for a, _ in roles)
     if other != d:
-        raise InputError(f"tune: train has {d} features and validation {other}; give both the same.")
+        raise InputError(f"validation: got {other} features, expected as many as train has, {d}.")
     program, context = plan_program(arguments, len(roles[0][1]), len(roles[1][1]), d)
     plan = release_plan(arguments, program, context)
     records = [
@@ -227,108 +224,72 @@ def plan_program(arguments: Arguments, train: int, validation: int, d: int) -> t
     program = RegularisationTuner(
         arguments.method, penalty, last_share=0.0 if pure else MODEL_SHARE, pointwise=arguments.method == "ppift"
     )
-    bounds = PooledBounds(family, train, validation)
-    least = next(w for w in low + _STEPS if _certifies(bounds, w, max(w, high), penalty))
-    if least > low:
-        raise InputError(
-            f"tune: weight_range starts at {arguments.weight_range[0]:g}, but {math.exp(least):.3g} or more is wanted "
-            f"at radius {arguments.radius:g}, so that float64 solves every data set; raise it, or give records a "
-            "smaller radius."
-        )
     return program.resolve_defaults(context)
-
-
-def _certifies(bounds: PooledBounds, low: float, high: float, penalty: float | None) -> bool:
-    """Whether solutions for all strengths from e^low to e^high are certified: known from public numbers."""
-    try:
-        bounds.inexactness(np.array([low]), np.array([high]))
-        bounds.facts(np.array([low]), penalty)
-    except InputError:
-        return False
-    return True
 
 
 def release_plan(arguments: Arguments, program: RegularisationTuner, context: CoordinatorContext) -> Ledger:
     """Every release and its price. Raises InputError for a target that no noise meets."""
-    charges = program.planned_releases(context, context.rounds)
-    q, releases = context.problem.q, program.releases_per_round
-    try:
-        return target_plan(
-            lambda factor: Ledger(1, tuple(planned_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
-            arguments.epsilon,
-            0.0 if arguments.method == "em" else arguments.delta,
-            _TIGHTNESS,
-        )
-    except InputError as error:
-        if arguments.method == "em":
-            sentence = f"epsilon = {arguments.epsilon:g} is too small for float64 noise in {q} coordinates; raise it."
-        else:
-            sentence = (
-                f"no noise brings {2 * arguments.steps + 1} releases of {q} coordinates to epsilon = "
-                f"{arguments.epsilon:g} at delta = {arguments.delta:g}; raise epsilon or delta, or take fewer steps."
-            )
-        raise InputError(f"tune: {sentence}") from error
+    charges, releases = program.planned_releases(context, context.rounds), program.releases_per_round
+    return target_plan(
+        lambda factor: Ledger(1, tuple(planned_line(c, p, 1.0 / factor) for c, p in charges.items()), releases),
+        arguments.epsilon,
+        0.0 if arguments.method == "em" else arguments.delta,
+        _TIGHTNESS,
+    )
 
 
 # Arguments, records within their bounds, and the guarantee in words.
 
 
+_REFUSED = (
+    Refusal[Arguments](
+        lambda a: not a.weight_range[0] < a.weight_range[1],
+        "weight_range",
+        "got {of.weight_range}, expected smallest < largest",
+        "give for example (0.01, 1.0)",
+    ),
+    Refusal[Arguments](
+        lambda a: a.delta == 0.0 and a.method != "em",
+        "delta",
+        'the method "{of.method}" adds Gaussian noise, which has no guarantee at 0',
+        'take a delta above 0, for example 1e-6, or method "em"',
+    ),
+)
+
+
 def check_arguments(arguments: Arguments) -> Arguments:
     """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
     plain = Arguments._make(value.item() if isinstance(value, np.generic) else value for value in arguments)
-    plain = plain._replace(weight_range=_checked_range(arguments.weight_range))
+    ends = np.asarray(plain.weight_range).tolist()
+    plain = plain._replace(weight_range=tuple(ends) if isinstance(ends, list) else ends)
     try:
         checked = TypeAdapter(Arguments, config=ConfigDict(strict=True)).validate_python(plain)
     except ValidationError as error:
         first, *_ = error.errors(include_url=False)
-        raise InputError(
-            f"tune: {first['loc'][0]} is {first['input']!r}, but {expected_text(first)} is wanted."
-        ) from None
-    if checked.delta == 0.0 and checked.method != "em":
-        raise InputError(
-            f'tune: method "{checked.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
-            'above 0, for example 1e-6, or method "em".'
-        )
+        raise InputError(f"{first['loc'][0]}: got {first['input']!r}, expected {expected_text(first)}.") from None
+    refuse(checked, _REFUSED)
     return checked
-
-
-def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
-    try:
-        low, high = (float(w) for w in weight_range)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"tune: weight_range is {weight_range!r}, but (smallest, largest) is wanted.") from error
-    if not 0.0 < low < high < math.inf:
-        raise InputError(
-            f"tune: weight_range is ({low:g}, {high:g}), but 0 < smallest < largest is wanted: without "
-            "regularisation one record may move the minimiser without bound."
-        )
-    return low, high
 
 
 def pair(role: Any, name: Split) -> tuple[Array, Array]:
     """(features (n, d), labels (n,)) of one role, as float64. Raises InputError for shapes that cannot be used."""
-    if not isinstance(role, tuple | list) or len(role) != 2:
-        raise InputError(f"tune: {name} must be a pair (features, labels), got {type(role).__name__}.")
-    a, b = _numbers(role[0], f"{name} features"), _numbers(role[1], f"{name} labels")
-    if a.ndim != 2 or b.shape != a.shape[:1]:
+    features, labels = role
+    a, b = _numbers(features, f"{name} features"), _numbers(labels, f"{name} labels")
+    if a.ndim != 2 or b.shape != a.shape[:1] or not a.shape[0] or not 1 <= a.shape[1] <= MOST_FEATURES:
         raise InputError(
-            f"tune: {name} has features of shape {a.shape} and labels of shape {b.shape}, but (n, d) and (n,) are "
-            "wanted; give one row and one label per record."
+            f"{name}: got features of shape {a.shape} and labels of shape {b.shape}, expected (n, d) and (n,) with "
+            f"n at least 1 and d from 1 to {MOST_FEATURES}."
         )
-    if not a.shape[0]:
-        raise InputError(f"tune: {name} has no records, but at least one is wanted; move some there.")
-    if not 1 <= a.shape[1] <= MOST_FEATURES:
-        raise InputError(f"tune: {name} has {a.shape[1]} features, but 1 to {MOST_FEATURES} are wanted; drop some.")
     return a, b
 
 
 def _numbers(values: ArrayLike, what: str) -> Array:
-    refuse_masked(values, f"tune: {what}")
+    refuse_masked(values, what)
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         # numpy quotes the cell.
-        raise InputError(f"tune: {what} are not an array of numbers; convert them first.") from None
+        raise InputError(f"{what}: expected an array of numbers. Fix: convert them first.") from None
 
 
 def project(features: Array, labels: Array, loss: LossName, radius: float, label_bound: float) -> tuple[Array, Array]:

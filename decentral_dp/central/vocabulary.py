@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from decentral_dp.algorithms.entry import Entry
@@ -87,7 +87,13 @@ def count_option(description: str, unit: str, example: str) -> Any:
 
 def lower_solver() -> Any:
     """How a coordinator solves the lower level."""
-    return option("how the lower level is solved, a key of lower_solvers.SOLVERS", default="dp_gd")
+    return option('how the lower level is solved: "dp_gd" or "output_perturbation"', default="dp_gd")
+
+
+def check_choice(key: str, value: str | None, choices: Sequence[str]) -> None:
+    """Refuse a value of algorithm.KEY that is none of these. Raises InputError."""
+    if value not in choices:
+        raise InputError(f"algorithm.{key}: unknown (got {value!r}). Fix: give {' or '.join(map(repr, choices))}.")
 
 
 def solver_steps(symbol: str = "") -> Any:

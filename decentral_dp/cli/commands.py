@@ -227,7 +227,6 @@ def resume(
 def plan(
     scenario: Name,
     override: Set = None,
-    every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
     trust: Trust = False,
 ) -> None:
     """Print the privacy cost of a scenario for each agent.
@@ -236,7 +235,7 @@ def plan(
     """
     from decentral_dp.simulation import plan as plans
 
-    plans.print_plan(plans.plan(scenario, override or []), conditions=every)
+    plans.print_plan(plans.plan(scenario, override or []))
 
 
 @app.command()
@@ -330,7 +329,7 @@ def audit(
     ] = None,
     override: Set = None,
     every: Annotated[
-        bool, Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then.")
+        bool, Option("--all", help="Every algorithm without noise and certified; --out is a folder then.")
     ] = False,
     jobs: Annotated[Number, Option(min=1, help="Processes; by default this one, and with --all one per core.")] = None,
     address: Address = None,

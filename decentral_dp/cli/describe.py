@@ -166,7 +166,6 @@ def _algorithm(entry: Entry) -> Component:
     facts = [f"Setting: {entry.rules.trust}; {entry.solves} problems."]
     facts += ["Adds no Gaussian noise: δ = 0 is possible."] if entry.pure else []
     facts += ['Has `protocol = "private"`.'] if entry.private else []
-    facts += [f'`guarantee = "as_printed"` runs {entry.claim}.'] if entry.claim else []
     facts += [f"Message t {entry.message}"] if entry.message else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
     facts += [f"Module: `{entry.module_name}`."]

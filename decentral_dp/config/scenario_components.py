@@ -103,7 +103,7 @@ _RECORDS: tuple[Refusal[Components], ...] = (
 def _points_in_papers(c: Components) -> str:
     """The first schedule with points, of which papers have none."""
     privacy = c.scenario.privacy
-    if privacy.guarantee != "as_printed":
+    if privacy.guarantee != "as_published":
         return ""
     tables = {f"algorithm.{k}": v for k, v in c.keys.items()} | {f"privacy.{k}": privacy.noise(k) for k in CHANNELS}
     return next((key for key, table in tables.items() if getattr(table, "points", None)), "")
@@ -123,7 +123,11 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
         "add for example {it.line}",
     ),
     Refusal(
-        lambda c: c.scenario.privacy.constants is not None and c.scenario.privacy.guarantee in c.algorithm.loss_range,
+        lambda c: (
+            c.scenario.privacy.constants is not None
+            and c.scenario.privacy.guarantee != "none"
+            and getattr(c.algorithm.algorithm, "reads_losses", False)
+        ),
         "privacy.constants",
         "{of.algorithm.kind} draws by losses, and no declared constant bounds how far losses of records differ",
         'take "second_order_dp_bilevel", or a problem with analytic constants',
@@ -133,12 +137,6 @@ _ALGORITHM: tuple[Refusal[Components], ...] = (
         "{it}.points",
         "papers state power laws, scale and decay only",
         "leave points out",
-    ),
-    Refusal(
-        lambda c: c.algorithm.custom and c.algorithm.is_derived and c.scenario.privacy.guarantee == "as_printed",
-        "privacy.guarantee",
-        "{of.algorithm.kind} states no noise of a paper",
-        'take "certified", or "none"',
     ),
 )
 
@@ -413,7 +411,7 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     A clip of x, by which features are centred, is read where the algorithm asks for centring.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
-    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_printed"
+    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee != "as_published"
     if not s.algorithm.own_keys().get("centring"):
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip.at(s.algorithm.rounds - 1)) if knows else problem
@@ -512,7 +510,7 @@ def _for_data(problem: Any, facts: Any, name: str) -> Any:
     if not hasattr(problem, "for_data"):
         return problem
     made = call(problem.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blame(e)}.")
-    if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums", "statistics")):
+    if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums")):
         raise InputError(
             f"problem.kind: {name}: for_data gives {type(made).__name__}; wanted an object with the methods of "
             "a problem. Mend it."

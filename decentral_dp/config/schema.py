@@ -331,8 +331,8 @@ class CorrelationTable(Table):
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
-    guarantee: Literal["certified", "as_printed", "none"] = "certified"
-    """ "certified": priced as run; "as_printed": the paper's own protocol and noise, priced as well as can be proven;
+    guarantee: Literal["certified", "as_published", "none"] = "certified"
+    """ "certified": priced as run; "as_published": a paper's own protocol and noise, priced as well as can be proven;
     "none": no noise and no clipping."""
 
     mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = "laplace"
@@ -373,7 +373,7 @@ class PrivacyTable(Table):
 
     box: dict[Channel, Finite] = {}
     """Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto it, at
-    no cost; under "as_printed" the points of directions are. Read by gossip algorithms."""
+    no cost; under "as_published" the points of directions are. Read by gossip algorithms."""
 
     share: dict[Channel, Positive] = {}
     """Channel → its share of the budget, relative to the others; equal ones if left out. Read by gossip algorithms with
@@ -425,14 +425,14 @@ class PrivacyTable(Table):
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
         """Channel → (low, high) of what is released; without any where boxes are on the arguments of directions."""
-        if self.guarantee == "as_printed":
+        if self.guarantee == "as_published":
             return {}
         return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
 
     @property
     def argument_box(self) -> dict[str, float]:
         """Variable → bound on the points at which directions are taken."""
-        return by_channel(self.box) if self.guarantee == "as_printed" else {}
+        return by_channel(self.box) if self.guarantee == "as_published" else {}
 
     def noise(self, channel: str) -> Noise | None:
         table: Noise | None = getattr(self, channel)

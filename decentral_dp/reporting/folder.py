@@ -51,19 +51,39 @@ DRAWN_ROUNDS = 120
 
 
 class Drawing(NamedTuple):
-    """What the figures are drawn from.
+    """The content of a run folder that the page and the figures show.
 
-    metrics: columns round, agent, name, value. ledger: those of `Ledger.to_frame`, at the drawn rounds. limits: ε that
-    the scenario aims at ("target") or must not pass ("cap"). x: (m, p), last published; None where the folder has none.
-    start: the value that every coordinate of x had first, where it is known.
+    Args:
+        result: of the run.
+        scenario: fully resolved.
+        metrics: columns round, agent, name, value.
+        ledger: columns as of `Ledger.to_frame`, at the drawn rounds.
+        x: (m, p), last published; None if the run has none.
     """
 
     result: RunResult
+    scenario: Mapping[str, Any]
     metrics: Columns
     ledger: Columns
-    limits: Mapping[str, float]
     x: Array | None
-    start: float | None
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """ε that the scenario aims at ("target") or must not pass ("cap")."""
+        values = {"target": self.scenario.get("privacy", {}).get("epsilon"), "cap": self.result.privacy.cap}
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    @property
+    def start(self) -> float | None:
+        """The value at which every coordinate of x starts; None if it is unknown."""
+        if self.result.algorithm:
+            # A coordinator projects the start onto its domain.
+            value = self.result.algorithm["start"]["x"]
+        elif "x" in (self.scenario.get("problem", {}).get("start") or {}):
+            return None
+        else:
+            value = (self.scenario.get("algorithm", {}).get("init") or {}).get("x", 0.0)
+        return float(value) if isinstance(value, int | float) else None
 
     @property
     def is_trusted(self) -> bool:
@@ -97,38 +117,14 @@ class Curve(NamedTuple):
 
 
 def read_drawing(folder: Path) -> Drawing:
-    """What `write_plots` draws. Raises InputError where `folder` holds no result.json, or a file that is broken."""
-    result = read_result(folder)
-    metrics, ledger = (
-        read_metrics(folder / "metrics.parquet"),
-        read_ledger(folder / "ledger.parquet", drawn_rounds(result)),
-    )
-    return drawing_of(result, read_scenario(folder), metrics, ledger, published_x(folder))
+    """Read a run folder.
 
-
-def drawing_of(
-    result: RunResult, scenario: Mapping[str, Any], metrics: Columns, ledger: Columns, x: Array | None
-) -> Drawing:
-    """What figures are drawn from, of a run that is in memory.
-
-    Args:
-        result: its numbers.
-        scenario: fully resolved.
-        metrics: columns round, agent, name, value.
-        ledger: columns, at as many rounds as are to be drawn.
-        x: (m, p), last published, or None.
+    Raises:
+        InputError: the folder holds no result.json, or a file that is broken.
     """
-    target, cap = scenario.get("privacy", {}).get("epsilon"), result.privacy.cap
-    limits = {name: float(value) for name, value in (("target", target), ("cap", cap)) if value is not None}
-    init = (scenario.get("algorithm", {}).get("init") or {}).get("x", 0.0)
-    start = float(init) if isinstance(init, int | float) else None
-    if result.algorithm:
-        # A coordinator brings the start into its domain.
-        start = result.algorithm["start"]["x"]
-    elif "x" in (scenario.get("problem", {}).get("start") or {}):
-        # Coordinates start apart.
-        start = None
-    return Drawing(result, metrics, ledger, limits, x, start)
+    result = read_result(folder)
+    ledger = read_ledger(folder / "ledger.parquet", drawn_rounds(result))
+    return Drawing(result, read_scenario(folder), read_metrics(folder / "metrics.parquet"), ledger, published_x(folder))
 
 
 def drawn_rounds(result: RunResult) -> Array:

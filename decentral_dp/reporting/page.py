@@ -31,28 +31,33 @@ from decentral_dp.formatting import (
 )
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
-from decentral_dp.reporting.folder import Drawing, published_x, read_scenario, scenario_text
+from decentral_dp.reporting.folder import Drawing, read_drawing, scenario_text
 from decentral_dp.reporting.measures import ENDINGS, JUDGES, MEASURES
 from decentral_dp.reporting.notes import judge_of, method_lines, network_text, predicts, score_notes
 from decentral_dp.reporting.render import render
-from decentral_dp.simulation.result import RunResult, mode_of, read_result
+from decentral_dp.simulation.result import RunResult, mode_of
 from decentral_dp.simulation.statements.statement import Cost, PrivacyStatement
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, drawing: Drawing | None = None) -> Path:
     """Write `folder/report.html` and return its path; the figures are drawn if the folder has none yet.
 
     The page inlines `plots/*.png` and loads nothing from anywhere.
 
+    Args:
+        folder: of the run.
+        drawing: its content; by default it is read.
+
     Raises:
         InputError: `folder` holds no readable result.json.
     """
-    result, scenario = read_result(folder), read_scenario(folder)
+    drawing = drawing or read_drawing(folder)
+    result, scenario = drawing.result, drawing.scenario
     if not any((folder / "plots").glob("*.png")):
         # Only here: drawing imports matplotlib, and the figures of a run are usually there already.
         from decentral_dp.reporting.plots import write_plots
 
-        write_plots(folder)
+        write_plots(folder, drawing=drawing)
     privacy = result.privacy
     entry = ALGORITHMS.get(str(scenario.get("algorithm", {}).get("kind")))
     # What a coordinator's program has settled by itself stands in the result, all else in the scenario.
@@ -66,7 +71,7 @@ def write_report(folder: Path) -> Path:
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
     scales = {k: v for k, v in scenario.get("privacy", {}).items() if isinstance(v, Mapping) and "scale" in v}
     reason = sentence(result.reason).removeprefix(f"stopped after round {result.rounds} of {result.rounds_planned}: ")
-    cases, x = (result.theorem or {}).get("cases") or [], published_x(folder)
+    x = drawing.x
     shared = _shared_parts(result, baselines_in(folder))
     stated = {text for _, text in shared["lines"]}
     plots = sorted(own(path, folder, "report") for path in (folder / "plots").glob("*.png"))
@@ -90,9 +95,6 @@ def write_report(folder: Path) -> Path:
         x=x.reshape(-1).tolist() if x is not None and result.algorithm and 0 < x.size <= _LISTED_COORDINATES else None,
         predicts=predicts(result),
         network=network_text(result),
-        cases=cases,
-        # Each condition once, for whichever case asks for it.
-        conditions=list({c["condition"]: c for case in cases for c in case["conditions"]}.values()),
         pictures={path.stem: path.read_bytes() for path in plots},
         algorithm=entry,
         kind=str(ran.get("kind") or ""),
@@ -108,7 +110,7 @@ def draw_run(folder: Path, drawing: Drawing | None = None) -> None:
 
     Args:
         folder: of the run.
-        drawing: the numbers of its pictures; by default they are read from the folder.
+        drawing: its content; by default it is read.
 
     Raises:
         Stopped: interrupted.
@@ -118,8 +120,9 @@ def draw_run(folder: Path, drawing: Drawing | None = None) -> None:
 
     later = f'The run is complete and in {folder}; "decentral-dp report {folder}" draws its plots and its page.'
     try:
+        drawing = drawing or read_drawing(folder)
         write_plots(folder, drawing=drawing)
-        write_report(folder)
+        write_report(folder, drawing)
     except KeyboardInterrupt:
         raise Stopped(f"Interrupted. {later}") from None
     except OSError as error:

@@ -34,9 +34,9 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
         InputError: the records are with their agents, or the guarantee is that of a paper.
     """
     s, scenarios = c.scenario, dict[str, Scenario]()
-    if s.privacy.guarantee == "as_printed":
+    if s.privacy.guarantee == "as_published":
         raise InputError(
-            'baselines: they are run at the same certified ε, and privacy.guarantee is "as_printed". Take "certified".'
+            'baselines: they are run at the same certified ε, and guarantee is "as_published". Take "certified".'
         )
     if job.shards.is_elsewhere:
         raise InputError(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -37,7 +36,7 @@ from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import Communication
-from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
+from decentral_dp.simulation.statements.of_job import settings_of, statement_of
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
 from decentral_dp.simulation.summary import method_name, title_of, topology_summary
 from decentral_dp.topology import GENERATORS
@@ -63,7 +62,6 @@ class Plan:
         stability_text: a warning of steps that may be unstable on this graph; "" where there is none.
         unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
-        theorem: the conditions of a convergence theorem, where one is known.
         records: every planned release.
         communication: what agents send; None of a trusted coordinator.
 
@@ -84,7 +82,6 @@ class Plan:
     privacy: PrivacyStatement
     data_notes: tuple[str, ...]
     settings: Mapping[str, Any] | None
-    theorem: Mapping[str, Any] | None
     records: Ledger
     method: str = ""
     settings_text: str = ""
@@ -109,7 +106,6 @@ class Plan:
             settings_text=job.settings_text,
             stability_text=job.stability_text,
             settings=settings_of(job),
-            theorem=theorem_of(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
             communication=communication(job),
@@ -175,13 +171,12 @@ _MOST_ROWS = 12
 _WIDEST_NAMES = 30
 
 
-def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False) -> None:
+def print_plan(plan: Plan, out: Console | None = None) -> None:
     """Print budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release.
 
     Args:
         plan: what is printed.
         out: where to; by default the terminal.
-        conditions: whether every condition of the convergence theorem that fails is listed; default no.
     """
     out, privacy, graph = out or console(), plan.privacy, plan.topology
     agents = "one agent" if plan.n_agents == 1 else f"{plan.n_agents} agents"
@@ -219,10 +214,6 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         print_items(out, [*([("Settled", settled)] if named else []), *seen])
     if plan.unmeasured:
         print_items(out, [("Scores", plan.unmeasured)])
-    if plan.theorem is not None and conditions:
-        _print_theorem(out, plan.theorem)
-    elif plan.theorem is not None:
-        print_items(out, [("Theorem", theorem_line(plan.theorem))])
 
 
 def graph_line(graph: Mapping[str, Any]) -> str:
@@ -332,58 +323,6 @@ def _by_channel(limit: Horizon, which: str) -> str:
     known = {c: value for c, single in channels.items() if (value := getattr(single, which)) is not None}
     listed = ", ".join(f"{c} alone {epsilon_text(v)}" for c, v in known.items())
     return f" ({listed})" if len(known) > 1 else ""
-
-
-def theorem_line(theorem: Mapping[str, Any]) -> str:
-    """Which cases of the convergence theorem apply, and how many conditions fail, in a sentence.
-
-    Args:
-        theorem: the theorem, as of `Plan.theorem`.
-
-    Example:
-        >>> failing = {"condition": "v_z > 0", "holds": False, "margin": -0.1}
-        >>> theorem_line({"name": "Theorem 4.1", "cases": [{"case": "(i) convex", "conditions": [failing]}]})
-        'Theorem 4.1 on convergence does not apply: 1 condition fails (plan --all lists it). No budget depends on it.'
-    """
-    fate = {
-        case["case"]: (case.get("rate"), {c["condition"] for c in case["conditions"] if not c["holds"]})
-        for case in theorem["cases"]
-    }
-    missed = set().union(*(failing for _, failing in fate.values()))
-    many = f"{len(missed)} conditions fail (plan --all lists them)"
-    number = many if len(missed) != 1 else "1 condition fails (plan --all lists it)"
-    if applies := [f"{case}, {rate}" for case, (rate, failing) in fate.items() if not failing]:
-        rest = f"; of its other cases {number}" if missed else ""
-        return f"{theorem['name']} on convergence applies in case {'; '.join(applies)}{rest}. No budget depends on it."
-    return f"{theorem['name']} on convergence does not apply: {number}. No budget depends on it."
-
-
-def _print_theorem(out: Console, theorem: Mapping[str, Any]) -> None:
-    """Which cases of the convergence theorem apply, and the conditions that fail, by how much."""
-    out.print()
-    out.print(f"Convergence, {theorem['name']} (no budget depends on it):")
-    failing: dict[str, float] = {}
-    verdicts = []
-    for case in theorem["cases"]:
-        missed = [c for c in case["conditions"] if not c["holds"]]
-        failing |= {c["condition"]: -c["margin"] for c in missed}
-        fate = (
-            f"applies, {case['rate']}" if not missed else f"{len(missed)} of {len(case['conditions'])} conditions fail"
-        )
-        verdicts.append((case["case"], fate))
-    print_items(out, verdicts)
-    if not failing:
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("fails")
-    table.add_column("short by", justify="right", no_wrap=True)
-    for case in theorem["cases"]:
-        table.add_column(case["case"].partition(" ")[0], justify="center")
-    for condition, gap in failing.items():
-        asking = [any(c["condition"] == condition for c in case["conditions"]) for case in theorem["cases"]]
-        marks = ["×" if asks else "" for asks in asking]
-        table.add_row(Text(condition), f"{abs(gap):.3g}", *marks)
-    out.print(Padding(table, (1, 0, 0, 0)))
 
 
 def _setting_text(value: Any) -> str:

@@ -74,7 +74,6 @@ class RunResult(Mapping[str, Any]):
         failed_callbacks: a sentence for each callback that failed; empty where none did.
         learning: what says that the run learned little, and what to change; empty where nothing does.
         algorithm: the hyper-parameters as they ran, of a coordinator's program; else empty.
-        theorem: the conditions of a convergence theorem; empty where none is known.
         audit: what an audit of the run has shown; empty where there was none.
         communication: what was sent; None of a trusted coordinator, and of folders of before.
 
@@ -109,7 +108,6 @@ class RunResult(Mapping[str, Any]):
     failed_callbacks: tuple[str, ...] = ()
     learning: tuple[str, ...] = ()
     algorithm: Mapping[str, Any] = field(default_factory=dict)
-    theorem: Mapping[str, Any] | None = None
     audit: Mapping[str, Any] | None = None
     topology: Mapping[str, Any]
     problem: Mapping[str, Any]

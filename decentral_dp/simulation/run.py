@@ -64,7 +64,7 @@ from decentral_dp.simulation.result import (
     seal,
     sha256_of_file,
 )
-from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
+from decentral_dp.simulation.statements.of_job import settings_of, statement_of
 from decentral_dp.simulation.summary import baselines, method_name, problem_summary, title_of, topology_summary
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, reason
 
@@ -256,10 +256,10 @@ class Run:
     @property
     def drawing(self) -> Drawing:
         """What its figures are drawn from."""
-        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
+        from decentral_dp.reporting.folder import Drawing, drawn_rounds
 
         ledger, scenario = self.records.columns_at(drawn_rounds(self.result)), self.scenario.model_dump()
-        return drawing_of(self.result, scenario, self.measured, ledger, self.published.get("x"))
+        return Drawing(self.result, scenario, self.measured, ledger, self.published.get("x"))
 
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
@@ -360,7 +360,6 @@ def result_of(
         **({} if job.tunes_x else {"tunes_x": False}),
         **({} if settled is None else {"algorithm": settled}),
         "privacy": statement.to_dict(),
-        "theorem": theorem_of(job),
         **({} if messages is None else {"communication": asdict(messages)}),
         "topology": topology_summary(job),
         "problem": problem_summary(job),

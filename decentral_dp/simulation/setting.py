@@ -20,7 +20,6 @@ class Setting(NamedTuple):
         build: what a scenario names → the job, planned and priced, whose noise has no root yet.
         statement: job → its guarantee and price. horizon: the limit of its budget for T → ∞. claim: a paper's budget.
         settings: job → hyper-parameters as they run; None where the scenario has them all.
-        theorem: job → conditions of a convergence theorem, case by case; None where none is known.
     """
 
     build: Callable[[Components], Job]
@@ -28,7 +27,6 @@ class Setting(NamedTuple):
     horizon: Callable[[Any], Horizon]
     claim: Callable[[Any], PaperClaim | None]
     settings: Callable[[Any], dict[str, Any] | None] = lambda job: None
-    theorem: Callable[[Any], dict[str, Any] | None] = lambda job: None
 
 
 def setting_of(name: str) -> Setting:

@@ -157,7 +157,7 @@ def group_measures() -> dict[str, dict[str, Measure]]:
     return {reach.head: {name: m for name, m in sorted(MEASURES.items()) if m.reach is reach} for reach in reaches}
 
 
-GUARANTEES = {"certified": "certified", "as_printed": "provable as printed", "none": "no guarantee"}
+GUARANTEES = {"certified": "certified", "as_published": "provable as published", "none": "no guarantee"}
 BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
 CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
@@ -191,7 +191,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
         >>> deltas("epsilon_max", cells), deltas("epsilon_pure_max", cells)
         ([1e-05], [])
     """
-    at_delta = cells["guarantee"].isin(["certified", "as_printed"])
+    at_delta = cells["guarantee"].isin(["certified", "as_published"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
     if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(NETWORK)):

@@ -133,7 +133,7 @@ def study_page(
         guarantees="; ".join(f"{words}: {n} {'cell' if n == 1 else 'cells'}" for words, n in counts if n),
         linear=any(measure.startswith(LINEAR) for measure in study.measure),
         models=models,
-        simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any(),
+        simulated=study.kind == "run" and cells["guarantee"].isin(["certified", "as_published"]).any(),
         # As the study names its files, and not where its author keeps them.
         notes=list(dict.fromkeys(note.replace(f"{study.folder}/", "") for note in notes)),
         pictures=[(*picture, _is_wide(picture[0])) for picture in pictures],

@@ -54,7 +54,6 @@ CENTRAL: tuple[tuple[str, ...], ...] = tuple(
         "declared",
         "vocabulary",
         "bilevel minimax",
-        "printed",
         "jobs",
         "plan",
         "statement",
@@ -78,10 +77,7 @@ VIEWED = {"decentral_dp.simulation.run", "decentral_dp.simulation.plan"}
 SAID = {"decentral_dp.reporting.measures"}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
-    # A certified file holds certified code only.
-    "central/bilevel": ["decentral_dp.central.printed"],
-    "central/minimax": ["decentral_dp.central.printed", "decentral_dp.engines", "decentral_dp.data"],
-    "algorithms/gossip": ["decentral_dp.algorithms.printed"],
+    "central/minimax": ["decentral_dp.engines", "decentral_dp.data"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
@@ -214,7 +210,7 @@ def test_annexes_are_reached_by_one_table() -> None:
         annexes.AUTHORED,
         annexes.FUNCTIONS,
     )
-    for place in [place for table in tables for place in table.values()] + [annexes.PRINTED, annexes.TRAJECTORIES]:
+    for place in [place for table in tables for place in table.values()] + [annexes.TRAJECTORIES]:
         assert room_of(place.partition(":")[0]) in ANNEXES
         assert annexes.load(place)
     core = [path for path in SOURCES if room_of(module_of(path)) not in ANNEXES and path.stem != "annexes"]

@@ -57,7 +57,7 @@ def test_the_core_needs_neither_and_the_rest_says_what_it_needs(tmp_path: Path) 
         ["plan", "auc_digits"],
         ["run", "own_losses", "--out", "losses"],
         ["run", "ring_breast_cancer", *few, "--set", "run.engine=ray", "--out", "cluster"],
-        ["study", "budget_growth", "--address", "auto", "--out", "cells"],
+        ["study", "table_1", "--address", "auto", "--out", "cells"],
     ]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT, json.dumps(commands)],

@@ -174,7 +174,7 @@ def test_shown_experiments_exist(name: str) -> None:
 def test_commands_and_links_are_found() -> None:
     """A pattern that finds nothing would pass."""
     shown = {p: list(shown_in((ROOT / p).read_text(encoding="utf-8"))) for p in NAMES}
-    assert ["plan", "paper_boxed"] in shown["docs/papers/ldp_dsbo.md"]
+    assert ["plan", "papers/scenarios/paper_boxed.toml"] in shown["docs/papers/ldp_dsbo.md"]
     assert ["predict", "runs/mine-seed=1", "scenarios/own_records.csv", "--out", "predictions.csv"] in shown[
         "docs/index.md"
     ]
@@ -189,7 +189,7 @@ def test_commands_and_links_are_found() -> None:
     [
         "decentral-dp walk ring_breast_cancer",
         "decentral-dp run ring_breast_cancr",
-        "decentral-dp run budget_growth",
+        "decentral-dp run table_1",
         "decentral-dp run nowhere.toml",
         "decentral-dp plan ring_breast_cancer --sett a=1",
         "decentral-dp plan ring_breast_cancer --set privacy.epsilom=1",
@@ -215,7 +215,7 @@ def test_a_wrong_link_is_found(target: str) -> None:
     page = DOCS / "index.md"
     assert broken(page, f"See [there]({target}).") == [target]
     assert broken(page, f'<img src="{target}" width="49%">') == [target]
-    assert broken(page, "See [there](glossary.md#standard-terms-as-they-are-used-here), `[a](b)`.") == []
+    assert broken(page, "See [there](glossary.md#notation), `[a](b)`.") == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
@@ -28,6 +29,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks.parallel import Workers
 from tests.support.audits import audit
 from tests.support.commands import Command
+from tests.support.published import as_published, scenario_file
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
@@ -89,7 +91,7 @@ def test_no_more_is_shown_than_is_certified(name: str, overrides: list[str]) -> 
 
 
 def test_a_claim_stands_beside_the_certificate() -> None:
-    found = audit("paper_boxed", overrides=["algorithm.rounds=2"], runs=20)
+    found = audit(scenario_file("paper_boxed"), overrides=["algorithm.rounds=2"], runs=20)
     assert found.claimed is not None
     assert any("claim" in s for s in found.sentences)
 
@@ -240,7 +242,7 @@ def test_the_command_audits_a_run(command: Command, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_table_of_several_scenarios(tmp_path: Path) -> None:
-    names = ["bsa", "paper_boxed", "scdro"]
+    names = ["bsa", scenario_file("paper_boxed"), "scdro"]
     table = audit_table(names, runs=20)
     assert list(table["scenario"]) == names
     assert table["status"].eq("ok").all()
@@ -257,10 +259,9 @@ def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> 
     for name, entry in ALGORITHMS.items():
         there = {s.guarantee for s in listed if s.scenario == name}
         assert "none" in there
-        assert ("as_printed" in there) == (entry.printed_form is not None)
-        # One clips nothing, the other has no proof of its walk: their examples ask for another guarantee.
+        # One clips nothing: its example asks for another guarantee.
         assert ("certified" in there) == ("guarantee" not in entry.example)
-    assert {name for name, entry in ALGORITHMS.items() if "guarantee" in entry.example} == {"scdro", "grid_walk"}
+    assert {name for name, entry in ALGORITHMS.items() if "guarantee" in entry.example} == {"scdro"}
 
 
 @pytest.mark.parametrize("system", systems(), ids=lambda s: f"{s.scenario}-{s.guarantee}")
@@ -272,13 +273,15 @@ def test_every_system_of_the_table_can_be_loaded(system: System) -> None:
 
 
 def test_a_claim_that_an_attack_refutes_is_in_the_table(tmp_path: Path) -> None:
-    """The printed noise of double_spider hides nothing of its claim."""
-    asked = [System("double_spider", "as_printed"), System("bsa", "none")]
-    table = audit_table(asked, runs=20, workers=Workers(2))
-    assert table["guarantee"].tolist() == ["as_printed", "none"]
-    printed = table.iloc[0]
-    assert (printed["claimed"], printed["certified"], printed["status"]) == (4.0, np.inf, "ok")
-    assert printed["shown"] > 10.0 * printed["claimed"]
+    """The published noise of double_spider hides nothing of its claim."""
+    scenario = decentral_dp.load("double_spider", set={"privacy.guarantee": "as_published"})
+    place = tmp_path / "published.toml"
+    place.write_text(tomli_w.dumps(as_published(scenario.model_dump(exclude_unset=True))))
+    table = audit_table([str(place), System("bsa", "none")], runs=20, workers=Workers(2))
+    assert table["guarantee"].tolist() == ["as_published", "none"]
+    published = table.iloc[0]
+    assert (published["claimed"], published["certified"], published["status"]) == (4.0, np.inf, "ok")
+    assert published["shown"] > 10.0 * published["claimed"]
     assert table.iloc[1]["shown"] == np.inf
     assert write_table(table, tmp_path / "two")[1].is_file()
 

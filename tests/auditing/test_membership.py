@@ -283,7 +283,7 @@ def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
 
 def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
     """As printed, at a price that is proven and one that is claimed."""
-    scenario = changed(RANKING, privacy={"guarantee": "as_printed", "clip": {"x": 1.0, "y": 1.0}})
+    scenario = changed(RANKING, privacy={"guarantee": "as_published", "clip": {"x": 1.0, "y": 1.0}})
     left(scenario, tmp_path / "run")
     said = command(tmp_path / "run", "--runs", 2)
     assert said.exit_code == 0

@@ -37,15 +37,13 @@ CASES = {
     "auc": Case("auc_maximisation", {"positive_share": 0.1}, ("grad_x", "grad_y", "dual", "positive", "joint")),
     "auc_mlp": Case("auc_maximisation", {"positive_share": 0.7, "model": _MLP}, ("grad_x", "grad_y", "joint")),
     "chi2": Case("dro", {"divergence": "chi2", "strength": 0.5, "cap": 3.0}, ("grad_x", "grad_y", "joint")),
-    "cvar": Case(
-        "dro", {"divergence": "cvar", "level": 0.2, "cap": 3.0, "loss": "absolute"}, ("grad_x", "grad_y", "joint"), 0
-    ),
-    "cressie": Case(
+    "chi2_mlp": Case(
         "dro",
-        {"divergence": "cressie_read", "order": 3.0, "strength": 0.5, "cap": 3.0, "model": _MLP},
+        {"divergence": "chi2", "strength": 0.5, "cap": 3.0, "model": _MLP},
         ("grad_x", "grad_y"),
         3,
     ),
+    "numbers": Case("dro", {"divergence": "kl", "strength": 0.5, "cap": 3.0}, ("grad_x", "grad_y", "joint"), 0),
     "kl": Case("kl_dro", {"strength": 0.5, "radius": 0.3, "cap": 3.0}, ("inner", "inner_x", "inner_y")),
     "kl_mlp": Case("kl_dro", {"strength": 0.5, "radius": 0.3, "cap": 3.0, "model": _MLP}, ("inner", "inner_x")),
     "groups": Case(
@@ -148,7 +146,7 @@ def test_no_record_moves_a_change_further_than_charged(name, term, size):
         assert found <= 1.0
         best = max(best, found)
     # What is constant but for jumps seldom changes in a short step.
-    assert best > 0.5 or (name == "cvar" and size < 1.0)
+    assert best > 0.5
 
 
 @pytest.mark.parametrize(("name", "term"), TERMS)

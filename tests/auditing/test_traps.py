@@ -17,7 +17,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
@@ -34,6 +33,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.simulation.jobs.build import build
+from papers.published.gossip import PublishedLdpDsbo
 from tests.support.release_cost_oracle import grid
 from tests.support.replay import realised_change, replay
 
@@ -92,7 +92,7 @@ def test_no_adversary_moves_the_boxed_printed_protocol_above_the_recursion(kind:
     d, n, rounds = 2, 3, 5
     box = {"x": 0.0, "y": 1.0, "z": 1.0}
     problem, stream = LogisticHyperparameter(d), Stream("accumulate", batch=1)
-    algorithm = PrintedLdpDsbo(StepSize(0.3, 0.5), StepSize(0.6, 0.4), StepSize(0.5, 0.3))
+    algorithm = PublishedLdpDsbo(StepSize(0.3, 0.5), StepSize(0.6, 0.4), StepSize(0.5, 0.3))
     best = 0.0
     for trial in range(80):
         data = {k: rng.dirichlet(np.full(d, 0.3), n) * rng.choice([-1, 1], (n, d)) for k in ("train", "validation")}

@@ -14,9 +14,8 @@ from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.central.context import CoordinatorContext, Domain, MinimaxContext
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
-from decentral_dp.engines import ENGINES
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
+from decentral_dp.engines.protocol import CoordinatorNode, Snapshot
 from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.models.build import Linear
 from decentral_dp.participants.clients import ClientBlock
@@ -147,24 +146,6 @@ def test_agrees_with_a_loop_over_records(rate: float) -> None:
     # On a grid of 2^-16 of the scale, twice rounded.
     assert last.released["y"][0] == pytest.approx(by_hand(6, [scale * n for n in normals], rate), abs=6 * scale * 2e-5)
     assert ledger.channels[0].sampling == ("fixed" if rate == 1.0 else "poisson")
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_blocks_do_not_matter(rate: float) -> None:
-    sampling = {} if rate == 1.0 else {"rate": rate, "sampling": "poisson"}
-    whole, ledger = run(Descent(rate), **sampling)
-    for sizes in ((1, 2), (1, 1, 1)):
-        cut, other = run(Descent(rate), sizes=sizes, **sampling)
-        assert np.array_equal(cut.released["y"], whole.released["y"])
-        assert ledger.same_releases(other)
-
-
-def test_ray_agrees(ray_cluster: None) -> None:
-    whole, ledger = run(Descent(0.4), rate=0.4, sampling="poisson")
-    far = coordinator_node(Descent(0.4), sizes=(2, 1), rate=0.4, sampling="poisson")
-    last, other = ENGINES["ray"](None, 0.0).coordinate(far, 6, RunControl([3]))
-    assert last.released["y"] == pytest.approx(whole.released["y"], abs=1e-12)
-    assert ledger.same_releases(other)
 
 
 @pytest.mark.parametrize(

@@ -1,34 +1,24 @@
-"""Exponential mechanisms over candidates and boxes: exact laws, what they cost, and where float64 would fail."""
+"""Exponential mechanisms over candidates: exact laws, what they cost, and where float64 would fail."""
 
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from decentral_dp.central import exponential_samplers
-from decentral_dp.central.exponential_samplers import Box, GibbsTarget, refine, score_unit, units
+from decentral_dp.central.exponential_samplers import law_at, score_unit, units
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import integer_samplers
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from papers.draws import pure_rate
 from tests.support.exact_laws import exponential, rejected
-from tests.support.priced_samplers import (
-    Guarantee,
-    acceptance,
-    choose,
-    choose_in_box,
-    law_of,
-    perturbed,
-    with_restarts,
-)
-from tests.support.uncertified_samplers import gibbs, gumbel_max, regularised_on_grid
 
-UNIT = Box(np.array([-1.0]), np.array([1.0]))
+
+def law_of(scores: np.ndarray, epsilon: float, oscillation: float, inexact: float = 0.0) -> Weights:
+    return law_at(scores, score_unit(oscillation), pure_rate(epsilon, oscillation, inexact))
 
 
 def logarithms(law: Weights) -> np.ndarray:
@@ -38,10 +28,6 @@ def logarithms(law: Weights) -> np.ndarray:
         masses = [exponential(law.rate * int(gap), 60) for gap in gaps]
         total = sum((mass * int(n) for mass, n in zip(masses, counts, strict=True)), Decimal(0))
         return np.array([float((mass / total).ln()) for mass in masses])[which]
-
-
-def hockey_stick(p: Any, q: Any, epsilon: float) -> float:
-    return float(np.maximum(p - np.exp(epsilon) * q, 0.0).sum())
 
 
 # ---- candidates ----------------------------------------------------------------------------------------------------
@@ -87,20 +73,10 @@ def test_inaccuracy_costs_four_times_its_bound() -> None:
 
 def test_choices_follow_the_law() -> None:
     rng, scores = np.random.default_rng(21), np.array([0.3, 0.0, 0.5, 0.1])
-    counts = np.bincount([choose(rng, scores, 2.0, 0.5).value for _ in range(4000)], minlength=4)
+    counts = np.bincount([law_of(scores, 2.0, 0.5).draw(rng) for _ in range(4000)], minlength=4)
     true = np.exp(-2.0 * scores / 0.5)
     assert not rejected(counts, true)
     assert rejected(counts, true * [1.0, 1.25, 1.0, 1.0])
-
-
-def test_concentrated_laws_of_many_candidates_cost_a_proposal() -> None:
-    rng = np.random.default_rng(22)
-    scores = rng.random(200_000) * 1e4
-    drawn = [choose(rng, scores, 1.0, 1.0) for _ in range(3)]
-    assert sum(d.proposals for d in drawn) <= 6
-    assert all(scores[d.value] < 60.0 for d in drawn)
-    assert drawn[0].guarantee.certified
-    assert (drawn[0].guarantee.epsilon, drawn[0].guarantee.delta) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize(("gap", "share"), [(36.0, 0.78), (38.0, 0.106), (41.0, 0.0)])
@@ -122,18 +98,12 @@ def test_float_gumbel_variates_end_and_integers_do_not(gap: float, share: float)
         assert law.draw(np.random.default_rng(0)) == 1
 
 
-def test_scores_and_prices_that_are_none_are_refused() -> None:
-    rng = np.random.default_rng(0)
-    for scores in ([0.0, np.nan], [np.inf], [0.0, 1e300], []):
-        with pytest.raises(InputError, match="scores"):
-            choose(rng, np.array(scores), 1.0, 1.0)
-    for epsilon, oscillation, inexact, name in (
-        (0.0, 1, 0, "epsilon"),
-        (1, np.inf, 0, "oscill"),
-        (1, 1, -1, "inexact"),
-    ):
-        with pytest.raises(InputError, match=name):
-            choose(rng, np.zeros(2), epsilon, oscillation, inexact=inexact)
+@pytest.mark.parametrize("scores", [[0.0, np.nan], [np.inf], [0.0, 1e300], []])
+def test_scores_that_are_none_are_refused(scores: list[float]) -> None:
+    with pytest.raises(InputError, match="scores"):
+        law_of(np.array(scores), 1.0, 1.0)
+    with pytest.raises(InputError, match="oscillation"):
+        law_of(np.zeros(2), 1.0, np.inf)
 
 
 @given(st.floats(1e-9, 1e9), st.integers(0, 10**6))
@@ -142,179 +112,3 @@ def test_scores_move_by_half_a_unit_at_most(scale: float, seed: int) -> None:
     assert 2.0**-21 < unit / scale <= 2.0**-20
     scores = np.random.default_rng(seed).normal(size=20) * scale
     assert np.abs(units(scores, unit) * unit - scores).max() <= 0.5 * unit
-
-
-# ---- prices --------------------------------------------------------------------------------------------------------
-
-
-def test_an_unnormalised_error_costs_four_times_itself() -> None:
-    """τ = .1 per cell of a quadrature at ε = 1: 1.4 is attained, so ε + 2τ would be wrong."""
-    tau, n = 0.1, 10**6
-    exponents = np.zeros((2, n))
-    exponents[0, 0], exponents[1, 0] = 1.0 + tau, -tau
-    exponents[:, 1:] += np.array([[-tau], [tau]])
-    laws = np.exp(exponents) / np.exp(exponents).sum(axis=1, keepdims=True)
-    attained = float(np.abs(np.log(laws[0] / laws[1])).max())
-    priced = perturbed(Guarantee(1.0, 0.0, True, "."), tau)
-    assert attained == pytest.approx(1.4, abs=1e-4)
-    assert priced.epsilon == pytest.approx(1.4)
-    assert attained <= priced.epsilon
-    assert perturbed(Guarantee(1.0, 1e-6, False, "."), tau).delta == pytest.approx(np.exp(0.2) * 1e-6)
-
-
-@given(st.integers(0, 10**6), st.floats(0.05, 2.0))
-def test_a_fallback_costs_its_probability_and_no_factor(seed: int, epsilon: float) -> None:
-    rng = np.random.default_rng(seed)
-    n = 6
-    p = rng.dirichlet(np.ones(n) * 0.3) + 1e-9
-    q = p * np.exp(epsilon * rng.random(n))
-    p, q, fallback = p / p.sum(), q / q.sum(), rng.dirichlet(np.ones(n) * 0.1)
-    acceptances = rng.uniform(0.2, 1.0, 2)
-    lost = (1.0 - acceptances) ** 3
-    real = [(1 - f) * law + f * fallback for f, law in zip(lost, (p, q), strict=True)]
-    delta = with_restarts(Guarantee(epsilon, 0.0, True, "."), 0.2, 3).delta
-    assert delta == pytest.approx(0.8**3)
-    exact_delta = with_restarts(Guarantee(epsilon, 0.0, True, "."), float(acceptances.min()), 3).delta
-    assert max(hockey_stick(*real, epsilon), hockey_stick(*real[::-1], epsilon)) <= exact_delta + 1e-12
-
-
-def test_a_cap_needs_a_proven_acceptance() -> None:
-    good = Guarantee(1.0, 0.0, True, ".")
-    assert with_restarts(good, 1.0, 1).delta == 0.0
-    for accepted, restarts in ((0.0, 5), (1.5, 5), (0.5, 0)):
-        with pytest.raises(InputError, match="restarts"):
-            with_restarts(good, accepted, restarts)
-
-
-def test_nothing_uncertified_passes_as_certified() -> None:
-    rng, points = np.random.default_rng(1), np.linspace(-1, 1, 11)[:, None]
-    drawn = [
-        gumbel_max(rng, np.arange(4.0), 1.0),
-        regularised_on_grid(rng, lambda x: (x**2).sum(axis=1), points, 3.0),
-        gibbs(rng, np.zeros(2), np.array([[2.0, 0.5], [0.5, 1.0]]), Box(-np.ones(2), np.ones(2)), np.zeros(2), 5),
-    ]
-    for one in drawn:
-        assert not one.guarantee.certified
-        assert one.guarantee.epsilon == np.inf
-        assert not perturbed(one.guarantee, 0.1).certified
-        assert not with_restarts(one.guarantee, 0.5, 4).certified
-
-
-def test_gibbs_has_the_right_moments_after_many_sweeps() -> None:
-    rng, precision, box = np.random.default_rng(2), np.array([[4.0, 1.5], [1.5, 2.0]]), Box(-np.ones(2), np.ones(2))
-    mean = np.array([0.5, -0.4])
-    chain = np.array([gibbs(rng, mean, precision, box, np.zeros(2), 8).value for _ in range(1500)])
-    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 201)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
-    law = np.exp(-0.5 * np.einsum("ni,ij,nj->n", grid - mean, precision, grid - mean))
-    assert np.abs(chain.mean(axis=0) - law @ grid / law.sum()).max() < 0.06
-    with pytest.raises(InputError, match="sweeps"):
-        gibbs(rng, mean, precision, box, mean, 0)
-
-
-# ---- boxes ---------------------------------------------------------------------------------------------------------
-
-
-def rough(dimension: int, seed: int, lipschitz: float) -> Any:
-    """A maximum of minima of cones: as steep as declared, not convex."""
-    rng = np.random.default_rng(seed)
-    tips, heights = rng.uniform(-1, 1, (5, dimension)), rng.uniform(0, lipschitz, 5)
-
-    def score(points: np.ndarray) -> np.ndarray:
-        cones = heights + lipschitz * np.linalg.norm(points[:, None, :] - tips, axis=2)
-        return np.asarray(np.maximum(cones[:, :4].min(axis=1), -cones[:, 4]))
-
-    return score
-
-
-def positions(box: Box, depth: int) -> np.ndarray:
-    d = len(box.low)
-    numbers = np.stack(np.meshgrid(*[np.arange(2**depth)] * d, indexing="ij"), axis=-1).reshape(-1, d)
-    return box.centres(numbers, depth)
-
-
-@settings(max_examples=25)
-@given(st.sampled_from([(1, 9), (2, 5), (3, 3)]), st.integers(0, 10**6), st.floats(0.1, 300.0), st.booleans())
-def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
-    size: tuple[int, int], seed: int, rate: float, wavy: bool
-) -> None:
-    """Exactness needs two things of an envelope: each position in one cell, whose floor is no higher than its score."""
-    (dimension, depth), lipschitz = size, 1.5
-    box = Box(-np.ones(dimension), np.linspace(0.5, 2.0, dimension))
-    inexact = 0.01 if wavy else 0.0
-    ideal = rough(dimension, seed, lipschitz)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exponential_samplers, "DEPTH", depth)
-
-        def score(points: np.ndarray) -> np.ndarray:
-            return np.asarray(ideal(points) + inexact * np.sin(1e5 * points.sum(axis=1)))
-
-        target = GibbsTarget(
-            score, box, pure_rate(1.0, 1.0 / rate, inexact), score_unit(1.0 / rate), lipschitz, inexact
-        )
-        envelope = refine(target)
-        whole = units(score(positions(box, depth)), target.unit).reshape([2**depth] * dimension)
-        covered = np.zeros(whole.shape, dtype=np.int64)
-        floors = np.zeros(whole.shape, dtype=np.int64)
-        for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.law.gaps, strict=True):
-            block = tuple(slice(int(c) << (depth - at), int(c + 1) << (depth - at)) for c in cell)
-            covered[block] += 1
-            floors[block] = gap + envelope.floor
-        assert (covered == 1).all()
-        assert (floors <= whole).all()
-        c = float(target.rate) * target.unit
-        accepted = np.exp(-c * (whole - floors.min())).sum() / np.exp(-c * (floors - floors.min())).sum()
-        assert accepted * np.exp(-1 / 16) >= acceptance(target) * 0.999
-
-
-def test_a_lipschitz_constant_too_small_would_show() -> None:
-    """The check above can fail: halve the declared constant."""
-    target = GibbsTarget(rough(1, 3, 1.5), UNIT, pure_rate(1.0, 0.02, 0.0), score_unit(0.02), 0.75, 0.0)
-    envelope = refine(target)
-    inside = UNIT.centres(envelope.cells, 1)[:0]
-    for cell, at, gap in zip(envelope.cells, envelope.depths, envelope.law.gaps, strict=True):
-        ends = UNIT.low + UNIT.sides * ((cell + np.array([[0.01], [0.99]])) * 2.0 ** -float(at))
-        low = units(target.score(ends), target.unit) < gap + envelope.floor
-        inside = np.concatenate([inside, ends[low]])
-    assert len(inside)
-
-
-@pytest.mark.parametrize(("dimension", "depth"), [(1, 4), (2, 2), (3, 1)])
-def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exponential_samplers, "DEPTH", depth)
-    box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
-    target = GibbsTarget(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
-    envelope, grid = refine(target), positions(box, depth)
-    drawn = np.array([exponential_samplers.sample(rng, target, envelope) for _ in range(8_000)])
-    nearest = np.abs(drawn[:, None, :] - grid).sum(axis=2).argmin(axis=1)
-    counts, law = np.bincount(nearest, minlength=len(grid)), np.exp(-1.5 * score(grid))
-    assert not rejected(counts, law)
-    assert rejected(counts, law * np.where(law > np.median(law), 1.25, 1.0))
-
-
-def test_a_million_epsilons_of_range_take_no_time_and_find_the_minimum() -> None:
-    rng = np.random.default_rng(32)
-    drawn = [
-        choose_in_box(rng, lambda x: np.abs(x[:, 0] - 0.2) + 0.1 * np.sin(9 * x[:, 0]), UNIT, 1.0, 1e-5, 1.9)
-        for _ in range(5)
-    ]
-    grid = np.linspace(-1, 1, 200_001)
-    best = grid[np.argmin(np.abs(grid - 0.2) + 0.1 * np.sin(9 * grid))]
-    assert np.abs(np.array([point[0] for point in drawn]) - best).max() < 0.01
-
-
-def test_the_bound_on_the_acceptance_is_public() -> None:
-    """It knows the constants only: the same for every score."""
-    targets = [
-        GibbsTarget(rough(1, seed, 1.0), UNIT, pure_rate(1.0, 0.01, 0.0), score_unit(0.01), 1.0, 0.0)
-        for seed in range(5)
-    ]
-    bounds = {acceptance(target) for target in targets}
-    assert len(bounds) == 1
-    assert 0.3 < bounds.pop() < 0.33
-
-
-def test_boxes_that_are_none_are_refused() -> None:
-    rng = np.random.default_rng(0)
-    for low, high in (([0.0], [0.0]), ([0.0], [np.inf]), ([0.0, 1.0], [2.0]), ([0.0] * 4, [1.0] * 4)):
-        with pytest.raises(InputError, match="box"):
-            choose_in_box(rng, lambda x: x[:, 0], Box(np.array(low), np.array(high)), 1.0, 1.0, 1.0)

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from decentral_dp.central import exponential_samplers, log_concave_sampler
+from decentral_dp.central import log_concave_sampler
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.log_concave_sampler import RegularisedLaw, quadratic
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from papers.draws import rate_for
 from tests.support.exact_laws import rejected
-from tests.support.priced_samplers import guarantee_of, mu_of
 
 MU = 0.2367  # (1, 1e-6)
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -29,6 +28,16 @@ def on(box: Box, **changes: Any) -> RegularisedLaw:
     d = len(box.low)
     plain = RegularisedLaw(box, 50.0, 0.5, np.zeros(d), 0.01, 4.0, inexact=1e-12)
     return plain._replace(**changes)
+
+
+def mu_of(declared: RegularisedLaw) -> float:
+    """μ of the Gaussian pair that bounds a draw from the continuous law."""
+    return float(declared.sensitivity * np.sqrt(declared.rate / (declared.strength + declared.curvature)))
+
+
+def epsilon_of(declared: RegularisedLaw, delta: float) -> float:
+    """ε of a draw from the grid: with τ twice the error, ε + 2τ at e^{−τ}δ."""
+    return float(gaussian_epsilon(mu_of(declared), delta * np.exp(-2.0 * declared.error()))) + 4.0 * declared.error()
 
 
 def density(exponent: np.ndarray) -> np.ndarray:
@@ -50,23 +59,14 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("slope", [0.3, 1.4, 3.0])
 @pytest.mark.parametrize("rate", [1.0, 3000.0])
-def test_both_samplers_draw_the_truncated_gaussian(slope: float, rate: float) -> None:
+def test_the_truncated_gaussian_is_drawn(slope: float, rate: float) -> None:
     """Minimum inside, near the edge, outside; wide and narrow."""
     rng, declared = np.random.default_rng(41), on(UNIT, rate=rate)
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
     law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
-    hessian, linear = np.eye(1), np.array([slope])
-    touching = [quadratic(rng, declared, hessian, linear) for _ in range(150)]
-
-    def score(x: np.ndarray) -> np.ndarray:
-        return np.asarray(0.5 * x[:, 0] ** 2 - slope * x[:, 0])
-
-    by_cells = [exponential_samplers.draw_point(rng, declared.target(score)) for _ in range(150)]
-    for drawn in (touching, by_cells):
-        found = stats.kstest([one[0] for one in drawn], law.cdf)
-        assert found.pvalue > 1e-5
-    shifted = stats.kstest([one[0] for one in touching], lambda x: law.cdf(x - 0.7 * law.std()))
-    assert shifted.pvalue < 1e-5
+    drawn = [quadratic(rng, declared, np.eye(1), np.array([slope]))[0] for _ in range(150)]
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-5
+    assert stats.kstest(drawn, lambda x: law.cdf(x - 0.7 * law.std())).pvalue < 1e-5
 
 
 def test_a_plane_of_a_convex_score_that_is_no_quadratic() -> None:
@@ -170,9 +170,9 @@ def test_the_gaussian_price_holds_and_is_attained(curvature: float) -> None:
     declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
     assert mu_of(declared) == pytest.approx(MU)
     assert 0.95 <= found / gaussian_delta(MU, 1.0) <= 1.001
-    priced = guarantee_of(declared, 1e-6)
-    assert delta(density(whole), density(whole + rate * sensitivity * FINE), priced.epsilon) <= 1e-6
-    assert 0.0 <= priced.epsilon - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
+    priced = epsilon_of(declared, 1e-6)
+    assert delta(density(whole), density(whole + rate * sensitivity * FINE), priced) <= 1e-6
+    assert 0.0 <= priced - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
     if curvature < 0.0:
         forgotten = rate_for(MU, sensitivity, strength)
         whole = forgotten * 0.5 * (strength + curvature) * FINE**2
@@ -222,9 +222,19 @@ def test_an_inexact_score_costs_twice_tau() -> None:
     worst = (whole - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
     declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
     assert gap_of(worst) > 1.5 * gaussian_delta(MU, 1.0)
-    priced = guarantee_of(declared, 1e-6)
-    assert priced.epsilon == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
-    assert gap_of(worst, priced.epsilon) <= 1e-6
+    priced = epsilon_of(declared, 1e-6)
+    assert priced == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
+    assert gap_of(worst, priced) <= 1e-6
+
+
+def test_an_unnormalised_error_costs_four_times_itself() -> None:
+    """τ = .1 per cell of a quadrature at ε = 1: 1.4 is attained, so ε + 2τ would be wrong."""
+    tau, n = 0.1, 10**6
+    exponents = np.zeros((2, n))
+    exponents[0, 0], exponents[1, 0] = 1.0 + tau, -tau
+    exponents[:, 1:] += np.array([[-tau], [tau]])
+    laws = np.exp(exponents) / np.exp(exponents).sum(axis=1, keepdims=True)
+    assert float(np.abs(np.log(laws[0] / laws[1])).max()) == pytest.approx(1.4, abs=1e-4)
 
 
 def test_a_coarse_grid_is_no_gaussian_pair() -> None:
@@ -238,14 +248,3 @@ def test_a_coarse_grid_is_no_gaussian_pair() -> None:
     assert ratios == pytest.approx([240, 3.3, 1.6, 1.04], rel=0.05)
     declared = on(UNIT, rate=rate_for(MU, 0.002, 1.0), strength=1.0, sensitivity=0.002)
     assert declared.error() < 1e-5
-
-
-def test_what_is_no_declaration_is_refused() -> None:
-    rng, bad = np.random.default_rng(0), {"rate": 0.0, "curvature": -0.5, "lipschitz": np.nan, "inexact": -1.0}
-    for name, value in bad.items():
-        with pytest.raises(InputError, match=name):
-            quadratic(rng, on(UNIT, **{name: value}), np.eye(1), np.zeros(1))
-    wide = on(Box(-np.ones(4), np.ones(4)))
-    with pytest.raises(InputError, match="dimensions"):
-        exponential_samplers.draw_point(rng, wide.target(lambda x: x[:, 0]))
-    assert exponential_samplers.DEPTH == 40

@@ -19,10 +19,7 @@ from decentral_dp.constants.families import Declared, family_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.quadratic import Quadratic
-from tests.support.closed_forms import closed_form
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
-from tests.support.priced_samplers import choose
 
 Array = np.ndarray
 CASES = cases(ridge=0.3)
@@ -195,17 +192,6 @@ def test_quadratic_scores_are_given_as_a_form(key: str) -> None:
         pool_of(CASES["ridge"], train, validation).quadratic()
 
 
-def test_a_quadratic_score_is_smallest_where_the_problem_says() -> None:
-    case = CASES["quadratic"]
-    train, validation = dataset(case, "random", 8, 7), dataset(case, "random", 8, 8)
-    pool = pool_of(case, train, validation)
-    hessian, linear = pool.quadratic()
-    records = case.prepared(*train, "train"), case.prepared(*validation, "validation")
-    assert isinstance(case.problem, Quadratic)
-    best = closed_form(case.problem).optimum([records])
-    assert np.allclose(np.linalg.solve(hessian, linear), best.x, atol=1e-8)
-
-
 # Sensitivities -------------------------------------------------------------------------------------------------------
 
 
@@ -270,18 +256,6 @@ def test_scores_and_gradients_vary_within_what_is_stated(key: str) -> None:
             assert (bent <= bounds.smoothness(low, high) * steps + 2 * error).all()
             norms = np.linalg.norm(gradients, axis=1) - np.linalg.norm(their, axis=1)
             assert np.ptp(norms) <= bounds.norm_oscillation(low, high)[kind] + 4 * error
-
-
-def test_scores_feed_an_exponential_mechanism() -> None:
-    case = CASES["logistic_shared"]
-    pool = pool_of(case, dataset(case, "random", 60), dataset(case, "random", 60, 1))
-    low, high = np.array([-4.0]), np.array([1.0])
-    xs = np.linspace(low, high, 9)
-    bounds = pool.bounds
-    s = max(bounds.oscillation(low, high).values())
-    drawn = choose(np.random.default_rng(0), pool.scores(xs), 5.0, s, inexact=bounds.inexactness(low, high))
-    assert drawn.guarantee.certified
-    assert 0 <= drawn.value < 9
 
 
 # What an inaccurate solve may add ------------------------------------------------------------------------------------

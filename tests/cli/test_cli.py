@@ -30,6 +30,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.studies.measures import names_of
 from tests.support.commands import Command, Said, entry_point
+from tests.support.published import scenario_file
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
@@ -377,7 +378,7 @@ def test_the_result_is_as_documented(finished: Path) -> None:
     assert {"status", "reason", "engine", "rounds", "rounds_planned", "seconds", "metrics", "evaluated_on"} <= set(
         result
     )
-    assert {"privacy", "theorem", "topology", "problem", "versions"} <= set(result)
+    assert {"privacy", "topology", "problem", "versions"} <= set(result)
     assert (result["status"], result["reason"], result["engine"], result["rounds"]) == ("ok", None, "local", 4)
     privacy = result["privacy"]
     assert {"guarantee", "mechanism", "delta", "epsilon_max", "epsilon_pure_max", "agents", "claimed", "notes"} <= set(
@@ -488,11 +489,11 @@ def test_mistakes_give_one_sentence_and_touch_nothing(command: Command, tmp_path
 
 
 @pytest.mark.parametrize("variable", ["x", "y", "z"])
-@pytest.mark.parametrize("name", ["paper_synthetic", "figure_3_as_printed"])
+@pytest.mark.parametrize("name", ["paper_synthetic", "figure_3_as_published"])
 def test_what_a_run_would_refuse_a_plan_refuses(command: Command, name: str, variable: str) -> None:
-    if name == "figure_3_as_printed":
+    if "figure_3" in name:
         pytest.importorskip("torch")
-    said = command("plan", name, "--set", f"algorithm.{variable}.scale=0.0")
+    said = command("plan", scenario_file(name), "--set", f"algorithm.{variable}.scale=0.0")
     assert said.code == 2
     assert said.err.startswith(f"Error: algorithm.{variable}.scale: got 0")
 
@@ -702,7 +703,7 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
     from decentral_dp.simulation.jobs.build import build
 
-    assert statement_of(build(load("paper_synthetic"))).to_dict()["numerical_slack"] is None
+    assert statement_of(build(load(scenario_file("paper_synthetic")))).to_dict()["numerical_slack"] is None
     slack = statement_of(build(load("ring_breast_cancer"))).to_dict()["numerical_slack"]
     assert 0 < slack["delta"] < 1e-8
     assert 0 < slack["epsilon"] < 1e-4

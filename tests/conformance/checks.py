@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import decentral_dp
+from decentral_dp.algorithms.protocol import Claiming
 from decentral_dp.simulation.metrics import final
 
 METRICS = {"upper_loss", "lower_loss", "test_loss"}
@@ -44,8 +45,10 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
         assert np.isfinite(budgets).all()
     if run.scenario.privacy.epsilon is not None and run.scenario.privacy.guarantee == "certified":
         assert budgets.max() <= run.scenario.privacy.epsilon
-    printed = run.scenario.privacy.guarantee == "as_printed"
-    assert (privacy["claimed"] is not None) == (printed and (trusted or run.scenario.algorithm.kind == "ldp_dsbo"))
+    published = run.scenario.privacy.guarantee == "as_published"
+    assert (privacy["claimed"] is not None) == (
+        published and (trusted or isinstance(run.simulation().algorithm, Claiming))
+    )
     assert bool(privacy["seen"]) == trusted
     if run.result["problem"]["solves"] == "minimax":
         # Of a generator and its critic nobody can solve for the best critic.

@@ -162,13 +162,13 @@ class GossipConformance:
             self.agrees(self.job(kind, mechanism=mechanism, stream=stream), kind, loud, CLIPS)
 
     def test_printed_has_its_noise_where_the_paper_has_it(self, kind: str) -> None:
-        self.agrees(self.job(kind, "as_printed"), kind, loud, UNCLIPPED)
+        self.agrees(self.job(kind, "as_published"), kind, loud, UNCLIPPED)
 
     def test_protocols_differ_only_by_noise(self) -> None:
         """The loops above can tell: with noise the two protocols are far apart, without it they are one."""
         wide = self.content()
         wide["privacy"]["clip"] = dict.fromkeys("xyz", 1e6)
-        jobs = [self.made(self.small.all_read, content) for content in (wide, self.content("as_printed"))]
+        jobs = [self.made(self.small.all_read, content) for content in (wide, self.content("as_published"))]
         with_noise, without = ([conversation(j, n)[-1]["x"] for j in jobs] for n in (loud, quiet))
         np.testing.assert_allclose(*without, atol=1e-12)
         assert np.abs(with_noise[0] - with_noise[1]).max() > 0.01
@@ -210,7 +210,7 @@ class GossipConformance:
             ends.append(outcome.last_snapshot.released)
         self.same_ends(ends)
 
-    @pytest.mark.parametrize("guarantee", ["none", "as_printed", "certified"])
+    @pytest.mark.parametrize("guarantee", ["none", "as_published", "certified"])
     def test_steps_of_zero_and_short_loops_are_planned(self, guarantee: str, plan: Mapping[str, Any]) -> None:
         for kind in self.planned_on:
             infinite = self.unproven and guarantee != "certified"

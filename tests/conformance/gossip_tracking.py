@@ -83,13 +83,13 @@ class TrackingConformance(GossipConformance):
             with pytest.raises(AssertionError, match=self.differs):
                 naive.agree(job, loud, self.told(job, kind, loud, clips, separately=True))
 
-    @pytest.mark.parametrize("protocol", ["released", "printed"])
+    @pytest.mark.parametrize("protocol", ["released", "published"])
     def test_one_batch_serves_the_inverse_loop_of_the_certified_form_only(
         self, protocol: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """And it asks once per round for what stays, for one product per increment; as printed, fresh samples each."""
+        """And it asks once per round for what stays, for one product per increment; as published, fresh samples."""
         log: list[tuple[int, str]] = []
-        job = self.job(self.small.all_read, "certified" if protocol == "released" else "as_printed")
+        job = self.job(self.small.all_read, "certified" if protocol == "released" else "as_published")
         own = type(job.algorithm).step
         monkeypatch.setattr(type(job.algorithm), "step", lambda a, t, dataset, s: own(a, t, Asked(dataset, log), s))
         finished(job)

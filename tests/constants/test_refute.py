@@ -12,7 +12,6 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.central.printed.bilevel import printed_lipschitz
 from decentral_dp.central.sensitivities import minimiser_sensitivity
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.problem_constants import ProblemConstants
@@ -29,6 +28,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
 )
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from papers.counterexamples import TARGETS, NeighbourPair, Pair, SearchSpace, minimiser, search
+from papers.published.bilevel import published_lipschitz
 from tests.support.constant_search import search_all, search_constants
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)
@@ -132,7 +132,7 @@ def test_the_printed_slope_is_broken(name: str, changes: Any) -> None:
     """Lemma B.6 of Lowy & Liu, whose G has no curvature of the lower level in it."""
 
     def printed(a: SearchSpace, pair: NeighbourPair) -> Any:
-        return dict.fromkeys(SPLITS, printed_lipschitz(a.constants(pair), a.n_train))
+        return dict.fromkeys(SPLITS, published_lipschitz(a.constants(pair), a.n_train))
 
     where = space(name, n_train=20, n_validation=20, **changes)
     assert search(where, "hypergradient", "train", 1, 250, printed).ratio > 1.25

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from decentral_dp.central.pooled import Pooled, PooledBounds
-from decentral_dp.central.selection import ScoreBounds
+from decentral_dp.central.selection import SelectionBounds
 from decentral_dp.central.tuner import Arguments, plan_program, project, release_plan
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.loss_bounds import logistic_loss
@@ -218,7 +218,7 @@ def test_no_neighbour_varies_the_score_further(loss: str) -> None:
     for _ in range(60):
         data, other, role, n = neighbours(rng, loss, 2, 1.0, 1.0)
         gap = np.subtract(*(pooled(loss, z["train"], z["validation"]).scores(grid[::-1]) for z in (data, other)))
-        allowed = ScoreBounds.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
+        allowed = SelectionBounds.of_value(bounds(loss, n, d=2), grid[0], grid[-1]).oscillation
         worst = max(worst, float(gap.max() - gap.min()) / allowed[role])  # type: ignore[index] # one of the roles
     assert 0.2 < worst <= 1.0
 
@@ -264,7 +264,7 @@ def test_sensitivities_are_at_or_below_those_of_one_strength(loss: str) -> None:
         solved = oracle.accuracy(own, w, (train, validation), d, 1.0 + 1.0 / lam)
         no_larger(known.minimiser(at(w), lam), oracle.minimiser(own, w, train, solved, (lam, validation)))
         error = oracle.score_error(own, w, (train, validation), d)
-        found = ScoreBounds.of_value(known, at(w), at(100.0 * w)).sensitivity
+        found = SelectionBounds.of_value(known, at(w), at(100.0 * w)).sensitivity
         no_larger(found, oracle.score(own, w, train, validation, error))
 
 

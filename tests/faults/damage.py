@@ -89,13 +89,13 @@ def mutate(times: int, seed: int, place: Path) -> Tally:
         seed: of which and how.
         place: an empty folder.
     """
-    from tests.golden.cases import is_planned_only, scenario_names
+    from tests.golden.cases import SCENARIOS, is_planned_only, scenario_names
 
     names = [n for n in scenario_names() if not is_planned_only(n)]
     draw, planned, refused, wrong = random.Random(seed), 0, 0, list[str]()
     for k in range(times):
         name = draw.choice(names)
-        content = decentral_dp.load(name).model_dump(exclude_none=True, exclude_defaults=True)
+        content = decentral_dp.load(str(SCENARIOS[name])).model_dump(exclude_none=True, exclude_defaults=True)
         content["algorithm"]["rounds"] = min(content["algorithm"]["rounds"], 5)
         where, key = draw.choice(list(places(content)))
         action = draw.random()

@@ -27,7 +27,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build
 
-from .cases import is_planned_only, plan_overrides, ray_overrides, run_overrides
+from .cases import SCENARIOS, is_planned_only, plan_overrides, ray_overrides, run_overrides
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # Larger arrays are stored as so many projections on public directions, with their norm and largest entry.
@@ -104,7 +104,7 @@ def plan(name: str) -> dict[str, Any]:
 def planned(name: str) -> decentral_dp.Job:
     """The job as shipped, on the processor."""
     with threadpool_limits(limits=1):
-        return build(load(name, plan_overrides(name)))
+        return build(load(str(SCENARIOS[name]), plan_overrides(name)))
 
 
 def seeded(name: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _run(name: str, overrides: list[str], measured: bool) -> decentral_dp.Run:
         threadpool_limits(limits=1),
         nullcontext() if measured else patch.object(metrics, "hypergradient_of_joined", _unknown),
     ):
-        return decentral_dp.run(load(name, overrides))
+        return decentral_dp.run(load(str(SCENARIOS[name]), overrides))
 
 
 def _unknown(problem: Problem, x: np.ndarray, agents: Any) -> np.ndarray:
@@ -276,7 +276,7 @@ def _printed(*arguments: str, width: int = _WIDTH) -> str:
 def folder(name: str, place: Path) -> dict[str, Any]:
     """What a run of the scenario leaves in a folder: names of files, columns, keys and arrays; no values."""
     out = place / "run"
-    decentral_dp.run(load(name, run_overrides(name)), out=out)
+    decentral_dp.run(load(str(SCENARIOS[name]), run_overrides(name)), out=out)
     found: dict[str, Any] = {}
     for path in sorted(p for p in out.rglob("*") if p.is_file()):
         inside: list[str] | None = None

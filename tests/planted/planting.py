@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
-COPIED = ("decentral_dp", "tests", "scenarios", "topologies", "docs", "pyproject.toml", "CHANGELOG.md", "README.md")
+COPIED = (
+    "decentral_dp",
+    "papers",
+    "tests",
+    "scenarios",
+    "topologies",
+    "docs",
+    "pyproject.toml",
+    "CHANGELOG.md",
+    "README.md",
+)
 # What a test says that found something; whatever else ends a test (a name that is missing, say) shows nothing.
 FOUND = ("AssertionError", "assert ", "Failed", "hypothesis.errors.Flaky")
 LIMIT_S = 120

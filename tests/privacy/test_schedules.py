@@ -16,6 +16,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from tests.support.naive import finished
+from tests.support.published import scenario_file
 
 ROUNDS, DELTA, AGENTS = 12, 1e-5, 4
 STEP = {"scale": 0.5, "decay": 0.2, "points": [[0, 0.1], [4, 1.0]]}
@@ -179,9 +180,13 @@ def test_pairs_of_agents_are_priced_by_the_clip_of_each_round() -> None:
             {"privacy.clip": {"y": {"scale": 1.0, "decay": 0.1}}},
             "dp_bilevel clips alike",
         ),
-        ("paper_synthetic", {"algorithm.x.points": [[0, 1.0]]}, r"algorithm\.x\.points: papers state power laws"),
+        (
+            "paper_synthetic",
+            {"algorithm.x.points": [[0, 1.0]]},
+            r"algorithm\.x\.points",
+        ),
     ],
 )
 def test_what_no_price_is_derived_for_is_refused(name: Any, keys: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        decentral_dp.plan(name, set=keys)
+        decentral_dp.plan(scenario_file(name) if isinstance(name, str) else name, set=keys)

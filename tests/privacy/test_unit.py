@@ -33,6 +33,7 @@ from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob
 from tests.conformance.gossip import GossipConformance
+from tests.support.published import scenario_file
 from tests.support.replay import conversation
 
 KEYS: tuple[Mapping[str, Any], ...] = (
@@ -348,7 +349,7 @@ def test_ray_gives_the_same_bits_and_the_same_ledger(ray_cluster: None, keys: An
         *((name, "privacy.unit", {"records": 2}, "") for name in ("ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip")),
         ("dp_sgda", "privacy.unit", {"records": 2}, "one replaced record"),
         ("dp_bilevel", "privacy.neighbours", "zero_out", ""),
-        ("figure_2_as_printed", "privacy.unit", "agent", '"as_printed"'),
+        ("figure_2_as_published", "privacy.unit", "agent", '"as_published"'),
         ("dp_dsgd", "privacy.unit", {"records": 0}, ""),
         ("dp_dsgd", "privacy.neighbours", "remove", ""),
         ("ldp_dsbo", "problem.stream", {"kind": "poisson", "rate": 0.25}, "no price"),
@@ -357,7 +358,7 @@ def test_ray_gives_the_same_bits_and_the_same_ledger(ray_cluster: None, keys: An
 )
 def test_what_is_not_derived_is_refused(scenario: str, key: str, value: Any, why: str) -> None:
     with pytest.raises(InputError, match=f"{key}.*{why}"):
-        decentral_dp.build(scenario, set={key: value})
+        decentral_dp.build(scenario_file(scenario), set={key: value})
 
 
 def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:

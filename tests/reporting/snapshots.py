@@ -80,21 +80,21 @@ def texts(folder: Path) -> dict[str, str]:
     """File → text. folder: an empty one."""
     changes = {"diagnostics": DIAGNOSTICS, "method": "LDP-DSBO + tail average"}
     printed = {
-        "guarantee": "as_printed",
+        "guarantee": "as_published",
         "noise": "secret",
         "signal": {"y": {"one_release": 0.5, "all_releases": 18.0}},
     }
     claim = {"epsilon_max": 320.61, "epsilon_max_at_infinity": None, "agents": [320.61] * 10, "source": "Theorem 1"}
     privacy = privacy_of(folder / "known", **printed, claimed=claim, clip={"norm": "l2", "y": 1.0})
     page_of(folder / "run", changes=changes)
-    page_of(folder / "printed", guarantee="as_printed", changes={"privacy": privacy, "status": "diverged"})
-    compared = decentral_dp.compare(folder / "run", folder / "printed")
+    page_of(folder / "published", guarantee="as_published", changes={"privacy": privacy, "status": "diverged"})
+    compared = decentral_dp.compare(folder / "run", folder / "published")
     findings = decentral_dp.study(STUDY, workers=1, out=folder / "study")
     compared.write(folder / "compared")
     result = read_result(write_run(folder / "terminal", changes=changes))
     return {
         "run_page.txt": _shown(folder / "run" / "report.html"),
-        "printed_run_page.txt": _shown(folder / "printed" / "report.html"),
+        "published_run_page.txt": _shown(folder / "published" / "report.html"),
         "comparison_page.txt": _shown(folder / "compared" / "comparison.html"),
         "study_page.txt": _shown(folder / "study" / "report.html"),
         "plan.txt": f"{decentral_dp.plan('ring_breast_cancer', set={'algorithm.rounds': 2})}\n",

@@ -138,7 +138,7 @@ def test_a_notebook_shows_the_tables_of_the_page_and_the_picture(folders: Path, 
 
 def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path, undrawn: None) -> None:
     scales = {channel: {"scale": 1.0} for channel in "xyz"}
-    printed = {**BASE, "privacy": {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **scales}}
+    printed = {**BASE, "privacy": {"guarantee": "as_published", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **scales}}
     claimed = decentral_dp.run(printed, out=tmp_path / "printed")
     found = compare(folders / "a", claimed)
     assert found.budgets.loc["printed", "claimed"] == claimed.result.privacy.claimed_epsilon

@@ -57,6 +57,9 @@ def _dot(folder: Path, drawing: Any) -> list[Path]:
     return []
 
 
+GRID_WALK = "papers.published:PublishedGridWalk"
+
+
 def job_of(kind: str, **changes: Any) -> Job:
     return build(load(content(kind, **changes)))
 
@@ -86,7 +89,7 @@ def gaussian(mu: float, delta: float) -> float:
 def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     """The ledger's scales and sensitivities, composed by a formula of one's own."""
     job = job_of(
-        "dp_bilevel", **{"privacy.guarantee": "as_printed", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
+        "dp_bilevel", **{"privacy.guarantee": "as_published", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
     )
     privacy = statement_of(job).to_dict()
     claim = privacy["claimed"]
@@ -105,7 +108,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
 
 
 def test_a_pure_claim_has_no_delta() -> None:
-    privacy = statement_of(job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1})).to_dict()
+    privacy = statement_of(job_of(GRID_WALK, **{"privacy.guarantee": "as_published", "algorithm.rounds": 1})).to_dict()
     assert privacy["claimed"]["delta"] == 0.0
     assert math.isinf(privacy["epsilon_max"])
     assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
@@ -235,12 +238,12 @@ def test_the_page_of_a_certified_run(made: Made) -> None:
     assert page.row("gx") == ["3", "1", price, price, "all records"]
 
 
-def test_the_page_as_printed_shows_both_numbers(made: Made) -> None:
-    folder = made(SECOND, **{"privacy.guarantee": "as_printed"})
+def test_the_page_as_published_shows_both_numbers(made: Made) -> None:
+    folder = made(SECOND, **{"privacy.guarantee": "as_published"})
     page, privacy = page_of(folder), result_of(folder)["privacy"]
-    assert "As printed, for comparison. The noise is the paper's, by its own formula" in page.text
+    assert "As published, for comparison. The noise is the paper's, by its own formula" in page.text
     assert (
-        "The claimed ε = 4.00 at δ = 1e-5 (Theorem 4.2 of Lowy & Liu (2025), as printed) is not a guarantee."
+        "The claimed ε = 4.00 at δ = 1e-5 (Theorem 4.2 of Lowy & Liu (2025), as published) is not a guarantee."
         in page.text
     )
     assert "Gaussian noise, as the paper calibrates it for ε = 4" in page.text
@@ -262,7 +265,7 @@ def test_the_page_of_one_draw(made: Made) -> None:
     assert page.row("x") == ["1", "1", "ε 4.00", "ε 4.00", "all records"]
     assert "from a start" not in page.text
     assert "Step sizes" not in page.text
-    walk = page_of(made("grid_walk", **{"algorithm.rounds": 1, "privacy.guarantee": "as_printed"}))
+    walk = page_of(made(GRID_WALK, **{"algorithm.rounds": 1, "privacy.guarantee": "as_published"}))
     assert "Nothing can be proven for this protocol on this problem: the certified ε is ∞." in walk.text
     assert "A random choice of which nothing is proven" in walk.text
     assert walk.row("x")[2:4] == ["∞", "∞"]

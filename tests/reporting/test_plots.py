@@ -39,8 +39,8 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def as_printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run(tmp_path_factory.mktemp("as_printed"), guarantee="as_printed")
+def as_published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("as_published"), guarantee="as_published")
 
 
 def test_curves_and_bands_are_the_metrics(certified: Path) -> None:
@@ -146,8 +146,8 @@ def test_the_upper_variable_is_drawn_per_coordinate(tmp_path: Path) -> None:
     [
         ("certified", {"cap": 4.0}),
         ("certified", {"cap": 4.05}),
-        ("as_printed", {"epsilon_max": "inf", "claimed": {"epsilon_max": 4.1}}),
-        ("as_printed", {"epsilon_max": "inf", "claimed": {"epsilon_max": 1e6}}),
+        ("as_published", {"epsilon_max": "inf", "claimed": {"epsilon_max": 4.1}}),
+        ("as_published", {"epsilon_max": "inf", "claimed": {"epsilon_max": 1e6}}),
     ],
 )
 def test_names_of_budgets_do_not_overlap(tmp_path: Path, guarantee: str, changes: dict[str, Any]) -> None:
@@ -185,8 +185,8 @@ def test_the_noise_figure_shows_the_ledger(certified: Path) -> None:
     np.testing.assert_allclose(right.lines[2].get_ydata(), 1.15 * 0.03 / t**0.8)  # Median of factors 1 and 1.3.
 
 
-def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_printed: Path) -> None:
-    left, right = axes_of("noise", as_printed)
+def test_an_unbounded_sensitivity_is_said_and_not_drawn(as_published: Path) -> None:
+    left, right = axes_of("noise", as_published)
     assert [line.get_label() for line in left.lines] == ["y", "z"]
     assert not right.lines
     assert "∞" in [t.get_text() for t in right.texts]

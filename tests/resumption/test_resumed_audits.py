@@ -25,6 +25,7 @@ from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks import outcomes
 from tests.support.killed import killed
+from tests.support.published import scenario_file
 from tests.support.short_run import short_run
 
 FEW = ["algorithm.rounds=2"]
@@ -231,7 +232,7 @@ def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, out = ["bsa", "paper_boxed", "scdro"], tmp_path / "audits"
+    names, out = ["bsa", scenario_file("paper_boxed"), "scdro"], tmp_path / "audits"
     whole = audit_table(names, runs=RUNS)
     real, calls = tables.play_game, []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +9,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.reporting.page import write_report
-from decentral_dp.reporting.terminal import console
 from decentral_dp.simulation.advice import loss_sentence, rise_sentence, score_sentence
-from decentral_dp.simulation.plan import print_plan
 
 
 @pytest.mark.parametrize(
@@ -113,15 +109,3 @@ def test_the_page_says_it(tmp_path: object) -> None:
     page = write_report(folder).read_text()
     assert "What to change." in page
     assert run.result.learning[0].split(":")[0] in page
-
-
-def test_a_plan_counts_the_conditions_that_fail_and_lists_them_where_asked() -> None:
-    plan = decentral_dp.plan("ring_breast_cancer")
-    failing = {c["condition"] for case in plan.theorem["cases"] for c in case["conditions"] if not c["holds"]}
-    short, long = (io.StringIO() for _ in range(2))
-    print_plan(plan, console(short, 1000))
-    print_plan(plan, console(long, 1000), conditions=True)
-    assert len(failing) > 10
-    assert f"does not apply: {len(failing)} conditions fail (plan --all lists them)" in short.getvalue()
-    assert not [name for name in failing if name in short.getvalue()]
-    assert not [name for name in failing if name not in long.getvalue()]

@@ -15,6 +15,7 @@ from decentral_dp.reporting import page
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.reporting.comparison import comparison_tables
 from decentral_dp.simulation.result import RunResult
+from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT
 
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
@@ -194,7 +195,7 @@ def test_of_a_trusted_coordinator_only_noise_is_taken_away() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("figure_1_as_printed", {}, "at the same certified"),
+        ("figure_1_as_published", {}, "at the same certified"),
         ("bsa", {"topology": {"kind": "isolated", "agents": 5}}, "answer a server"),
     ],
 )
@@ -202,7 +203,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(
     name: str, changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=words):
-        decentral_dp.run(name, set=changes, baselines=True, out=tmp_path / "run")
+        decentral_dp.run(scenario_file(name), set=changes, baselines=True, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -14,6 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
 from decentral_dp.simulation.folder import journal
+from tests.support.published import scenario_file
 
 KINDS: dict[str, dict[str, Any]] = {
     "matching": {"over_time": "matching"},
@@ -148,12 +149,12 @@ def test_who_is_away_releases_nothing_and_pays_nothing() -> None:
         ("classification", {"topology.delay": 1000}, "messages are 1000 rounds late, and there are 1000 rounds"),
         ("bsa", {"topology.drop": 0.1}, "answer a server"),
         ("dp_bilevel_breast_cancer", {"topology.drop": 0.1}, "answer a server"),
-        ("figure_1_as_printed", {"topology.drop": 0.1}, "and a network that stays"),
+        ("figure_1_as_published", {"topology.drop": 0.1}, "and a network that stays"),
     ],
 )
 def test_what_cannot_change_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        decentral_dp.plan(base, set=changes)
+        decentral_dp.plan(scenario_file(base), set=changes)
 
 
 def test_a_price_that_depends_on_the_weights_is_refused() -> None:

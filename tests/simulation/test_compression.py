@@ -18,6 +18,7 @@ from decentral_dp.errors import Stopped
 from decentral_dp.exchange import Gossip
 from decentral_dp.simulation.folder import journal
 from decentral_dp.topology.compression import Compression
+from tests.support.published import scenario_file
 
 KINDS: dict[str, dict[str, Any]] = {
     "top_k": {"kind": "top_k", "share": 0.2},
@@ -286,12 +287,12 @@ def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path
         ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
         ("dp_bilevel_breast_cancer", {}, "answer a server"),
         ("push_sum", {}, "no shares of a mass"),
-        ("figure_1_as_printed", {}, r"topology\.compression: guarantee = \"as_printed\" runs"),
+        ("figure_1_as_published", {}, r"topology\.compression: guarantee = \"as_published\" runs"),
     ],
 )
 def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        decentral_dp.plan(base, set={"topology.compression": KINDS["top_k"], **changes})
+        decentral_dp.plan(scenario_file(base), set={"topology.compression": KINDS["top_k"], **changes})
 
 
 @pytest.mark.parametrize(

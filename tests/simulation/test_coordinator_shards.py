@@ -148,7 +148,6 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
         ),
         ("warm_start", "", "problem.manifest: as it is set, warm_start computes on the records"),
         ("exponential_mechanism", "", "problem.manifest: as it is set, exponential_mechanism computes on the records"),
-        ("grid_walk", "", "problem.manifest: as it is set, grid_walk computes on the records"),
         ("regularisation_tuner", "", "problem.manifest: as it is set, regularisation_tuner computes on the records"),
         ("dp_bilevel_breast_cancer", "run.agent_scores=true", "run.agent_scores: the agents of a trusted coordinator"),
     ],

@@ -19,7 +19,7 @@ from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.plan import Plan
-from tests.golden.cases import SCENARIOS, plan_overrides, scenario_names
+from tests.golden.cases import SCENARIOS, SHIPPED, plan_overrides, scenario_names
 from tests.support.leaves import differing, leaves
 
 # Fields of a job that hold records, or a digest of them that keys the noise.
@@ -103,14 +103,14 @@ EXTRAS = {"mspbe": "gymnasium"} | dict.fromkeys(("auc_maximisation", "dro", "kl_
 
 @pytest.mark.parametrize("name", scenario_names())
 def test_no_record_moves_a_plan_or_a_setting(name: str) -> None:
-    kind = load(name, plan_overrides(name)).problem.kind
+    kind = load(str(SCENARIOS[name]), plan_overrides(name)).problem.kind
     if kind in EXTRAS:
         pytest.importorskip(EXTRAS[kind])
 
     def job(number: int) -> Job:
         with pytest.MonkeyPatch.context() as patch:
             world = World(number, patch)
-            made: Job = build(load(name, plan_overrides(name)))
+            made: Job = build(load(str(SCENARIOS[name]), plan_overrides(name)))
         assert world.was_loaded
         return made
 
@@ -120,7 +120,7 @@ def test_no_record_moves_a_plan_or_a_setting(name: str) -> None:
 @pytest.mark.parametrize("kind", ["as shipped", "training"])
 def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) -> None:
     """All that a file says of owners and splits stays, and every other cell is another."""
-    table, file = pd.read_csv(SCENARIOS / "own_records.csv"), tmp_path / "records.csv"
+    table, file = pd.read_csv(SHIPPED / "own_records.csv"), tmp_path / "records.csv"
 
     def job(number: int) -> Job:
         changed = table.copy()
@@ -129,7 +129,7 @@ def test_no_cell_of_a_file_moves_a_plan_or_a_setting(kind: str, tmp_path: Path) 
         rare = np.arange(len(table)) % 8 == 0
         changed["outcome"] = np.where(rare == bool(number), "no", "yes")
         changed.to_csv(file, index=False)
-        content = tomllib.loads((SCENARIOS / "own_csv.toml").read_text(encoding="utf-8"))
+        content = tomllib.loads((SHIPPED / "own_csv.toml").read_text(encoding="utf-8"))
         content["problem"]["data"] = str(file)
         if kind == "training":
             del content["problem"]["validation"]

@@ -13,6 +13,7 @@ from decentral_dp.data import SYNTHETIC, synthetic
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan
+from tests.support.published import scenario_file
 
 GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
 
@@ -82,5 +83,5 @@ def test_agents_that_are_too_many_are_refused_before_their_graph_is_built(
     monkeypatch.setattr("decentral_dp.topology.build", lambda *_: built.append(1))
     changes = {"topology.agents": 5_000_000}
     with pytest.raises(InputError, match=r"cannot share 455|Use fewer records, features or agents"):
-        decentral_dp.run(name, set=changes)
+        decentral_dp.run(scenario_file(name), set=changes)
     assert not built

@@ -18,6 +18,7 @@ from decentral_dp.simulation.result import FORMAT, read_result, seal, text_of
 from decentral_dp.simulation.statements import statement as written
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement
+from tests.support.published import scenario_file
 from tests.support.run_folders import STATEMENT, write_run
 
 SETTINGS = {
@@ -58,7 +59,7 @@ def test_a_statement_with_another_meaning_is_refused(field: str, value: str | No
 
 
 def test_infinite_prices_are_written_as_they_are() -> None:
-    scenario = decentral_dp.load("grid_walk", set={"privacy.guarantee": "as_printed", "algorithm.rounds": 1})
+    scenario = decentral_dp.load(scenario_file("grid_walk"))
     written = statement_of(build(scenario)).to_dict()
     assert [entry["price"] for entry in written["prices"]] == [dict.fromkeys(("train", "validation"), [np.inf] * 2)]
     assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]

@@ -45,6 +45,7 @@ from decentral_dp.studies.study import check_plot, conduct
 from decentral_dp.studies.tables import Measured, study_table, summary
 from decentral_dp.tasks.parallel import in_processes
 from tests.support.commands import Command
+from tests.support.published import scenario_file
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -348,9 +349,9 @@ def test_pictures_are_written_in_the_formats_asked_for(make: Make, tmp_path: Pat
     assert drawn == {"png": b"of an"} | {ending: starts[ending] for ending in formats}
 
 
-@pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_printed"])
+@pytest.mark.parametrize("name", ["hyper_cleaning", "network_view", "figure_6_as_published"])
 def test_what_is_measured_has_a_name_that_is_known(name: str) -> None:
-    done = run(load(name, ["algorithm.rounds=1", "run.average=2"]))
+    done = run(load(scenario_file(name), ["algorithm.rounds=1", "run.average=2"]))
     measured = {str(n) for n in done.metrics["name"]}
     assert measured <= set(names_of("run", over_rounds=True))
     assert ("weight_clean_min" in measured) == (name == "hyper_cleaning")
@@ -380,7 +381,7 @@ CERTIFIED, NOISELESS = ("certified", "gaussian", 1e-5), ("none", "laplace", 1e-7
     ("name", "rows", "words"),
     [
         ("epsilon_max", [CERTIFIED, CERTIFIED], "certified, δ = 1e-5"),
-        ("epsilon_max", [("as_printed", "laplace", 1e-6)], "provable as printed, δ = 1e-6"),
+        ("epsilon_max", [("as_published", "laplace", 1e-6)], "provable as published, δ = 1e-6"),
         ("epsilon_max", [NOISELESS], "no guarantee"),
         # Without noise there is no δ.
         ("epsilon_max", [CERTIFIED, NOISELESS], "δ = 1e-5"),
@@ -398,9 +399,9 @@ def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]
 
 
 def test_axes_of_pictures_say_what_an_epsilon_is() -> None:
-    several = account(CERTIFIED, ("as_printed", "laplace", 1e-3), NOISELESS)
+    several = account(CERTIFIED, ("as_published", "laplace", 1e-3), NOISELESS)
     assert "(certified)" in axis_label("epsilon_max", account(CERTIFIED))
-    assert "(certified or provable as printed or no guarantee)" in axis_label("epsilon_max", several)
+    assert "(certified or provable as published or no guarantee)" in axis_label("epsilon_max", several)
     assert "certified" not in axis_label("spectral_gap", account(CERTIFIED))
 
 
@@ -436,7 +437,7 @@ def test_a_plan_prices_at_each_round(make: Make, tmp_path: Path) -> None:
 
 
 NOISE = {c: {"scale": 1.0, "decay": 0.1} for c in "yz"}
-PRINTED = {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{c: {"scale": 1.0} for c in "xyz"}}
+PRINTED = {"guarantee": "as_published", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{c: {"scale": 1.0} for c in "xyz"}}
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -830,7 +831,7 @@ def test_a_study_is_no_scenario_and_the_reverse(command: Command, make: Make, tm
     (tmp_path / "nested.toml").write_text('scenario = "study.toml"\n')
     for order, name, other in (
         ("run", study, "decentral-dp study"),
-        ("run", "budget_growth", "decentral-dp study"),
+        ("run", "table_1", "decentral-dp study"),
         ("study", base, "decentral-dp run"),
         ("study", "quadratic", "decentral-dp run"),
         ("study", tmp_path / "nested.toml", "is a study"),
@@ -872,9 +873,9 @@ def test_the_described_study_is_one() -> None:
     assert all(isinstance(task_of(cell, study.kind, study.rounds), Task) for cell in cells(study))
 
 
-@pytest.mark.parametrize("name", shipped_names("study"))
+@pytest.mark.parametrize("name", [*shipped_names("study"), "studies/budget_growth", "studies/figures"])
 def test_shipped_studies(name: str, tmp_path: Path) -> None:
-    study = load_study(name)
+    study = load_study(scenario_file(name))
     varied, found = axes(study), cells(study)
     check_claims(study, varied)
     for plot in study.plots:
@@ -1039,7 +1040,7 @@ def test_an_epsilon_is_rounded_up_in_comparisons_and_tables(make: Make) -> None:
     side = {"measure": "epsilon_max", "where": FIRST}
     found = judged(make, (8.811, 0.0, 0.0), "epsilon_max", left=side, right=8.0, **{"is": "greater"})
     assert found.numbers.startswith("8.82 against 8")
-    cells = pd.DataFrame({"guarantee": ["as_printed"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
+    cells = pd.DataFrame({"guarantee": ["as_published"], "mechanism": "laplace", "delta": 1e-5, "status": "ok"})
     cells[["adjacency", "adversary"]] = ""
     row = {"round": 1, "last": True, "n": 1, "mean": 8.811, "low": math.nan, "high": math.nan}
     study = make(measure=["claimed", "epsilon_max", "upper_loss"])

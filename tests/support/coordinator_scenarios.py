@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.published import as_published
+
 BOX = {"kind": "box", "low": -4.0, "high": 1.0}
 
 
@@ -27,4 +29,4 @@ def content(kind: str, **changes: Any) -> dict[str, Any]:
         made[table].pop(key, None)
         if value is not None:
             made[table][key] = value
-    return made
+    return as_published(made)

@@ -16,6 +16,7 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Say, Scripted, scripted
+from tests.support.published import as_published, certified_kind
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -39,7 +40,7 @@ def content(algorithm: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     out["algorithm"] |= algorithm
     for table, values in changes.items():
         out[table] = out.get(table, {}) | values
-    return out
+    return as_published(out)
 
 
 def made(algorithm: Mapping[str, Any], **changes: Any) -> Job:
@@ -98,6 +99,16 @@ def inside_y(y: np.ndarray) -> np.ndarray:
     return np.clip(y, 0.0, 2.0)
 
 
+class Keys:
+    """The [algorithm] table with the keys that the algorithm brings itself; None where one is left out."""
+
+    def __init__(self, job: Job) -> None:
+        self._table, self._own = job.scenario.algorithm, job.components.keys
+
+    def __getattr__(self, name: str) -> Any:
+        return self._own.get(name, getattr(self._table, name, None))
+
+
 @dataclass
 class Loop:
     """The minimax programs, record by record. say: what comes back for a public and a private part.
@@ -115,7 +126,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         job = self.job
-        self.table = job.scenario.algorithm
+        self.table = Keys(job)
         self.rate = self.table.rate or 1.0
         self.noisy = job.scenario.privacy.guarantee != "none"
         self.clip = job.scenario.privacy.clip.get("x", math.inf) if self.noisy else math.inf
@@ -241,7 +252,7 @@ class Loop:
         self.x = inside_x(self.x - self.eta(self.table.x, t) * self.v)
         self.y = y
 
-    def as_printed(self, t: int) -> None:
+    def as_published(self, t: int) -> None:
         """PrivateDiff, y without noise; `say` must leave "gy" as it is."""
         y = self.y if t == 0 else self.carried
         for i in range(self.table.inner or 1):
@@ -262,7 +273,7 @@ class Loop:
         self.y = told["y"]
 
     def run(self, program: str | None = None) -> list[dict[str, np.ndarray]]:
-        step = getattr(self, program or self.table.kind)
+        step = getattr(self, program or certified_kind(self.table.kind))
         released = self.job.scenario.problem.positive_share == "released"
         share = {"share": np.full(1, 0.5)} if released else {}
         out = [{"x": self.x, "y": self.y, **share}]

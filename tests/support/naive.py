@@ -26,6 +26,7 @@ from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.gossip_plan import PlannedNoise, plan
 from decentral_dp.simulation.jobs.job import Job
+from tests.support.published import as_published
 from tests.support.replay import (
     CROSSED,
     CROSSED_PENALTY,
@@ -124,7 +125,7 @@ def base(
     }
     for table, values in changes.items():
         content[table] = content.get(table, {}) | values
-    return content
+    return as_published(content)
 
 
 def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
@@ -184,7 +185,7 @@ def checked_on_every_problem(algorithm: Mapping[str, Any]) -> None:
     for n in range(1, 2 ** len(TERMS)):
         read = {t: kind for k, (t, kind) in enumerate(Crossed.reads_records.items()) if n >> k & 1}
         problem = type("Partly", (Crossed,), {"reads_records": read})(2)
-        for guarantee in ("certified", "as_printed"):
+        for guarantee in ("certified", "as_published"):
             job = built(decentral_dp.load(base({**algorithm, "rounds": 2}, guarantee)), problem)
             assert finished(job).ledger.same_releases(job.ledger), (guarantee, read)
 
@@ -206,7 +207,7 @@ class Loop:
         self.m = self.job.n_agents
         self.weights = self.job.topology.mixing.toarray()
         self.algorithm: Any = self.job.algorithm
-        self.printed = self.algorithm.protocol == "printed"
+        self.printed = self.algorithm.protocol == "published"
         self.reads_x = self.kind in ("crossed", "from_losses")
         self.per_round = self.algorithm.releases_per_round
         self.told = [{} for _ in range(self.job.rounds * self.per_round + 1)]

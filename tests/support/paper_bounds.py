@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from decentral_dp.central.printed.bilevel import printed_k
 from decentral_dp.constants.problem_constants import ProblemConstants, round_up
+from papers.published.bilevel import published_k
 
 
 def penalty_distance(c: ProblemConstants, lam: float) -> float:
@@ -27,4 +27,4 @@ def printed_hypergradient(c: ProblemConstants, n: int) -> float:
     References:
         Lowy & Liu 2025, Lemma 4.1.
     """
-    return 4.0 * printed_k(c) / n
+    return 4.0 * published_k(c) / n

@@ -13,6 +13,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Scripted, scripted
 from tests.support.penalty_loop import LOSSES, Naive
+from tests.support.published import as_published
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -57,7 +58,7 @@ def content(kind: str = "logistic_hyperparameter", drop: tuple[str, ...] = (), *
     for key in drop:
         table, name = key.split(".")
         out[table].pop(name)
-    return out
+    return as_published(out)
 
 
 def made(*args: Any, **changes: Any) -> Job:
@@ -68,10 +69,10 @@ def groups(kind: str) -> int:
     return 2 if kind == "hyper_cleaning" else 1
 
 
-def agree(job: Job, loop: Naive, releaser: Any = None, solve: str = "descend", **more: Any) -> None:
+def agree(job: Job, loop: Naive, releaser: Any = None, solve: str = "descend") -> None:
     """Every value before its noise, and what is published after every round, are those of the loop."""
     releaser = releaser or Scripted()
-    got, wanted = scripted(job, releaser), loop.run(solve, **more)
+    got, wanted = scripted(job, releaser), loop.run(solve)
     assert releaser.wanted.keys() == loop.heard.keys()
     for key, value in releaser.wanted.items():
         whole = value.value if isinstance(value, Bounded) else value
@@ -86,8 +87,6 @@ def agree(job: Job, loop: Naive, releaser: Any = None, solve: str = "descend", *
 SOLVING = {
     "dp_gd": {"inner": 2, "smoothness": 2.0},
     "output_perturbation": {},
-    "dp_loc_gd": {"inner": 3},
-    "dp_loc_sgd": {"inner": 3, "rate": 0.4},
 }
 OWN = ("algorithm.inner", "algorithm.smoothness")
 

@@ -219,24 +219,7 @@ class Naive:
             z = z - step * np.linalg.solve(h, g)
         return self.inside(x, self.tell(channel, np.zeros(3), z), penalty)
 
-    def localise(self, channel: str, x: np.ndarray, y: np.ndarray, penalty: float, next_radius: Any) -> np.ndarray:
-        w = math.exp(min(x))
-        centre, radius = (
-            self.inside(x, y, penalty),
-            2.0 * self.losses.ball(x, 1.0 + 1.0 / penalty if penalty else 1.0)[1],
-        )
-        for _ in range(self.a.stages):
-            points = [centre]
-            for t in range(self.a.inner):
-                there = points[-1] - self.slope(channel, x, points[-1], penalty) / (w * (t + 1))
-                away = there - centre
-                size = float(np.linalg.norm(away))
-                points.append(centre + away * min(1.0, radius / size) if size else there)
-            centre = self.inside(x, sum(points[:-1]) / self.a.inner, penalty)
-            radius = next_radius(x, penalty, radius)
-        return centre
-
-    def run(self, solve: str = "descend", **more: Any) -> list[dict[str, np.ndarray]]:
+    def run(self, solve: str = "descend") -> list[dict[str, np.ndarray]]:
         job, lam = self.job, self.a.penalty
         start = job.scenario.algorithm.init
         x = np.full(job.problem.p, start.get("x", 0.0))
@@ -247,8 +230,8 @@ class Naive:
         for t in range(job.rounds):
             self.path.append(x)
             eta = self.a.x.scale * (t + 1.0) ** -self.a.x.decay
-            y = getattr(self, solve)("y", x, y, 0.0, **more)
-            penalised = getattr(self, solve)("pulled", x, penalised, lam, **more)
+            y = getattr(self, solve)("y", x, y, 0.0)
+            penalised = getattr(self, solve)("pulled", x, penalised, lam)
             g = lam * (self.losses.by_x(x, penalised) - self.losses.by_x(x, y))
             if self.losses.change is not None:
                 self.asked += 1

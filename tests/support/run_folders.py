@@ -53,7 +53,6 @@ mechanism = "gaussian"
 epsilon = 4.0
 delta = 1e-5
 """
-CONDITIONS = (("2ς_x > v_x", 0.67), ("2ς_x > v_z + v_y", 0.0), ("2ς_y > v_z + v_y", -0.08), ("2ς_z > v_y", 0.35))
 
 
 def inf_to_text(value: Any) -> Any:
@@ -125,7 +124,7 @@ def write_run(
         "epsilon_max": 320.61,
         "epsilon_max_at_infinity": 3550.2,
         "agents": [300.0 + 20.61 * i / max(1, agents - 1) for i in range(agents)],
-        "source": "Theorem 4.5 of Chen & Wang (2024), as printed",
+        "source": "Theorem 4.5 of Chen & Wang (2024), as published",
     }
     per_agent = [
         {
@@ -160,23 +159,11 @@ def write_run(
             "epsilon_pure_max": math.inf,
             "agents": per_agent,
             "at_infinity": {"finite_data": math.inf, "endless_stream": 2.1399 if proven else None},
-            "claimed": claimed if guarantee == "as_printed" else None,
+            "claimed": claimed if guarantee == "as_published" else None,
             "free_channels": {"x": FREE} if proven else {},
             "noise": "reproducible",
             "numerical_slack": {"epsilon": 1e-12, "delta": 1e-15},
             "notes": ["The first release of every channel is data-independent and free."],
-        },
-        "theorem": {
-            "name": "Theorem 4.1 of Chen & Wang (2024)",
-            "cases": [
-                {
-                    "case": case,
-                    "holds": False,
-                    "rate": "O(T^-0.05)",
-                    "conditions": [{"condition": c, "holds": m > 0, "margin": m} for c, m in CONDITIONS],
-                }
-                for case in ("(i) strongly convex", "(ii) convex", "(iii) nonconvex")
-            ],
         },
         "topology": {
             "kind": "ring",

@@ -241,7 +241,7 @@ class SpiderLoop(Loop):
         self.v = self.estimate("x", "grad_x", (x, up), (last_x, y), None if t == 0 else self.v)
         size, length = self.eta(self.table.x, t), math.sqrt(float(self.v @ self.v))
         longest = self.table.longest
-        if self.job.scenario.privacy.guarantee == "as_printed" and longest is None:
+        if self.job.scenario.privacy.guarantee == "as_published" and longest is None:
             longest = 1.0 / (self.table.smoothness * math.sqrt(self.n))
         if longest is not None and length > 0.0:
             size = min(size, longest / length)
@@ -249,7 +249,7 @@ class SpiderLoop(Loop):
         self.x, self.y = self.f.inside_x(x - size * self.v), up
 
     def estimate(self, variable: str, term: str, here: Point, before: Point, old: np.ndarray | None) -> np.ndarray:
-        drawn, printed = self.sample(), self.job.scenario.privacy.guarantee == "as_printed"
+        drawn, printed = self.sample(), self.job.scenario.privacy.guarantee == "as_published"
         name = f"{'g' if self.anchor else 'd'}{variable}"
         if printed:
             return self.cut_afterwards(drawn, name, term, here, before, old)
@@ -276,7 +276,7 @@ class SpiderLoop(Loop):
 
     def dp_spider(self, t: int) -> None:
         self.t, here = t, (self.x, self.y)
-        drawn, printed = self.sample(), self.job.scenario.privacy.guarantee == "as_printed"
+        drawn, printed = self.sample(), self.job.scenario.privacy.guarantee == "as_published"
         if self.anchor:
             self.v = self.tell(g=self.fresh(drawn, "joint", here))["g"]
         else:
@@ -299,7 +299,7 @@ class SpiderLoop(Loop):
         return min(1.0, self.eta(self.table.averaging, t))
 
     def recursive_spider(self, t: int) -> None:
-        if self.job.scenario.privacy.guarantee == "as_printed":
+        if self.job.scenario.privacy.guarantee == "as_published":
             self.recursive_printed(t)
             return
         self.t, here, before, drawn = t, (self.x, self.y), self.last, self.sample()

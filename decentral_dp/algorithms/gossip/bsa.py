@@ -15,8 +15,6 @@ Nobody trusts the server: each answer is noised by the agent that gives it, and 
 free and the same at all agents. The mean averages the noise of m agents.
 
 `released` (certified): answers on channel gy move by 2C_y/N, v_0 by 2C_z/N, v_k by (1/L)·2C_z/N, gx by 2C_x/N per term.
-`printed`: nobody clips. The points are public all the same, so what is missing is a bound on one record: every answer
-that reads a kind of record has an infinite price for it.
 
 The server averages Hessian-vector products, so that without noise the limit is the optimum but for the length of the
 series, (1 − μ/L)^b, whatever K is. The graph plays no part. One agent: double-loop bilevel descent.

@@ -44,5 +44,4 @@ ENTRY = dp.Entry(
     Choco,
     (dp.Citation("CHOCO-SGD, here with noise", "koloskova2019decentralized"),),
     message=dp.ONE_STEP,
-    unprinted_reason="choco was printed without noise",
 )

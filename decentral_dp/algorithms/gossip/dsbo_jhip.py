@@ -30,8 +30,6 @@ A message has at most 2pq + q numbers; one of more than 64 MiB is refused before
     in the entrywise ℓ1 norm or the Frobenius norm. Where no clip binds this is the recursion of the paper, over one
     batch per inverse loop. What a clip takes from an increment stays missing until the round ends. D and h follow the
     noise of z.
-`printed`
-    own values un-noised, noise on every received vector and matrix; h is not sent. Nothing is proven.
 
 With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
 `released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.

@@ -60,5 +60,4 @@ ENTRY = dp.Entry(
     ExactDiffusion,
     (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),),
     message=dp.ONE_STEP,
-    unprinted_reason="exact_diffusion was printed without noise",
 )

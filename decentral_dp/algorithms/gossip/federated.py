@@ -119,5 +119,4 @@ ENTRY = dp.Entry(
     "federated",
     Federated,
     (dp.Citation("DP-FedAvg, here without a trusted server", "mcmahan2018learning"),),
-    unprinted_reason=dp.AS_CERTIFIED,
 )

@@ -23,8 +23,6 @@ A message has 2p + 2q + pq + bq² numbers; one of more than 64 MiB is refused be
     and each of the b matrices v_j by β_t·2C_z/N; a validation record moves s by β_t·2C_x/N and h by β_t·2C_z/N. A
     matrix is clipped as a whole, in the entrywise ℓ1 norm or the Frobenius norm. s and u follow the noise of x, h and
     v_j that of z. A round draws several batches, which amplification of one batch does not cover: none is claimed.
-`printed`
-    own values un-noised, noise on every received vector and matrix. Nothing is proven; x_1 has met no record.
 
 Without noise the limit solves ∇_x f = ∇²_xy g q ∇_y f, not ∇_x f = ∇²_xy g (∇²_yy g)⁻¹ ∇_y f: the series leaves out the
 share (I − ∇²_yy g/L)^{b+1} of the inverse, where 0 < ∇²_yy g < 2L. Agents that differ need α_t, γ_t, β_t → 0. One

@@ -73,6 +73,5 @@ ENTRY = dp.Entry(
     GossipSgda,
     (dp.Citation("Decentralised SGDA, here with noise and without its tables of gradients", "gao2022decentralized"),),
     message=dp.ONE_STEP,
-    unprinted_reason=('privacy.guarantee: gossip_sgda has no "as_printed". Use "certified", or "none".'),
     example=dp.AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

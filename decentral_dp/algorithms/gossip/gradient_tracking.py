@@ -79,5 +79,4 @@ ENTRY = dp.Entry(
     "gradient_tracking",
     GradientTracking,
     (dp.Citation("Gradient tracking, here with noise", "nedic2017achieving"),),
-    unprinted_reason="private forms of gradient_tracking have noise schedules of their own",
 )

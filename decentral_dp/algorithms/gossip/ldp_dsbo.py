@@ -18,8 +18,7 @@ right-hand side; the messages are the same:
 `private` ("P2")
     the consensus term keeps the un-noised v_{i,t}; gradients at ṽ_{i,t}. One record moves v by
     D_{t+1} = |a_i| D_t + λ_{v,t}·2C/N_t (and what float64 rounds away, each round).
-Algorithms 1 and 2 of the paper keep everything un-noised except what is received; that form, and what it is worth, is
-in `algorithms.printed.gossip`.
+Algorithms 1 and 2 of the paper keep everything un-noised except what is received.
 
 Where x is free and sets how strongly y is regularised, it is cut from above, coordinate by coordinate, where the
 regulariser's curvature reaches 1/max(λ_y, λ_z): beyond, the steps of y and z overshoot, and at a small budget the noise

@@ -23,8 +23,6 @@ With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|) and P v = a_i v_i +
     of a validation record.) Where no clip binds this is the recursion of the paper, over one batch per inverse loop.
     What a clip takes from an increment stays missing until the round ends. r is never sent and remembers u: one record
     moves it by D_{t+1} = (1 − α_t) D_t + α_t·2C_x/N per term, and x by α_t D_t.
-`printed` (Algorithm 3 of Chen & Wang)
-    noise on every received vector only; own values un-noised. Nothing is proven.
 
 With a minibatch stream every mean of a round is over a fresh sample, as in the paper, but for the inverse loop of
 `released`, which draws one sample for all its k; since that lives on from k to k, no amplification is claimed.

@@ -71,5 +71,4 @@ ENTRY = dp.Entry(
     RandomWalk,
     (dp.Citation("Walk of a token", "cyffers2024differentially"),),
     message=f"is that of its holder alone, and {dp.ONE_STEP}",
-    unprinted_reason="what the paper prints of random_walk is for an observer inside the network",
 )

@@ -19,9 +19,6 @@ stream every v_k, and the step, has a fresh batch of its own.
     every right-hand side, and every point of a gradient, is the agent's *released* value: y is noised before it is used
     although nobody mixes it. Per round v_0 moves by 2C_z/N, v_k by (1/L)·2C_z/N, x by α_t·2C_x/N per term, y by
     β_t·2C_y/N. λ is a function of released x: public. It adds to zero over the agents.
-`printed`
-    noise on what is received only, so that λ adds to zero no longer, and drifts. y is published, and read by nobody.
-    Nothing is proven.
 
 Without noise Σ_i u_i = 0 in the limit, also for constant steps: the optimum up to the truncation of the series,
 (1 − μ/L)^b. Disagreement dies out for about α (h + 2ρ + ρ') < 2, h the curvature of the agents' upper objectives. One

@@ -22,8 +22,6 @@ hypergradient ∇_x f_i − ∇²_xy g_i w with w its Neumann series (`algorithm
     for U_t − U_{t−1} = −(1 − κ_t) U_{t−1} + G_i(new) − κ_t G_i(old), and V alike with C_y. The two series at one point
     differ by their noise, so that a transcript attains the bound for Z^F. V telescopes where all records are read in
     every round; its bound is then up to twice too large. A batch lives on in U and V: sampling amplifies nothing.
-`printed` (as compared with in Chen & Wang)
-    x, y, Z^F and Z^G are sent, with noise on what is received; own values, and the series, without. Nothing is proven.
 
 Bias: every agent inverts its own Hessian, as if the g_i were alike. Without noise the limit solves
 Σ_i G_i(x, y) = 0, Σ_i ∇_y g_i(x, y) = 0, which for different g_i is not where ∇F = 0, and b adds its truncation.

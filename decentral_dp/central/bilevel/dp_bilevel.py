@@ -21,16 +21,11 @@ step of x every record's contribution, λ included, is clipped to C_x: 2C_x/n_v 
 where constants are known and that is less. Both kinds of records come to the same Σμ², which is exact, also where later
 releases depend on earlier ones.
 
-rate < 1: means over Poisson samples, in the solvers dp_gd and dp_loc_sgd and in the step of x, divided by their
-expected size, at the price of the accountant's Poisson rule. (With replacement, as the paper draws, records can be
-drawn several times, and Lemma 16 there is false.) A sample amplifies only while its noise multiplier s·q·n/C is about 1
-or more: a total of ε over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean
-over b records misses the whole by about C_x/√b, not 1/b.
-
-`printed`: (ε/√(18T), δ/(3(T+1))) for each of the three, as Algorithm 1 says, by its Lemma 15, and by Lemma 14 for the
-descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2 to .4 for ε = 1,
-and less where solvers take many steps.
-For solvers that are private in another way it is no ε at all: the best composition of 3T such releases is 2.0 to 2.3.
+rate < 1: means over Poisson samples, in the solver dp_gd and in the step of x, divided by their expected size, at the
+price of the accountant's Poisson rule. (With replacement, as the paper draws, records can be drawn several times, and
+Lemma 16 there is false.) A sample amplifies only while its noise multiplier s·q·n/C is about 1 or more: a total of ε
+over T rounds takes batches of about εn/√T records, not any size (as in Theorem 11). And a mean over b records misses
+the whole by about C_x/√b, not 1/b.
 
 Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
 """
@@ -122,23 +117,15 @@ class Defaults:
 
         return max(1.0, worst_case(self.family, self.low, self.high, best, 2.0))
 
-    def steps(self, solver: str, stages: int) -> int:
-        """K, or T of every stage. Raises InputError without noise that would end it."""
+    def steps(self) -> int:
+        """K of "dp_gd", in the middle of the domain. Raises InputError without noise that would end it."""
         if math.isinf(self.context.budget):
             raise dp.InputError(
                 "algorithm.inner: missing, and without noise the more steps the better; give their number, for example "
                 "50, or give the privacy.epsilon and delta that they are to be balanced for."
             )
-        if solver == "dp_gd":
-            middle = 0.5 * (self.low + self.high)
-            return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
-        return lower_solvers.steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
-
-    def stages(self) -> int:
-        def stages(c: ProblemConstants) -> float:
-            return lower_solvers.stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
-
-        return int(self._worst_case(stages))
+        middle = 0.5 * (self.low + self.high)
+        return lower_solvers.best_steps(self._public_facts(self.family.constants(middle, middle, self.record_mass)))
 
     def step_size(self) -> float:
         """η."""
@@ -150,13 +137,11 @@ class Defaults:
         c = self.box_constants
         return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
 
-    def shares(self, solver: str, steps: int, stages: int, sensitivity_x: float) -> Mapping[str, float]:
+    def shares(self, steps: int | None, sensitivity_x: float) -> Mapping[str, float]:
         """Divide a round's μ² among the channels.
 
         Args:
-            solver: a key of `SOLVERS`.
-            steps: K of "dp_gd".
-            stages: M of the localised solvers.
+            steps: K of "dp_gd"; None for "output_perturbation".
             sensitivity_x: how far one record moves the step of x, 0 where it is free.
 
         Returns:
@@ -166,7 +151,7 @@ class Defaults:
 
         def noise_error(c: ProblemConstants) -> float:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
-            return reach * lower_solvers.noise_gain(solver, self._public_facts(c), steps, stages) * c.d_gy / n
+            return reach * lower_solvers.noise_gain(self._public_facts(c), steps) * c.d_gy / n
 
         solved = self._worst_case(noise_error)
         direct = math.sqrt(p) * sensitivity_x
@@ -199,6 +184,8 @@ def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
 
     There f + λg is λμ/2-strongly convex from that λ on; where f is convex, it is λμ-strongly convex for every λ.
     """
+    if penalty == 0.0:
+        raise dp.InputError("algorithm.penalty: got 0, but a number above 0 is wanted, for example 10.0.")
     if context.family is None or not context.domain.compact:
         return
     c = context.family.constants(*context.domain.corners(context.problem.p), 1.0 + 1.0 / penalty)
@@ -210,7 +197,7 @@ def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
         )
 
 
-class State(NamedTuple):
+class DpBilevelState(NamedTuple):
     """x: (p,) the iterate. y, y_penalised: (q,) last released. best, best_y: of the smallest step yet, and its size."""
 
     x: dp.Array
@@ -228,7 +215,7 @@ class DpBilevel(lower_solvers.SolvesLower):
     Args:
         x, penalty, inner, smoothness: η, λ, steps of the solver, and b in dp_gd; None: settled by public constants.
         rate: of Poisson samples.
-        solver: a key of `lower_solvers.SOLVERS`.
+        solver: "dp_gd" or "output_perturbation".
     """
 
     x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
@@ -239,20 +226,9 @@ class DpBilevel(lower_solvers.SolvesLower):
     smoothness: float | None = dp.solver_smoothness("b")
     rate: float = dp.sampling_rate()
     solver: str = dp.lower_solver()
-    # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
+    # Settled: whether the step of x reads records, channel → share of a round's μ².
     reads: bool = dp.internal(True)
-    stages: int = dp.internal(1)
     shares: Mapping[str, float] = dp.internal(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.solver not in lower_solvers.SOLVERS:
-            raise dp.InputError(
-                f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(lower_solvers.SOLVERS)}."
-            )
-        if not 0.0 < self.rate <= 1.0:
-            raise dp.InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
-        if self.penalty is not None and not 0.0 < self.penalty < math.inf:
-            raise dp.InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -265,7 +241,7 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     @property
     def _solver(self) -> lower_solvers.Solver:
-        return lower_solvers.solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
+        return self.lower_solver(self.rate)
 
     @property
     def _penalised_objective(self) -> lower_solvers.LowerObjective:
@@ -277,11 +253,8 @@ class DpBilevel(lower_solvers.SolvesLower):
         penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
         check_penalty(context, penalty)
         resolved = replace(self, penalty=penalty, reads=reads)
-        if self.solver.startswith("dp_loc"):
-            resolved = replace(resolved, stages=resolved._defaults(context, reads, "domain").stages())
         if self.inner is None and not self.needs_records:
-            steps = resolved._defaults(context, reads, "inner").steps(self.solver, resolved.stages)
-            resolved = replace(resolved, inner=steps)
+            resolved = replace(resolved, inner=resolved._defaults(context, reads, "inner").steps())
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
             resolved._defaults(context, reads, "smoothness")
@@ -298,21 +271,12 @@ class DpBilevel(lower_solvers.SolvesLower):
                 f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
                 "another problem, for example hyper_cleaning."
             )
-        lower_solvers.check_perturbed(context, self.solver)
-        if self.solver == "dp_loc_sgd" and self.rate == 1.0:
-            raise dp.InputError(
-                'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
-                "records."
-            )
-        if self.rate < 1.0 and not (lower_solvers.SOLVERS[self.solver].samples or self._step_terms(context)):
+        self.check_solver(context)
+        if self.rate < 1.0 and self.needs_records and not self._step_terms(context):
             raise dp.InputError(
                 f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
                 'leave it out, or take "dp_gd".'
             )
-        unread = self.inner is not None and self.needs_records
-        if unread or (self.smoothness is not None and self.solver != "dp_gd"):
-            key = "inner" if unread else "smoothness"
-            raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
     def _defaults(self, context: dp.CoordinatorContext, reads: bool, key: str) -> Defaults:
         return replace(
@@ -328,18 +292,18 @@ class DpBilevel(lower_solvers.SolvesLower):
             s for term in self._step_terms(context) for s in context.mean_sensitivity(term, 1, self.rate).values()
         ]
         defaults = self._defaults(context, self.reads, "penalty")
-        return defaults.shares(self.solver, self.inner or 1, self.stages, max(sensitivity, default=0.0))
+        return defaults.shares(None if self.needs_records else self.inner, max(sensitivity, default=0.0))
 
     def _step_terms(self, context: dp.CoordinatorContext) -> tuple[str, ...]:
         return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))
 
     # The program -------------------------------------------------------------------------------------------------
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> DpBilevelState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, y, x, y, math.inf)
+        return DpBilevelState(x, y, y, x, y, math.inf)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DpBilevelState) -> dp.CoordinatorSteps[DpBilevelState]:
         lam, eta = self._penalised_objective.penalty, self.x(t) if self.x is not None else 0.0
         y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         penalised = yield from self._solver.solve(context, self._penalised_objective, s.x, s.y_penalised)
@@ -350,7 +314,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         x = context.domain.project(s.x - eta * gradient)
         sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
         best = (s.x, y, sensitivity) if sensitivity <= s.step else (s.best, s.best_y, s.step)
-        return State(x, y, penalised, *best)
+        return DpBilevelState(x, y, penalised, *best)
 
     def _slope(
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
@@ -369,7 +333,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: DpBilevelState) -> dict[str, dp.Array]:
         return {"x": s.best, "y": s.best_y}
 
     # What it costs -----------------------------------------------------------------------------------------------

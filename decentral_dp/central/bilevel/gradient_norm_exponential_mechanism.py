@@ -2,16 +2,12 @@
 
     P(x) ∝ exp(−‖∇Φ(x)‖/scale),     scale = s/ε
 
-for x of `domain`; method and candidates as in `exponential_mechanism`. ∇Φ(x) is computed at the exact lower solution.
+for x of `domain`; candidates as in `exponential_mechanism`. ∇Φ(x) is computed at the exact lower solution.
 
 Whose data: every record of every agent, against those who see x; the coordinator is trusted, and holds all records.
 One record moves ∇Φ by at most S anywhere on the domain (`hypergradient_sensitivity`), so ‖∇Φ‖ by something between −S
 and S: s = 2S, and what the scores are computed and rounded to (2r + 4e). Φ need not be convex. A stationary point has
 to lie in the domain for ‖∇Φ‖ to be small anywhere.
-
-`printed` is Appendix C.3: probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n
-as a bound on what one record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then
-drops the n, and so is too flat by far.
 
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, Appendix
 C.3.
@@ -20,19 +16,19 @@ C.3.
 from __future__ import annotations
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
-from decentral_dp.central.selection import ScoreBounds
+from decentral_dp.central.bilevel.single_draw import DrawState, ScoredDraw, pure_draw_entry, release_draw
+from decentral_dp.central.selection import SelectionBounds
 
 
 class GradientNormMechanism(ScoredDraw):
     """A trusted coordinator: one draw of an x that is nearly stationary, pure ε (Lowy & Liu, 2025, Appendix C.3)."""
 
     name = "gradient_norm_exponential_mechanism"
-    facts = staticmethod(ScoreBounds.of_norm)
+    facts = staticmethod(SelectionBounds.of_norm)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
         pool = yield dp.Pool()
         return (yield from release_draw(self.law(context, pool.gradient_norms)))
 
 
-ENTRY = pure_draw_entry(GradientNormMechanism, "Mechanism (Appendix C.3, its scale corrected)", {"method": '"grid"'})
+ENTRY = pure_draw_entry(GradientNormMechanism, "Mechanism (Appendix C.3, its scale corrected)", {"candidates": "65"})

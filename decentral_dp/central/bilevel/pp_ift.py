@@ -49,10 +49,9 @@ from decentral_dp.problems.records import regulariser_matrices
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
 _MODEL_SHARE = 0.5
-_SOLVERS = ("dp_gd", "output_perturbation")
 
 
-class State(NamedTuple):
+class PpIftState(NamedTuple):
     """x: (p,) the iterate. y: (q,) the last released point. x_of_y: the x that it is for."""
 
     x: dp.Array
@@ -67,22 +66,13 @@ class PpIft(lower_solvers.SolvesLower):
     Args:
         x, inner: η, K.
         smoothness: of g; None, as for the others: settled by public constants.
-        solver: a key of `lower_solvers.SOLVERS`.
+        solver: "dp_gd" or "output_perturbation".
     """
 
     x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
     inner: int | None = dp.solver_steps("K, ")
     smoothness: float | None = dp.solver_smoothness("of g")
     solver: str = dp.lower_solver()
-
-    def __post_init__(self) -> None:
-        if self.solver not in _SOLVERS:
-            raise dp.InputError(
-                f"algorithm.solver: pp_ift has no solver {self.solver!r}; one of {', '.join(_SOLVERS)}."
-            )
-        for key in ("inner", "smoothness"):
-            if self.solver != "dp_gd" and getattr(self, key) is not None:
-                raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -91,26 +81,22 @@ class PpIft(lower_solvers.SolvesLower):
 
     @property
     def releases_per_round(self) -> int:
-        return self._solver.publishes + (not self._keeps_x)
+        return self.lower_solver().publishes + (not self._keeps_x)
 
     @property
     def _keeps_x(self) -> bool:
         """Whether x stays where it starts, so that no hypergradient is needed."""
         return self.x is not None and self.x.scale == 0.0
 
-    @property
-    def _solver(self) -> lower_solvers.Solver:
-        return lower_solvers.solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
-
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         p, q = context.problem.p, context.problem.q
         if not self._keeps_x:
             mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
             dp.check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
-        lower_solvers.check_perturbed(context, self.solver)
+        self.check_solver(context)
         resolved = self
         if self.solver == "dp_gd" and self.inner is None:
-            resolved = replace(resolved, inner=Defaults.from_context(context, 2, "inner").steps("dp_gd", 1))
+            resolved = replace(resolved, inner=Defaults.from_context(context, 2, "inner").steps())
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
             Defaults.from_context(context, 2, "smoothness")
@@ -125,17 +111,17 @@ class PpIft(lower_solvers.SolvesLower):
 
         return resolved, context.with_clips(self.queries, usual_clip)
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> PpIftState:
         x = context.start("x", self.start)
-        return State(x, context.start("y", self.start), x)
+        return PpIftState(x, context.start("y", self.start), x)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
-        y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
+    def step(self, t: int, context: dp.CoordinatorContext, s: PpIftState) -> dp.CoordinatorSteps[PpIftState]:
+        y = yield from self.lower_solver().solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         if self._keeps_x:
-            return State(s.x, y, s.x)
+            return PpIftState(s.x, y, s.x)
         released = yield dp.Release(gx=(yield from self._gradient(context, s.x, y)))
         eta = self.x(t) if self.x is not None else 0.0
-        return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
+        return PpIftState(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
 
     def _gradient(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> dp.CoordinatorSteps[dp.Bounded]:
         """a − J H⁻¹ b at the released y."""
@@ -151,7 +137,7 @@ class PpIft(lower_solvers.SolvesLower):
         }
         return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: PpIftState) -> dict[str, dp.Array]:
         return {"x": s.x_of_y, "y": s.y}
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
@@ -159,13 +145,13 @@ class PpIft(lower_solvers.SolvesLower):
         return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        each = self._solver.publishes
+        each = self.lower_solver().publishes
         read = {context.split_of(term) for term in _MEANS.values() if context.reads(term)}
         kinds = [split for split in dp.SPLITS if split in read]
         parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
         level = lower_solvers.LowerObjective("y")
         if level.kinds(context):
-            parts = {"y": lower_solvers.released_part(self._solver, context, level, 0, _MODEL_SHARE), **parts}
+            parts = {"y": lower_solvers.released_part(self.lower_solver(), context, level, 0, _MODEL_SHARE), **parts}
         return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
@@ -176,5 +162,4 @@ ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
     (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
-    unprinted_reason="pp_ift was never printed",
 )

@@ -37,9 +37,8 @@ import numpy as np
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.pooled import Pooled, PooledBounds
-from decentral_dp.central.selection import FiniteExponential, ScoreBounds
+from decentral_dp.central.selection import FiniteExponential, SelectionBounds
 
-METHODS = ("ppift", "penalty", "em")
 # The first step moves x by at most this share of its box.
 _FIRST_STEP = 0.6
 _PENALTY, _CANDIDATES = 10.0, 65
@@ -49,7 +48,7 @@ _MODEL_SHARE = 0.5
 _MODEL_MU = 0.25
 
 
-class State(NamedTuple):
+class TunerState(NamedTuple):
     """x: (1,) to be tried next. last_x: (1,) tried last, and y: (q,) the model released there."""
 
     x: dp.Array
@@ -89,8 +88,7 @@ class RegularisationTuner(dp.Coordinated):
         return _PENALTY if self.penalty is None else self.penalty
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        if self.method not in METHODS:
-            raise dp.InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
+        dp.check_choice("method", self.method, ("ppift", "penalty", "em"))
         for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
             if value is not None and self.method != method:
                 raise dp.InputError(
@@ -117,27 +115,29 @@ class RegularisationTuner(dp.Coordinated):
         # Whether float64 certifies solutions everywhere in the box is known from public numbers.
         bounds.inexactness(low, high)
         penalty = _PENALTY if self.penalty is None and self.method == "penalty" else self.penalty
+        if penalty is not None:
+            bounds.facts(low, penalty)
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> TunerState:
         middle = 0.5 * (context.domain.low + context.domain.high)
         x = context.domain.project(np.array([self.start.get("x", middle)]))
-        return State(x, x, context.start("y", self.start))
+        return TunerState(x, x, context.start("y", self.start))
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: TunerState) -> dp.CoordinatorSteps[TunerState]:
         pool: Pooled = yield dp.Pool()
         if self.method == "em":
             choice: dp.Released = yield dp.Release(x=self._selection(context, pool))
             x = choice.released.x[0]
             minimiser = pool.minimiser(x)
             model: dp.Released = yield dp.Release(model=minimiser.in_l1() if _is_pure(context) else minimiser)
-            return State(x, x, context.project_to_minimisers(x, model.released.model[0]))
+            return TunerState(x, x, context.project_to_minimisers(x, model.released.model[0]))
         model = yield dp.Release(model=pool.minimiser(s.x))
         y = context.project_to_minimisers(s.x, model.released.model[0])
         if self.last_share and t == context.rounds - 1:
             yield dp.Release()
-            return State(s.x, s.x, y)
+            return TunerState(s.x, s.x, y)
         if self.method == "ppift":
             released = yield dp.Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
             slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
@@ -147,15 +147,15 @@ class RegularisationTuner(dp.Coordinated):
         width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
-        return State(x, s.x, y)
+        return TunerState(x, s.x, y)
 
     def _selection(self, context: dp.CoordinatorContext, pool: Pooled) -> FiniteExponential:
         low, high = context.domain.corners(1)
         # From strong to weak regularisation: each solution is near the next.
         points = np.linspace(high, low, self.candidates or _CANDIDATES)
-        return FiniteExponential(ScoreBounds.of_value(pool.bounds, low, high), points, pool.scores)
+        return FiniteExponential(SelectionBounds.of_value(pool.bounds, low, high), points, pool.scores)
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: TunerState) -> dict[str, dp.Array]:
         return {"x": s.last_x, "y": s.y}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
@@ -224,5 +224,4 @@ ENTRY = dp.Entry(
     "regularisation_tuner",
     RegularisationTuner,
     (dp.Citation('The rule of method = "penalty", its sign corrected', "kornowski2024differentially"),),
-    unprinted_reason="the printed regularisation_tuner climbs the validation loss",
 )

@@ -12,12 +12,7 @@ The price needs Φ + (μ_r/2)‖x‖² to be convex *for every data set*. It is 
 "mean_estimation", "mean_lower_bound": κ = 0); elsewhere ∇Φ has a Lipschitz constant −κ, and a strength above that one
 is needed, without which a certified run is refused. Convexity that the records at hand show does not count.
 
-method = "tangent" draws by rejection from a Gaussian below the density; "cells", up to three upper variables, needs no
-convexity to draw from the right law.
-
-`printed` is Equation 5, calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and
-by the exact curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is
-false: the ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
+A draw is by rejection from a Gaussian below the density.
 
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
 Equation 5; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Exponential Mechanism", COLT 2022.
@@ -31,10 +26,9 @@ from typing import Any, Self
 
 from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.central.bilevel.single_draw import SingleDraw, State, charge, no_score, release_draw
-from decentral_dp.central.selection import NOT_CONVEX, Density, RegularisedSelection
+from decentral_dp.central.bilevel.single_draw import DrawState, SingleDraw, charge, no_score, release_draw
+from decentral_dp.central.selection import Density, RegularisedSelection
 
-METHODS = ("tangent", "cells")
 # By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.
 _ROOM = 1.0 + 1e-6
 
@@ -45,10 +39,10 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     Args:
         strength: μ_r, None: settled by public constants.
-        method: "tangent" or "cells"; None: what fits.
     """
 
     name = "regularised_exponential_mechanism"
+    pure, reads_losses = False, True
 
     strength: float | None = dp.option(
         "μ_r, of the quadratic regulariser; settled by public constants if left out",
@@ -56,46 +50,22 @@ class RegularisedExponentialMechanism(SingleDraw):
         example="1.0",
         above=0,
     )
-    method: str | None = dp.option(
-        '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
-    )
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
-        self._check_setting(context)
-        strength = self._usual_strength(context) if self.strength is None else self.strength
-        facts = replace(self, strength=strength).density(context)
-        self._check_convex(context, facts)
-        method = self.method or ("tangent" if facts.is_certified else "cells")
-        if context.noisy:
-            facts.check(method)
-        return replace(self, strength=strength, method=method), context
-
-    def _check_setting(self, context: dp.CoordinatorContext) -> None:
-        """Refuse more than one round, a domain that is no box, an unknown method and δ = 0."""
         self.check_once(context)
-        self.box(context)
-        if self.method not in (None, *METHODS):
-            methods = ", ".join(METHODS)
-            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
         if context.noisy and math.isinf(context.budget):
             raise dp.InputError(
                 f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "
                 "above 0, for example 1e-6."
             )
-
-    def _usual_strength(self, context: dp.CoordinatorContext) -> float:
-        """√(2p)·S/(μR)."""
-        radius = 0.5 * self.box(context).diameter
-        return math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
-
-    def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
-        if context.noisy and not facts.is_certified:
-            whose = "the default of " if self.strength is None else ""
-            raise dp.InputError(
-                f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
-                "every data set on this box, and without that nothing is proven; give more than "
-                f"{facts.smooth:.4g}, which does, or narrow the box."
-            )
+        strength = self.strength
+        if strength is None:
+            radius = 0.5 * self.box(context).diameter
+            strength = math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
+        resolved = replace(self, strength=strength)
+        if context.noisy:
+            resolved.density(context).check()
+        return resolved, context
 
     def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S, of the larger kind."""
@@ -112,25 +82,22 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         """The draw. pool: None where only prices are wanted."""
-        facts, way = self.density(context), self.method or "tangent"
+        facts = self.density(context)
         if pool is None:
-            return RegularisedSelection(facts, no_score, no_score, None, way)
-        return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, way)
+            return RegularisedSelection(facts, no_score, no_score)
+        return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DrawState) -> dp.CoordinatorSteps[DrawState]:
         pool = yield dp.Pool()
         return (yield from release_draw(self.law(context, pool)))
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
-        law = self.law(context)
-        return charge(law, "" if law.facts.is_certified else NOT_CONVEX)
+        return charge(self.law(context))
 
 
 ENTRY = dp.Entry(
     RegularisedExponentialMechanism.name,
     RegularisedExponentialMechanism,
     (dp.Citation("Mechanism (Equation 5, its calibration corrected)", "lowy2025differentially"),),
-    example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
-    needs_domain=True,
-    loss_range=("certified", "as_printed"),
+    example={"problem": '"quadratic"', "rounds": "1"},
 )

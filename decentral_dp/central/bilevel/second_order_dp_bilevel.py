@@ -15,8 +15,6 @@ constants of the problem at the public x: with y' the neighbour's solution, ‖y
 identity for H⁻¹. No Taylor expansion, any n; the accuracies a and τ are fixed before a record is seen. Each round is
 one Gaussian release of price μ, and Σμ² is exact.
 
-`printed`: the noise σ = 32K√(T log(1/δ))/(nε) of the paper, n the smaller of the two counts, priced by what it meets.
-
 Reference: A. Lowy and D. Liu, "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal
 Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 4.1.
 """
@@ -32,7 +30,7 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.pooled import PooledBounds
 
 
-class State(NamedTuple):
+class DescentState(NamedTuple):
     """x: (p,) the iterate. best: the one with the smallest step so far, and the size of that step."""
 
     x: dp.Array
@@ -64,17 +62,17 @@ class SecondOrder(dp.Coordinated):
         bounds.gradient_error(low, high)
         return replace(self, x=self.x if self.x is not None else usual_step(context)), context
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> DescentState:
         x = context.start("x", self.start)
-        return State(x, x, np.inf)
+        return DescentState(x, x, np.inf)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DescentState) -> dp.CoordinatorSteps[DescentState]:
         pool = yield dp.Pool()
         released = yield dp.Release(gx=pool.hypergradient(s.x))
         eta = self.x(t) if self.x is not None else 0.0
         return next_state(s, context.domain.project(s.x - eta * released.released.gx[0]))
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: DescentState) -> dict[str, dp.Array]:
         return {"x": s.best}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
@@ -91,10 +89,10 @@ def check_bounded(context: dp.CoordinatorContext) -> None:
         )
 
 
-def next_state(s: State, x: dp.Array) -> State:
+def next_state(s: DescentState, x: dp.Array) -> DescentState:
     """The state after the iterate x (p,): x, and the iterate whose step was the shortest so far."""
     step = float(np.linalg.norm(x - s.x))
-    return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)
+    return DescentState(x, s.x, step) if step < s.step else DescentState(x, s.best, s.step)
 
 
 def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:

@@ -12,22 +12,13 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.central.exponential_samplers import Box
 from decentral_dp.central.pooled import PooledBounds
-from decentral_dp.central.selection import (
-    BoxExponential,
-    FiniteExponential,
-    Function,
-    ScoreBounds,
-    candidates,
-    per_axis,
-)
+from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
 from decentral_dp.constants.problem_constants import ProblemConstants
 
 _INDEX = np.array([1])
-# How a point is found where a grid of candidates is not the only way.
-METHODS = ("grid", "cells")
 
 
-class State(NamedTuple):
+class DrawState(NamedTuple):
     """x: (p,) what is public."""
 
     x: dp.Array
@@ -41,10 +32,10 @@ class SingleDraw(dp.Coordinated):
     """
 
     name: ClassVar[str]
-    needs_constants = needs_records = True
+    needs_constants = needs_records = pure = needs_domain = True
 
-    def init(self, context: dp.CoordinatorContext) -> State:
-        return State(context.start("x", self.start))
+    def init(self, context: dp.CoordinatorContext) -> DrawState:
+        return DrawState(context.start("x", self.start))
 
     def check_once(self, context: dp.CoordinatorContext) -> None:
         """Refuse more rounds than one, and a domain that is not compact. Raises InputError."""
@@ -62,53 +53,28 @@ class SingleDraw(dp.Coordinated):
 
 @dataclass(frozen=True)
 class ScoredDraw(SingleDraw):
-    """A draw with P(x) ∝ exp(−score(x)/scale), among candidates or from the whole box.
+    """A draw with P(x) ∝ exp(−score(x)/scale), among candidates.
 
     Args:
-        method: "grid" or "cells".
-        candidates: along each axis of a grid.
+        candidates: along each axis.
     """
 
-    method: str = dp.option(
-        'how it is drawn from: "grid", among candidates, or "cells", from the whole box', default="grid"
-    )
-    candidates: int | None = dp.count_option(
-        "candidates along each axis of the grid; settled by default", "points", "65"
-    )
+    candidates: int | None = dp.count_option("candidates along each axis; settled by default", "points", "65")
 
     @staticmethod
-    def facts(bounds: PooledBounds, low: dp.Array, high: dp.Array) -> ScoreBounds:
+    def facts(bounds: PooledBounds, low: dp.Array, high: dp.Array) -> SelectionBounds:
         """What is public of the score on the box [low, high], each (p,)."""
         raise NotImplementedError
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_once(context)
         self.law(context, no_score)
-        usual = self.method == "grid" and self.candidates is None
-        return replace(self, candidates=per_axis(context.problem.p) if usual else self.candidates), context
+        return replace(self, candidates=self.candidates or per_axis(context.problem.p)), context
 
-    def law(self, context: dp.CoordinatorContext, score: Function) -> dp.SelectionMechanism:
-        """The exponential mechanism of a score, over candidates ("grid") or the box ("cells").
-
-        Raises:
-            InputError: a method that is unknown, or does not fit the domain.
-        """
-        if self.method not in METHODS:
-            methods = ", ".join(METHODS)
-            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {methods}.")
+    def law(self, context: dp.CoordinatorContext, score: Function) -> FiniteExponential:
+        """The exponential mechanism of a score. Raises InputError for candidates that do not fit the domain."""
         facts = self.facts(bounds_of(context), *context.domain.corners(context.problem.p))
-        if self.method == "grid":
-            return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
-        if self.candidates is not None:
-            raise dp.InputError(
-                'algorithm.candidates: "cells" draws from the whole box and takes none; leave them out.'
-            )
-        if context.problem.p > 3:
-            raise dp.InputError(
-                f'algorithm.method: "cells" goes up to 3 upper variables, and this problem has {context.problem.p}; '
-                'take another problem, or "second_order_dp_bilevel".'
-            )
-        return BoxExponential(facts, self.box(context), score)
+        return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context, no_score))
@@ -132,13 +98,13 @@ def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[st
     """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
     citations = (dp.Citation(cited, "lowy2025differentially"),)
     example = {"rounds": "1", **example}
-    return dp.Entry(algorithm.name, algorithm, citations, pure=True, example=example, needs_domain=True)
+    return dp.Entry(algorithm.name, algorithm, citations, example=example)
 
 
-def release_draw(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[State]:
+def release_draw(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[DrawState]:
     """Release a draw."""
     released = yield dp.Release(x=selection)
-    return State(released.released.x[0])
+    return DrawState(released.released.x[0])
 
 
 def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.Charge]:

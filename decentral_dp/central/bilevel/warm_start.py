@@ -11,10 +11,6 @@ trusted, and holds all records. y_Z is not released. Round 0 costs a pure ε₁,
 the implicit gradient at the public x_t. Together at most ρ = ε₁²/8 + Σμ_t²/2 concentrated (bounded range), or what
 privacy-loss distributions find, if that is less. Half of ρ is for the start: ε₁ = 2√(Σμ_t²).
 
-`printed` is Algorithm 2 with (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then
-σ = 32 K√(T log(1/δ))/(nε) with K of Equation 12: valid, and up to
-thousands of times too much with K for the whole domain.
-
 Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
 Algorithm 2.
 """
@@ -28,9 +24,9 @@ from typing import Self
 import numpy as np
 
 from decentral_dp.central import vocabulary as dp
-from decentral_dp.central.bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
+from decentral_dp.central.bilevel.second_order_dp_bilevel import DescentState, SecondOrder, bounds_of
 from decentral_dp.central.bilevel.single_draw import check_compact, no_score
-from decentral_dp.central.selection import FiniteExponential, Function, ScoreBounds, candidates, per_axis
+from decentral_dp.central.selection import FiniteExponential, Function, SelectionBounds, candidates, per_axis
 
 NAME = "warm_start"
 # Of ρ, for the start.
@@ -51,7 +47,7 @@ class WarmStart(dp.Coordinated):
         "candidates for the start along each axis; settled by default", "points", "65"
     )
 
-    needs_constants = needs_records = True
+    needs_constants = needs_records = needs_domain = reads_losses = True
 
     @property
     def _descent(self) -> SecondOrder:
@@ -70,21 +66,21 @@ class WarmStart(dp.Coordinated):
 
     def law(self, context: dp.CoordinatorContext, score: Function) -> FiniteExponential:
         """Of the start."""
-        facts = ScoreBounds.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
+        facts = SelectionBounds.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
         return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
 
-    def init(self, context: dp.CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> DescentState:
         return self._descent.init(context)
 
-    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: DescentState) -> dp.CoordinatorSteps[DescentState]:
         if t > 0:
             return (yield from self._descent.step(t - 1, context, s))
         pool = yield dp.Pool()
         released = yield dp.Release(x0=self.law(context, pool.scores))
         start: dp.Array = released.released.x0[0]
-        return State(start, start, np.inf)
+        return DescentState(start, start, np.inf)
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: DescentState) -> dict[str, dp.Array]:
         return self._descent.published(s)
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
@@ -104,6 +100,4 @@ ENTRY = dp.Entry(
     "warm_start",
     WarmStart,
     (dp.Citation("Algorithm 2", "lowy2025differentially"),),
-    needs_domain=True,
-    loss_range=("certified",),
 )

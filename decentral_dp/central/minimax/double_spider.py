@@ -20,16 +20,6 @@ functions of what was released, and the clip comes after subtracting: smoothness
 of Σμ² is for x and half for y, in either half for anchors and half for differences, evenly over these. Where C_y is
 left out, the ball that the problem knows takes its place.
 
-As printed, the mean of a batch is clipped when it has been taken: to C_y and C_x at anchors, and in both differences to
-2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no part though ∇_x f is taken there. For a clip of c the
-noise is, with N = qn, c times (Theorem 6, its constant taken as 1)
-
-    u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
-    v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
-
-But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
-sensitivity which the certificate of the printed noise is for, thousands of deviations, and its ε is ∞ but for tiny n.
-
 Limit cases: T = 1 is DP-SGDA in turns, on two samples. rate = 1 and no noise is gradient descent in turns, for any T.
 The output is the last iterate, the paper's a random one.
 

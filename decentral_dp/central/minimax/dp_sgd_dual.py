@@ -11,9 +11,6 @@ gradients have clips and noises of their own.
 
 Whose data: every record of every agent. Sensitivity 2C/(qn), on one sample a round: P(q, G(z)) of replacing a record.
 
-As printed the noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds (Xu et al. 2025, Theorem 5, its constant taken
-as 1), where Gaussian noise for ε takes 1/ε in the place of √(1/ε). Its certificate is its true price.
-
 Limit cases: rate = 1 and no noise is gradient descent ascent. The output is the last iterate.
 
 Reference: Xu et al. 2025 (Section 3, after Bassily, Smith & Thakurta 2014 and Abadi et al. 2016).

@@ -13,9 +13,6 @@ Whose data: every record of every agent. Sensitivities 2C_x/(qn) and 2C_y/(qn). 
 and are one event: with z_x, z_y the deviations of the noise on the sums over C_x, C_y, a Gaussian of multiplier
 (z_x⁻² + z_y⁻²)^(−1/2) on a Poisson sample of rate q, whatever x and y are.
 
-As printed the noise on both means is 8 C √(T log(1/δ))/(nε) (T rounds; after Theorem 1), for fixed-size samples. The
-certificate of that noise is its true price, which is less than half of what it claims; samples are Poisson here too.
-
 Limit cases: rate = 1 and no noise is gradient descent ascent. The output is the last iterate.
 
 Reference: Yang et al. 2022; "DP-SGDA" in Zhang et al. 2025 (PrivateDiff Minimax), Algorithm 1.

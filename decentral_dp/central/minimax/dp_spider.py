@@ -17,13 +17,6 @@ Whose data: every record of every agent. Sensitivities 2C/(qn) of an anchor and 
 round: P(q, G(z)) of replacing a record. z, v and τ are functions of what was released. Half of Σμ² is for anchors and
 half for differences, evenly over these.
 
-As printed the noise is, of the paper's own constant taken as 1, with N = qn and R rounds (Arora et al. 2023)
-
-    anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
-
-for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say, and
-what the noise is worth follows from them.
-
 Limit cases: T = 1 is dp_sgd_dual; rate = 1 and no noise is gradient descent ascent, for any T. The output is the last
 iterate, the paper's a random one.
 
@@ -43,7 +36,7 @@ from decentral_dp.central.minimax import steps
 _JOINT = steps.Estimate("joint", "g", "d")
 
 
-class State(NamedTuple):
+class DpSpiderState(NamedTuple):
     """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
 
     x: dp.Array
@@ -76,14 +69,14 @@ class DpSpider(steps.Estimating):
         steps.check_one_clip(context, "dp_spider")
         return super().resolve_defaults(context)
 
-    def init(self, context: dp.MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> DpSpiderState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, np.zeros(x.size + y.size), x, y)
+        return DpSpiderState(x, y, np.zeros(x.size + y.size), x, y)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: DpSpiderState) -> dp.CoordinatorSteps[DpSpiderState]:
         v = yield from self.released_estimate(t, context, s, _JOINT, s.v, (s.x, s.y), (s.last_x, s.last_y))
         x, y = steps.joint_step(context, v, s.x, s.y, t, self.x, self.y)
-        return State(x, y, v, s.x, s.y)
+        return DpSpiderState(x, y, v, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)

@@ -17,7 +17,7 @@ What is known of the original (Zhao et al. 2023) here is its abstract and a row 
 differences with a nonlinear value function; it is a "momentum-based stochastic gradient descent ascent" on a single
 time scale; it adds Gaussian noise to the gradients of both sides; what it protects is "encoded in transitions", n of
 them in one trajectory; and its clips were 3 and 3 (Zhang et al. 2025, Table 5). The recursion above is the plainest
-with these properties, and not theirs. Their calibration is not known here, so there is nothing to run "as_printed".
+with these properties, and not theirs. Their calibration is not known here, so there is nothing to run "as_published".
 
 Limit cases: a_t = 1 is DP-SGDA. The output is the last iterate.
 """
@@ -33,7 +33,7 @@ import numpy as np
 from decentral_dp.central import vocabulary as dp
 
 
-class State(NamedTuple):
+class DptdState(NamedTuple):
     """x: (p,), y: (q,), and the averages of their gradients, v: (p,), w: (q,): all public."""
 
     x: dp.Array
@@ -60,15 +60,15 @@ class Dptd:
     QUERIES = ("grad_x", "grad_y")
     SHARES: ClassVar[Mapping[str, float]] = {"grad_x": 0.5, "grad_y": 0.5}
 
-    def init(self, context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> State:
-        return State(x, y, np.zeros_like(x), np.zeros_like(y))
+    def init(self, context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> DptdState:
+        return DptdState(x, y, np.zeros_like(x), np.zeros_like(y))
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: DptdState) -> dp.CoordinatorSteps[DptdState]:
         g = yield from dp.release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)
         newest = min(1.0, self.averaging(t))
         v, w = (1.0 - newest) * s.v + newest * g.x, (1.0 - newest) * s.w + newest * g.y
         x = context.problem.project_x(s.x - self.x(t) * v)
-        return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
+        return DptdState(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
 
 TEMPORAL_DIFFERENCES = {
@@ -82,5 +82,4 @@ ENTRY = dp.Entry(
     Dptd,
     (dp.Citation("An algorithm of the kind of", "zhao2023differentially"),),
     example=TEMPORAL_DIFFERENCES,
-    unprinted_reason="the noise that dptd was printed with is not known here",
 )

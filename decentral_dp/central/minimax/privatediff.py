@@ -20,8 +20,6 @@ others have half of what is left for anchors and half for differences: with T di
 z_1 = z√(2/T) and z_2 = z√(2(T−1)/T). Differences save noise only where L η z √p/(qn) is much less than 1; with T = 2
 there is nothing to gain. T is decided before the run, whatever is released in it.
 
-As printed (`PrintedPrivateDiff`) the paper's y carries no noise and is used, so that nothing is certified of it.
-
 Limit cases: rate = 1 and no noise is alternating descent and ascent, for any T. The output is the last iterate.
 
 Reference: Zhang et al. 2025, Algorithms 3 and 4.
@@ -41,7 +39,7 @@ from decentral_dp.central.minimax import steps
 Y_SHARE = 0.1
 
 
-class State(NamedTuple):
+class PrivateDiffState(NamedTuple):
     """All public. x (p,), y (q,): the iterate. v (p,): estimate of the records' part of ∇_x F. last_x (p,): x_{r−1}."""
 
     x: dp.Array
@@ -91,11 +89,11 @@ class PrivateDiff(steps.Estimating):
         resolved, context = super().resolve_defaults(context)
         return (replace(resolved, inner=self.steps) if self.solver == "ascent" else resolved), context
 
-    def init(self, context: dp.MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> PrivateDiffState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, np.zeros_like(x), x)
+        return PrivateDiffState(x, y, np.zeros_like(x), x)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: PrivateDiffState) -> dp.CoordinatorSteps[PrivateDiffState]:
         if self.solver == "closed_form":
             released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
             y = steps.best_response(context, released.released)
@@ -106,7 +104,7 @@ class PrivateDiff(steps.Estimating):
                 y = context.problem.project_y(y + steps.step_of(self.y, i) * gradient.y)
         v = yield from self.released_estimate(t, context, s, steps.BY_X, s.v, (s.x, y), (s.last_x, s.y))
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
-        return State(x, y, v, s.x)
+        return PrivateDiffState(x, y, v, s.x)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}

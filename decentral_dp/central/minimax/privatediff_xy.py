@@ -22,7 +22,7 @@ nothing to gain, and with T = 1 it is DP-SGDA. T is decided before the run, what
 
 Limit cases: rate = 1 and no noise is gradient descent ascent, for any T. The output is the last iterate.
 
-Reference: after Algorithm 3 of Zhang et al. 2025, whose y carries no noise; it was never printed in this form.
+Reference: after Algorithm 3 of Zhang et al. 2025, whose y carries no noise; it was never published in this form.
 """
 
 from __future__ import annotations
@@ -83,5 +83,4 @@ ENTRY = dp.Entry(
     PrivateDiffXY,
     (dp.Citation("After Algorithm 3", "zhang2025improved"),),
     example=dp.AUC | {"smoothness": "1.0"},
-    unprinted_reason="privatediff_xy was never printed, unlike privatediff",
 )

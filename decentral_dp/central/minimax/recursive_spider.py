@@ -23,8 +23,6 @@ x, λ, v, u, s and every τ are functions of what was released. The three releas
 event P(q, G(z̄)), z̄⁻² = Σ z⁻², of replacing a record. Each has a third of Σμ²: of v and u half for anchors and half
 for differences, of s evenly.
 
-As printed: see `PrintedRecursiveSpider`.
-
 Limit cases: rate = 1 and no noise is gradient descent on Ψ, for any T and β. The output is the last iterate, the
 paper's a random one.
 
@@ -46,7 +44,7 @@ from decentral_dp.central.minimax import steps
 INNER_X, INNER_Y = steps.Estimate("inner_x", "gx", "dx"), steps.Estimate("inner_y", "gy", "dy")
 
 
-class State(NamedTuple):
+class RecursiveState(NamedTuple):
     """All public. x (p,), y (1,): the iterate; last_x, last_y: of the round before.
 
     v (p,), u (1,), s (1,): estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
@@ -83,11 +81,11 @@ class RecursiveSpider(steps.Estimating):
 
     queries = ("inner", "inner_x", "inner_y")
 
-    def init(self, context: dp.MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> RecursiveState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
+        return RecursiveState(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dp.CoordinatorSteps[RecursiveState]:
         queries, beta = self._questions(t, context, s), self.weight(t)
         answer = yield dp.Ask(**queries)
         derivatives = {channel: answer[channel] for channel in queries if channel not in ("now", "change")}
@@ -98,9 +96,9 @@ class RecursiveSpider(steps.Estimating):
         value, variance = share * s.s + released.released.s[0], share**2 * s.variance + released.scale["s"] ** 2
         by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-        return State(x, y, v, u, value, variance, s.x, s.y)
+        return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
 
-    def _questions(self, t: int, context: dp.MinimaxContext, s: State) -> dict[str, dp.ClippedQuery]:
+    def _questions(self, t: int, context: dp.MinimaxContext, s: RecursiveState) -> dict[str, dp.ClippedQuery]:
         """All on one sample. now, change: of h itself."""
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         queries = {"now": context.query("inner", *here, self.rate)}

@@ -28,7 +28,7 @@ CHANNEL = "share"
 LEAST, BUDGET = 0.01, 0.02
 
 
-class State(NamedTuple):
+class ClassShareState(NamedTuple):
     """inner: of the program. share: (1,) p̂, one half before it is known. All public."""
 
     inner: Any
@@ -65,10 +65,10 @@ class ClassShare(Wrapper, dp.Coordinated):
         program, context = self.program.resolve_defaults(context)
         return replace(self, program=program), context
 
-    def init(self, context: dp.MinimaxContext) -> State:
-        return State(self.program.init(context), np.full(1, 0.5))
+    def init(self, context: dp.MinimaxContext) -> ClassShareState:
+        return ClassShareState(self.program.init(context), np.full(1, 0.5))
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: ClassShareState) -> dp.CoordinatorSteps[ClassShareState]:
         share = s.share
         if t == 0:
             query = context.query("positive", context.start("x", {}), context.start("y", {}))
@@ -79,9 +79,9 @@ class ClassShare(Wrapper, dp.Coordinated):
         # A problem with the term "positive" has this parameter.
         problem = cast(Parametrised, context.problem).with_parameters(share)
         context = replace(context, problem=problem, parameters=share)
-        return State((yield from self.program.step(t, context, s.inner)), share)
+        return ClassShareState((yield from self.program.step(t, context, s.inner)), share)
 
-    def published(self, s: State) -> dict[str, dp.Array]:
+    def published(self, s: ClassShareState) -> dict[str, dp.Array]:
         return {**self.program.published(s.inner), CHANNEL: s.share}
 
     def free_channels(self, context: dp.MinimaxContext) -> dict[str, int]:

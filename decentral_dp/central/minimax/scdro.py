@@ -28,14 +28,14 @@ from decentral_dp.central import vocabulary as dp
 from decentral_dp.central.minimax.steps import compose_gradients
 
 UNPROTECTED_NOTE = (
-    'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
+    "privacy.guarantee: scdro adds no noise and clips nothing, and has no guarantee. Fix: set "
     'guarantee = "none" to run it as a baseline; recursive_spider is private.'
 )
 # Channel → term.
 _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 
 
-class State(NamedTuple):
+class ScdroState(NamedTuple):
     """x (p,), y (1,): iterate. s (1,): estimate of h̄. z_x (p,), z_y (1,): averages of ∇_xΨ and −∂_λΨ."""
 
     x: dp.Array
@@ -62,11 +62,11 @@ class Scdro(dp.Coordinated):
 
     queries = tuple(_TERMS.values())
 
-    def init(self, context: dp.MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> ScdroState:
         x, y = context.start("x", self.start), context.start("y", self.start)
-        return State(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
+        return ScdroState(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
 
-    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: ScdroState) -> dp.CoordinatorSteps[ScdroState]:
         queries = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
         mean = (yield dp.Release(**(yield dp.Ask(**queries)))).released
         beta = min(1.0, self.averaging(t)) if t else 1.0
@@ -74,7 +74,7 @@ class Scdro(dp.Coordinated):
         by_x, by_y = compose_gradients(context, s.y, value, mean.hx[0], mean.hy[0])
         z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
         x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
-        return State(x, y, value, z_x, z_y)
+        return ScdroState(x, y, value, z_x, z_y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         parts = {

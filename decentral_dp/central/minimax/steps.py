@@ -31,10 +31,6 @@ class Iterate(NamedTuple):
         return cls(context.start("x", constants), context.start("y", constants))
 
 
-# How y is found: by steps, or as the best one of a released mean.
-SOLVERS = ("ascent", "closed_form")
-
-
 def questions(
     context: dp.MinimaxContext, channels: Sequence[str], x: dp.Array, y: dp.Array, rate: float
 ) -> dict[str, dp.ClippedQuery]:
@@ -88,8 +84,7 @@ def step_of(size: dp.StepSize | None, t: int) -> float:
 
 def check_solver(solver: str, y: dp.StepSize | None, inner: int | None = None) -> None:
     """Refuse an unknown solver, steps where none are taken, and no step size where some are. Raises InputError."""
-    if solver not in SOLVERS:
-        raise dp.InputError(f"algorithm.solver: no solver {solver!r} for y; there are {' and '.join(SOLVERS)}.")
+    dp.check_choice("solver", solver, ("ascent", "closed_form"))
     for key, option in (("y", y), ("inner", inner)):
         if solver == "closed_form" and option is not None:
             raise dp.InputError(f'algorithm.{key}: "closed_form" takes no steps of y. Leave it out.')

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,13 +136,6 @@ class Objective(Protocol):
         raise InputError("predict: this objective does not say which label the outputs of its model mean.")
 
 
-@runtime_checkable
-class Adjustable(Protocol):
-    """An objective with public parameters."""
-
-    def with_parameters(self, parameters: Array) -> Objective: ...
-
-
 @dataclass(frozen=True)
 class Composite(Minimax):
     """A model and an objective."""
@@ -188,16 +181,12 @@ class Composite(Minimax):
         return np.concatenate([np.zeros(self.model.p), own]) if term == "grad_x" else own
 
     def dual(self, statistic: Array) -> Array:
-        """(q,) argmax_y F in closed form. Raises ValueError where the objective has none."""
-        if not isinstance(self.objective, Dual):
-            raise ValueError("this objective has no maximiser in closed form")
-        return self.objective.dual(statistic)
+        """(q,) argmax_y F in closed form, of an objective that has one."""
+        return cast(Dual, self.objective).dual(statistic)
 
     def with_parameters(self, parameters: Array) -> Composite:
-        """The problem with these public parameters (k,). Raises ValueError where the objective has none."""
-        if not isinstance(self.objective, Adjustable):
-            raise ValueError("this objective has no public parameters to be given")
-        return replace(self, objective=self.objective.with_parameters(parameters))
+        """The problem with these public parameters (k,), of an objective that has some."""
+        return replace(self, objective=cast(Any, self.objective).with_parameters(parameters))
 
     def sums(
         self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
@@ -334,15 +323,14 @@ class _Evaluations:
         self._problem = problem
         self._records = records
         self._excluded = excluded
-        self._tapes: list[tuple[Array, Array, Any]] = []
         self._all: list[_Evaluation] = []
 
     def evaluate(self, x: Array, y: Array) -> _Evaluation:
         for known in self._all:
-            if _is_same(known.x, x) and _is_same(known.y, y):
+            if np.array_equal(known.x, x) and np.array_equal(known.y, y):
                 return known
         weights, extra = self._problem._split_x(x)
-        outputs, tape = self._forward(weights)
+        outputs, tape = self._problem.model.forward(weights, self._records.inputs)
         slopes = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
         values = Values(*map(self._mask_rows, slopes))
         evaluation = _Evaluation(x, y, outputs, values, Slope(tape, values.outputs))
@@ -359,23 +347,11 @@ class _Evaluations:
     def _mask_rows(self, rows: Array) -> Array:
         return rows if self._excluded is None else np.where(self._excluded[:, None], np.nan, rows)
 
-    def _forward(self, weights: Array) -> tuple[Array, Any]:
-        for known, outputs, tape in self._tapes:
-            if _is_same(known, weights):
-                return outputs, tape
-        outputs, tape = self._problem.model.forward(weights, self._records.inputs)
-        self._tapes.append((weights, outputs, tape))
-        return outputs, tape
-
 
 def _extra_rows(term: str, at: _Evaluation) -> Array:
     """What a record's gradient has beside the model's weights: the further coordinates of x, then those of y."""
     own = at.values.extra
     return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)
-
-
-def _is_same(a: Array, b: Array) -> bool:
-    return a is b or np.array_equal(a, b)
 
 
 def _weighted_sum(factors: Array, rows: Array) -> Array:

@@ -1,47 +1,78 @@
 """Distributionally robust learning under a ψ-divergence: the worst mean of losses, over distributions near the data's.
 
-With a public strength λ, losses ℓ_i cut to [0, B] (problem.cap; see `losses`), and ψ, ψ* and w = (ψ*)' as in
-`conjugates`, the problem is that of Xu et al. 2025 (Equation 3), minimised by x and by y = η:
+A ψ-divergence is D(p, q) = Σ_i q_i ψ(p_i/q_i), ψ convex on t ≥ 0 with its minimum ψ(1) = 0. Its conjugate is
+ψ*(s) = sup_{t ≥ 0} {ts − ψ(t)}, and w = (ψ*)' is the maximising t. With a public strength λ and losses ℓ_i cut to
+[0, B] (problem.cap; see `losses`), the problem is that of Xu et al. 2025 (Equation 3), minimised by x and by y = η:
 
     Φ(x) = max_p Σ_i p_i ℓ_i(x) − λ D(p, 1/n) = min_η F(x, η),       F = mean_i λψ*((ℓ_i − η)/λ) + η
     ∇_x of a record: w_i ∇ℓ_i,  grad_y = −∂F/∂η of a record: w_i − 1,      w_i = w((ℓ_i − η)/λ)
 
-problem.divergence: chi2, kl, kl_cvar (level), cvar (level; it has no strength), cressie_read (order).
-problem.loss: cross_entropy (of classes, the default), logistic (of two), squared (of numbers, the default), absolute,
-huber, or a Python file with a torch function loss(outputs, label), outputs being those of one record.
+    problem.divergence    ψ(t)               ψ*(s)                   w(s)
+    chi2                  ½(t − 1)²          ½((s + 1)₊² − 1)        (s + 1)₊
+    kl                    t log t − t + 1    e^s − 1                 e^s
+
+(t − 1)² at strength λ is chi2 at strength 2λ. Table 1 of Xu et al. prints −1 + ¼(s + 2)² for chi2, which is the
+conjugate of (t − 1)² without (·)₊ and lets weights be negative.
+problem.loss: cross_entropy (of classes, the default), logistic (of two) or squared (of numbers, the default).
 
 η stays in [0, B], which loses nothing: w is nondecreasing with 1 between w(0−) and w(0+), so ∂F/∂η = 1 − mean w_i is
 at least 0 above all losses and at most 0 below them, and a best η lies among the losses. There every w_i is bounded:
 at a released η grad_y lies between w(−η/λ) − 1 and w((B − η)/λ) − 1 for every record whatever, a ball whose centre and
-radius are public. A divergence whose weights grow is refused where w(B/λ) exceeds 10⁶, and with it Cressie-Read below
-order 1 unless B/λ < 1/(1 − k), where ψ* ends.
+radius are public. A strength is refused at which w(B/λ) exceeds 10⁶.
 
 η starts at 0, where no record weighs less than it would in a plain mean. The numbers of a run: primal = Φ and
 gradient_norm = ‖∇Φ‖ at the best η; loss, the mean; robust_loss, Φ of held-out records; of classes test_accuracy,
-test_f1 and test_worst_class_accuracy. All losses are cut. cvar has kinks, and there the gradient is one of many.
+test_f1 and test_worst_class_accuracy. All losses are cut.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import Doc
 
 from decentral_dp.bounded import Array
 from decentral_dp.central.problems.composite import Composite, Values
-from decentral_dp.central.problems.conjugates import DIVERGENCES, PsiDivergence, divergence_of
 from decentral_dp.central.problems.losses import Cap, CappedObjective, Loss, Strength, bisect, capped_loss
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Finite, Share
 from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.saddle import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
 LARGEST_WEIGHT = 1e6
+
+
+class PsiDivergence(NamedTuple):
+    """conjugate: ψ*. weight: w, nondecreasing. reach: t → sup {s : w(s) ≤ t}, for t ≥ 1."""
+
+    conjugate: Callable[[Array], Array]
+    weight: Callable[[Array], Array]
+    reach: Callable[[float], float]
+
+
+def _exp(s: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.exp(s)
+
+
+def _expm1(s: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.expm1(s)
+
+
+DIVERGENCES: Mapping[str, PsiDivergence] = {
+    "chi2": PsiDivergence(
+        lambda s: 0.5 * np.maximum(s, -1.0) * (np.maximum(s, -1.0) + 2.0),
+        lambda s: np.maximum(s + 1.0, 0.0),
+        lambda t: t - 1.0,
+    ),
+    "kl": PsiDivergence(_expm1, _exp, math.log),
+}
 
 
 @dataclass(frozen=True)
@@ -93,32 +124,21 @@ class DroObjective(CappedObjective):
 
 def dro(
     facts: Facts,
-    divergence: Annotated[str, Doc("The divergence between distributions, by name.")],
+    divergence: Annotated[Literal["chi2", "kl"], Doc("The divergence between distributions, by name.")],
     cap: Cap,
-    order: Annotated[Finite, Doc("Order of the divergence, where it has one.")] | None = None,
-    level: Annotated[Share, Doc("Level of CVaR, above 0 and below 1.")] | None = None,
-    strength: Strength | None = None,
+    strength: Strength,
     loss: Loss | None = None,
     model: ModelChoice | None = None,
 ) -> Composite:
     """From the keys of a scenario. Raises InputError."""
-    capped = capped_loss(loss, cap, facts.n_classes)
-    chosen, takes_strength = divergence_of(divergence, order, level), DIVERGENCES[divergence].strength
-    if strength is None and takes_strength:
-        raise InputError(f"problem.strength: missing. {divergence} needs it; give for example strength = 1.0.")
-    if strength is not None and not takes_strength:
-        raise InputError(
-            f"problem.strength: {divergence} takes none, for its level alone says how robust. Leave it out."
-        )
-    if strength is not None and not chosen.weight(np.array(cap / strength)) <= LARGEST_WEIGHT:
-        # Where ψ* ends, the weight at the very bound may be lost to rounding.
+    capped, chosen = capped_loss(loss, cap, facts.n_classes), DIVERGENCES[divergence]
+    if not chosen.weight(np.array(cap / strength)) <= LARGEST_WEIGHT:
         least = 1.001 * cap / chosen.reach(LARGEST_WEIGHT)
         raise InputError(
             f"problem.strength: got {strength:g}, but with the cap {cap:g} one record could then weigh more than a "
             f"million times the average of {divergence}. Give at least {least_text(least)}, or lower the cap."
         )
-    objective = DroObjective(capped, chosen, 1.0 if strength is None else strength)
-    return Composite(facts.model(capped.loss.outputs, model), objective)
+    return Composite(facts.model(capped.loss.outputs, model), DroObjective(capped, chosen, strength))
 
 
 ENTRY = Entry(

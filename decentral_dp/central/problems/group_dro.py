@@ -15,8 +15,7 @@ Shares are constants: one that is counted moves every record's gradient with one
 mean of "dual" over all records. For samples, the smallest ball around the segments: of radius B√(1 − 1/K) for equal a
 and K > 1, beside the B of a ball around 0.
 
-problem.loss: cross_entropy (of classes, the default), logistic (of two), or a Python file with a torch
-function loss(outputs, label), outputs being those of one record.
+problem.loss: cross_entropy (of classes, the default) or logistic (of two).
 
 The numbers of a run: primal = max_y F, and gradient_norm, of it; loss, the mean; worst_group_loss, the largest mean
 loss of a class by its own count, and test_worst_group_loss; test_accuracy, test_f1 and test_worst_class_accuracy. All

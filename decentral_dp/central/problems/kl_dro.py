@@ -20,8 +20,7 @@ below 10⁻⁶, the mean of fewer than a million records drowns in the noise of 
 λ stays in [λ₀, max(λ₀, B/√(8ρ))] and starts at its upper end, where h̄ is largest. That loses nothing: for p ∝ e^{ℓ/λ},
 ∂_λΨ = ρ − KL(p, 1/n), and KL = ∫_0^{1/λ} b Var_b(ℓ) db ≤ B²/(8λ²), for a variance within [0, B] is at most B²/4.
 
-problem.loss: cross_entropy (of classes, the default), logistic (of two), squared (of numbers, the default), absolute,
-huber, or a Python file with a torch function loss(outputs, label), outputs being those of one record.
+problem.loss: cross_entropy (of classes, the default), logistic (of two) or squared (of numbers, the default).
 
 The numbers of a run: objective = Ψ(x, λ) as published; primal = min_λ Ψ(x, λ), and best_strength, the λ of it;
 gradient_norm, of (∇_xΨ, ∂_λΨ) at the published (x, λ), without a ∂_λΨ that points out of λ ≥ λ₀; loss, the mean, and

@@ -4,8 +4,6 @@
     cross_entropy  log Σ_k exp(φ_k) − φ_label                  classes          one per class
     logistic       log(1 + exp(−φ)) for 1, log(1 + exp(φ)) for 0    two classes      1
     squared        (φ − label)²                               numbers          1
-    absolute       |φ − label|                                numbers          1
-    huber          r²/2 for r = |φ − label| ≤ 1, else r − ½    numbers          1
 
 Outside [0, B] a record's slope is exactly 0. A loss that is not a number counts as B.
 
@@ -174,14 +172,25 @@ Strength = Annotated[Positive, Doc("Strength λ of the term that keeps the distr
 def capped_loss(loss: str | None, cap: float, classes: int) -> Capped:
     """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
-    if name not in LOSSES:
-        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}.")
-    takes_classes = name in ("cross_entropy", "logistic")
-    if takes_classes != bool(classes) or (name == "logistic" and classes != 2) or classes == 1:
+    # Labels that a loss needs, and whether these are such.
+    losses = {
+        "cross_entropy": ("2 or more classes", classes >= 2),
+        "logistic": ("exactly 2 classes", classes == 2),
+        "squared": ("numbers to predict", classes == 0),
+    }
+    if name not in losses:
+        raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, losses)}.")
+    needed, fits = losses[name]
+    if not fits:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
-        wanted = {"cross_entropy": "2 or more classes", "logistic": "exactly 2 classes"}.get(name, "numbers to predict")
-        raise InputError(f"problem.loss: {name} needs {wanted} for labels, and the data have {has}. Take another loss.")
-    return Capped(LOSSES[name](classes), cap)
+        raise InputError(f"problem.loss: {name} needs {needed} for labels, and the data have {has}. Take another loss.")
+    if name == "cross_entropy":
+        chosen = RecordLoss(classes, classes, _cross_entropy, lambda o: np.asarray(scipy.special.softmax(o, axis=1)))
+    elif name == "logistic":
+        chosen = RecordLoss(1, classes, _logistic, _two_class_probabilities)
+    else:
+        chosen = RecordLoss(1, classes, _squared)
+    return Capped(chosen, cap)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
@@ -197,38 +206,14 @@ def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
     return np.logaddexp(0.0, u), (sign * scipy.special.expit(u))[:, None]
 
 
-def _squared_slopes(outputs: Array, labels: Array) -> tuple[Array, Array]:
+def _squared(outputs: Array, labels: Array) -> tuple[Array, Array]:
     gap = outputs[:, 0] - labels
     return gap**2, 2.0 * gap[:, None]
-
-
-def _absolute(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    gap = outputs[:, 0] - labels
-    return np.abs(gap), np.sign(gap)[:, None]
-
-
-def _huber(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    gap = outputs[:, 0] - labels
-    size, slope = np.abs(gap), np.clip(gap, -1.0, 1.0)
-    return np.where(size <= 1.0, 0.5 * gap**2, size - 0.5), slope[:, None]
-
-
-def _probabilities(outputs: Array) -> Array:
-    return np.asarray(scipy.special.softmax(outputs, axis=1))
 
 
 def _two_class_probabilities(outputs: Array) -> Array:
     h = scipy.special.expit(outputs[:, :1])
     return np.concatenate([1.0 - h, h], axis=1)
-
-
-LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
-    "cross_entropy": lambda classes: RecordLoss(classes, classes, _cross_entropy, _probabilities),
-    "logistic": lambda classes: RecordLoss(1, classes, _logistic, _two_class_probabilities),
-    "squared": lambda classes: RecordLoss(1, classes, _squared_slopes),
-    "absolute": lambda classes: RecordLoss(1, classes, _absolute),
-    "huber": lambda classes: RecordLoss(1, classes, _huber),
-}
 
 
 NEEDED = ("sizes", "loss", "slopes", "project_y")
@@ -266,11 +251,15 @@ class RecordwiseObjective(Objective):
         return self._vector("project_y", y)
 
     def _vector(self, method: str, *given: Array) -> Array:
-        """What a method gives, (q,). Raises UserCodeError where it does not give what it gave when it was tried."""
+        """What a method gives, (q,). Raises UserCodeError where it raises, or gives another shape."""
         try:
-            return _call_author(self.author, self.name, method, self.q, *given)
-        except InputError as error:
-            raise UserCodeError(str(error)) from error
+            value = np.asarray(getattr(self.author, method)(*given), dtype=np.float64)
+        except USER_ERRORS as error:
+            raise UserCodeError(f"{self.name}: {method} does not run: {blame(error)}. Mend it.") from error
+        if value.size != self.q:
+            wanted = "one number" if self.q == 1 else f"{self.q} numbers"
+            raise UserCodeError(f"{self.name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
+        return value.reshape(self.q)
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluate(
@@ -330,54 +319,25 @@ class RecordwiseObjective(Objective):
         return float(np.mean(self._losses(outputs, y, labels)) + own)
 
 
-def _call_author(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
-    """The numbers that a method gives, (size,). Raises InputError where it raises, or gives others than so many."""
-    try:
-        value = np.asarray(getattr(author, method)(*given), dtype=np.float64)
-    except USER_ERRORS as error:
-        why = blame(error)
-        raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
-    if value.size != size:
-        wanted = "one number" if size == 1 else f"{size} numbers"
-        raise InputError(f"{name}: {method} gives shape {value.shape}, wanted {wanted}. Mend it.")
-    return value.reshape(size)
-
-
 def of_author(author: Any, facts: Facts, name: str, model: ModelTable | None) -> Composite:
-    """Make the problem of an author's objective, or of formulas of single records.
+    """Make the problem of an author's per-record formulas, and try these on made-up records.
 
     Args:
-        author: the object with the objective's methods, or with formulas.
+        author: the object with the methods that the module's head lists.
         facts: public facts of the data.
         name: of the problem in the scenario.
         model: that problem.model chooses; None for a linear one.
 
     Raises:
-        InputError: a model that does not fit, or formulas that are not sound.
-    """
-    objective = author if hasattr(author, "statistics") else recordwise_objective(author, facts.n_classes, name)
-    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, facts.n_classes)
-    return Composite(facts.model(outputs, model), objective)
-
-
-def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
-    """Make the objective of an author's formulas, and try it on made-up records.
-
-    Args:
-        author: the object with the methods that the module's head lists.
-        n_classes: classes of the labels, 0 where labels are numbers.
-        name: for messages.
-
-    Raises:
-        InputError: for a formula that is missing, does not run, or reads another record.
+        InputError: a model that does not fit, or a formula that is missing, does not run, or reads another record.
     """
     check_has(author, NEEDED, name, "a minimax objective")
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         raise InputError(f"{name}: regulariser(y) and regulariser_grad(y) go together. Define both, or neither.")
-    outputs, q = author_sizes(author, name, "outputs and q", n_classes=n_classes)
-    objective = RecordwiseObjective(author, outputs, q, n_classes, name)
+    outputs, q = author_sizes(author, name, "outputs and q", n_classes=facts.n_classes)
+    objective = RecordwiseObjective(author, outputs, q, facts.n_classes, name)
     try:
         objective.check_rows_apart(COUNTS)
     except UserCodeError as error:
         raise InputError(str(error)) from error
-    return objective
+    return Composite(facts.model(outputs, model), objective)

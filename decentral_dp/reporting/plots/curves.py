@@ -1,9 +1,4 @@
-"""Metrics and spent budget over rounds.
-
-Curves of runs on minimax problems.
-
-Figures of the releases: their noise and sensitivity, and the values of x.
-"""
+"""Figures of a run: its metrics and ε over rounds, its noise, and the published x."""
 
 from __future__ import annotations
 
@@ -174,13 +169,13 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
 
 
 def _verdict(d: Drawing, certified: float, claimed: float | None) -> str:
-    word = "Provable" if d.result.privacy.guarantee == "as_printed" else "Certified"
+    word = "Provable" if d.result.privacy.guarantee == "as_published" else "Certified"
     if math.isinf(certified):
         text = f"{word} ε is ∞"
     else:
         planned = " by the end of the plan" if d.result.has_diverged else ""
         text = f"{word} ε per agent reaches {epsilon_text(certified)}{planned}"
-    return text + (f"; the printed formula claims {epsilon_text(claimed)}" if claimed is not None else "")
+    return text + (f"; the published formula claims {epsilon_text(claimed)}" if claimed is not None else "")
 
 
 def _draw_levels(ax: Axes, levels: Sequence[Level]) -> None:

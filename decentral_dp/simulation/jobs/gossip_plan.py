@@ -94,7 +94,7 @@ def plan(
         stream: which records a round reads.
         neighbour_weight: (m,) weight of all neighbours together.
         clip: bounds on every record's contribution.
-        constants: analytic Lipschitz constants of a run as printed, or None.
+        constants: analytic Lipschitz constants of a run as published, or None.
         rounds: T.
         noise: of the charged releases.
         network: what everybody knows of it; by default nobody has a neighbour.
@@ -364,7 +364,7 @@ def gossip_job(c: Components) -> GossipJob:
     r = resolve_gossip(c)
     check_gossip(r)
     s, privacy, m = r.s, r.privacy, r.topology.n_agents
-    is_published, rounds = privacy.guarantee == "as_printed", s.algorithm.rounds
+    is_published, rounds = privacy.guarantee == "as_published", s.algorithm.rounds
     constants = r.problem.constants(by_channel(privacy.box), r.shards.l1) if is_published else None
     numbers = m * sum(channel.width for channel in r.channels.values())
     factor = time_factor_of(s, r.stream, r.unit, r.counts, numbers) if r.correlation else None

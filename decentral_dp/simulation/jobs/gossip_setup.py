@@ -284,7 +284,7 @@ def _first(keys: Mapping[str, Any]) -> str:
 
 def _not_in_papers(d: Setup) -> str:
     """The first key that no paper's protocol has."""
-    if d.privacy.guarantee != "as_printed":
+    if d.privacy.guarantee != "as_published":
         return ""
     return _first(
         {
@@ -341,15 +341,15 @@ _BEFORE_RECORDS: tuple[Refusal[Setup], ...] = (
     ),
     # Privacy: papers as published.
     Refusal(
-        lambda d: d.privacy.guarantee == "as_printed" and d.privacy.mechanism_kind != LAPLACE.name,
+        lambda d: d.privacy.guarantee == "as_published" and d.privacy.mechanism_kind != LAPLACE.name,
         "privacy.mechanism",
-        'the paper\'s protocol uses Laplace noise, and "as_printed" takes no other',
+        'the paper\'s protocol uses Laplace noise, and "as_published" takes no other',
         'take "laplace", or guarantee = "certified"',
     ),
     Refusal(
         _not_in_papers,
         "{it}",
-        'guarantee = "as_printed" runs the protocol of the paper and its own noise, for one replaced record and a '
+        'guarantee = "as_published" runs the protocol of the paper and its own noise, for one replaced record and a '
         "network that stays",
         'leave it out, or take guarantee = "certified"',
     ),

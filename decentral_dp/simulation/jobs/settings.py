@@ -248,7 +248,7 @@ def with_settings(
         InputError: what is left out follows from no public number.
     """
     s = c.scenario
-    if not isinstance(problem, Planned) or s.privacy.guarantee == "as_printed":
+    if not isinstance(problem, Planned) or s.privacy.guarantee == "as_published":
         return c, ""
     noisy, centring = s.privacy.guarantee == "certified", bool(c.keys.get("centring"))
     if "x" in s.privacy.clip and any(option.key == "centring" for option in c.algorithm.keys):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +14,11 @@ from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
-from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
+from decentral_dp.algorithms.protocol import Claiming, StepSize
+from decentral_dp.bounded import CHANNELS, SPLITS, Split
 from decentral_dp.formatting import delta_text, schedule_text
 from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.accountants import epsilon_of
-from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
-from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
@@ -33,8 +29,6 @@ from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import group_equal, statement
 from decentral_dp.simulation.statements.statement import Horizon, Number, PaperClaim, PrivacyStatement, SharedNoise
 
-# Rounds of the private-state recursion that are computed before its invariant bound takes over.
-_EXPLICIT_ROUNDS = 10_000
 # The mean of features is released in round 0 alone, and limits are stated for decaying steps: this one is 1 in round 0,
 # and all its later rounds together add less than float64 can tell.
 _MEAN_STEP = StepSize(1.0, decay=60.0)
@@ -48,25 +42,24 @@ _MOST_LIMITS = 16
 PROTOCOLS = {
     "released": "released state (gradients at {gradients_at})",
     "private": "private state, gradients at the agent's own released point",
-    "printed": "private state and private gradient point (as published)",
+    "published": "private state and private gradient point (as published)",
 }
 # Where a server asks, its points are public under every protocol.
 CENTRAL_PROTOCOLS = {
     "released": "public points, every agent's clipped answer noised by the agent",
-    "printed": "public points, answers noised but not clipped",
+    "published": "public points, answers noised but not clipped",
 }
 
 
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
-    known: _Known = {}
-    limits = _limits(job, known)
+    limits = _limits(job)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement(
         job,
         # How far steps lead beside noise that takes itself back no ratio of one release says.
         job.ledger if job.factor is None else replace(job.ledger, channels=()),
-        _each_at_infinity(job, known),
+        _each_at_infinity(job),
         _notes(job, limits.finite_data),
         trusted=False,
         claimed=gossip_claim(job),
@@ -123,20 +116,13 @@ def _clip(job: GossipJob) -> dict[str, Any]:
     return out | {c: f"{out[c]:g}{schedule_text(share.to_dict())}" for c, share in job.clip.shares if c in out}
 
 
-# How far a record moves private states, by kind of record and neighbours' weights: agents mostly share it.
-_Known: TypeAlias = dict[tuple[Split | float, ...], Array]
-
-
-def gossip_horizon(
-    job: GossipJob, agents: IntArray | None = None, channel: str | None = None, known: _Known | None = None
-) -> Horizon:
+def gossip_horizon(job: GossipJob, agents: IntArray | None = None, channel: str | None = None) -> Horizon:
     """Bound the budget for T → ∞, in exact arithmetic, for these finite data and for an endless stream of such records.
 
     Args:
         job: of agents that trust nobody.
         agents: (k,) numbers of the agents whose worst is given; default all.
         channel: one channel alone; default all together.
-        known: what earlier calls found of private states, filled further here; default nothing.
 
     Returns:
         The horizon. Its finite_data is ε at privacy.delta; +inf where that is proven to diverge, or already the planned
@@ -146,6 +132,8 @@ def gossip_horizon(
     who = np.arange(job.n_agents) if agents is None else agents
     spent = (job.budget if channel is None else job.budget.channels[channel]).epsilon[who]
     finite, endless = None, None
+    if isinstance(job.algorithm, Claiming) and channel is None and job.mechanism != NO_NOISE and spent.any():
+        return Horizon(math.inf if np.isinf(spent).any() else None, job.algorithm.endless_stream(job, who))
     if (spent == 0.0).all():
         finite = 0.0
     elif job.mechanism == NO_NOISE or np.isinf(spent).any():
@@ -157,8 +145,8 @@ def gossip_horizon(
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD and not _has_other_sums(job)
-    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
-        endless = _endless_budget(job, job.algorithm, who, channel, {} if known is None else known)
+    if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo):
+        endless = _endless_budget(job, job.algorithm, who, channel)
     return Horizon(finite, endless)
 
 
@@ -191,20 +179,20 @@ def _has_points(job: GossipJob) -> bool:
     return any(getattr(part, "points", ()) for part in (*vars(job.algorithm).values(), *job.noise.values()))
 
 
-def _limits(job: GossipJob, known: _Known) -> Horizon:
+def _limits(job: GossipJob) -> Horizon:
     """`gossip_horizon` of everything, and channel by channel."""
-    channels = {c: gossip_horizon(job, channel=c, known=known) for c in job.budget.channels}
-    return replace(gossip_horizon(job, known=known), channels=channels)
+    channels = {c: gossip_horizon(job, channel=c) for c in job.budget.channels}
+    return replace(gossip_horizon(job), channels=channels)
 
 
-def _each_at_infinity(job: GossipJob, known: _Known) -> list[Horizon | None]:
+def _each_at_infinity(job: GossipJob) -> list[Horizon | None]:
     """`gossip_horizon` of each agent, once for equal counts, weights and noise. None if too many differ."""
     facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
     facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
     first, group = group_equal(facts)
     if first.size > _MOST_LIMITS:
         return [None] * job.n_agents
-    limits = [gossip_horizon(job, np.array([i]), known=known) for i in first]
+    limits = [gossip_horizon(job, np.array([i])) for i in first]
     return [limits[g] for g in group]
 
 
@@ -231,15 +219,8 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, agents: IntArray, channel
     return worst
 
 
-def _endless_budget(
-    job: GossipJob, algorithm: LdpDsbo | PrintedLdpDsbo, agents: IntArray, channel: str | None, known: _Known
-) -> float | None:
+def _endless_budget(job: GossipJob, algorithm: LdpDsbo, agents: IntArray, channel: str | None) -> float | None:
     """The budget of the worst agent if every round brought `batch` new records for ever; agents dominated as above."""
-    if isinstance(algorithm, PrintedLdpDsbo):
-        if job.constants is None or channel is not None:
-            return None
-        weights = np.unique(job.topology.neighbour_weight[agents])
-        return _endless_printed(job, algorithm, _noise(job, agents), weights, known)
     if algorithm.protocol != "released":
         return None
     stream, worst = job.stream, 0.0
@@ -251,7 +232,7 @@ def _endless_budget(
     return worst
 
 
-def _noise(job: GossipJob, agents: IntArray) -> dict[str, StepSize]:
+def smallest_noise(job: GossipJob, agents: IntArray) -> dict[str, StepSize]:
     """Channel → the smallest scale and the largest decay of any of these agents."""
     return {c: StepSize(float(s.scale[agents].min()), float(s.decay[agents].max())) for c, s in job.noise.items()}
 
@@ -260,7 +241,7 @@ def _queries(
     job: GossipJob, algorithm: OneStep, split: Split, agents: IntArray, channel: str | None
 ) -> list[infinite_horizon.DecayingRelease]:
     """What one record of a kind feeds every round, one query per channel; several terms add their clips."""
-    noise = _noise(job, agents)
+    noise = smallest_noise(job, agents)
     sent = algorithm.releases(job.problem.p, job.problem.q)
     fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
     steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
@@ -269,43 +250,15 @@ def _queries(
     ]
 
 
-def _endless_printed(
-    job: GossipJob, algorithm: PrintedLdpDsbo, noise: Mapping[str, StepSize], weights: Array, known: _Known
-) -> float | None:
-    """Recursion for the first rounds, then its invariant bound; worst kind of record and worst neighbours' weight."""
-    rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
-    steps = {c: getattr(algorithm, c) for c in CHANNELS}
-    records = job.stream.warm_start + batch * np.arange(1.0, rounds + 1.0)
-    t = np.arange(1.0, rounds + 1.0)
-    worst = 0.0
-    for split in SPLITS:
-        place = (split, *weights.tolist())
-        if place not in known:
-            counts = dict.fromkeys(SPLITS, records)
-            known[place] = private_state(job.constants, steps, weights, counts, rounds, split)
-        sensitivity = known[place]
-        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
-        spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
-        for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
-            left = endless_remainder(job.constants, steps, float(weight), last, rounds, batch, noise, split)
-            worst = max(worst, float(paid) + left)
-    return worst
-
-
 def gossip_claim(job: GossipJob) -> PaperClaim | None:
-    """The printed Theorem 4.5, for the paper's own protocol: for comparison, never a certificate."""
-    if not isinstance(job.algorithm, PrintedLdpDsbo):
-        return None
-    steps = {c: getattr(job.algorithm, c) for c in CHANNELS}
-    weight = float(job.topology.neighbour_weight.min())
-    claim = theorem_4_5(steps, job.noise, weight, job.rounds)
-    endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
-    return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+    """The ε that the paper of a published form states: for comparison, never a certificate."""
+    is_published = job.scenario.privacy.guarantee == "as_published"
+    return job.algorithm.paper_claim(job) if is_published and isinstance(job.algorithm, Claiming) else None
 
 
 def _notes(job: GossipJob, finite: float | None) -> list[str]:
     """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
-    out = _printed_notes(job) if job.scenario.privacy.guarantee == "as_printed" else []
+    out = _published_notes(job) if job.scenario.privacy.guarantee == "as_published" else []
     if job.factor is not None:
         out.append(
             "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
@@ -319,20 +272,10 @@ def _notes(job: GossipJob, finite: float | None) -> list[str]:
     return out
 
 
-def _printed_notes(job: GossipJob) -> list[str]:
-    if not isinstance(job.algorithm, PrintedLdpDsbo):
+def _published_notes(job: GossipJob) -> list[str]:
+    if not isinstance(job.algorithm, Claiming):
         return ["Noise on every message, and nothing is clipped: nothing bounds what one record can do, and ε = ∞."]
-    out = ["The provable ε of the printed protocol holds in exact arithmetic, for the boxed arguments declared."]
-    if np.isinf(job.budget.epsilon).any():
-        out = [
-            "The protocol as printed has certified ε = ∞ here: its state is private and unclipped, and the terms "
-            "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
-        ]
-    return [
-        *out,
-        "The printed Theorem 4.5 is no certificate: its constants do not depend on the size of the gradients, and "
-        "there are losses whose exact ε exceeds it.",
-    ]
+    return job.algorithm.paper_notes(job)
 
 
 def _limit(job: GossipJob, finite: float | None) -> str:
@@ -350,12 +293,3 @@ def _limit(job: GossipJob, finite: float | None) -> str:
         f"For T → ∞ the ε of these finite shards at δ = {delta} stays bounded in exact arithmetic, since the "
         "steps decay fast enough beside the noise. What float64 adds grows with T."
     )
-
-
-def theorem(job: GossipJob) -> dict[str, Any] | None:
-    """Whether step sizes and noise satisfy the paper's Theorem 4.1, case by case."""
-    if not isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo) or _has_points(job):
-        return None
-    steps = {c: getattr(job.algorithm, c).decay for c in CHANNELS}
-    noise = {c: schedule.decay for c, schedule in job.noise.items()}
-    return theorem_4_1(steps, noise).to_dict()

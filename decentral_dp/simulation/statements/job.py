@@ -81,7 +81,7 @@ def statement(
         delta=table.delta,
         epsilon_max=float(budget.epsilon.max()),
         epsilon_pure_max=float(budget.epsilon_pure.max()),
-        # "as_printed" has a claim instead.
+        # "as_published" has a claim instead.
         target=table.epsilon if job.mechanism != NO_NOISE and certified else None,
         cap=table.cap,
         agents=_agent_budgets(budget, limits, absent),

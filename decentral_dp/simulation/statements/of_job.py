@@ -1,4 +1,4 @@
-"""Statements, limits, claims, settings and theorems of a job, by its setting."""
+"""Statements, limits, claims and settings of a job, by its setting."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from decentral_dp.simulation.setting import Setting, setting_of
 from decentral_dp.simulation.statements import gossip
 from decentral_dp.simulation.statements.statement import Horizon, PaperClaim, PrivacyStatement
 
-GOSSIP = Setting(
-    gossip_job, gossip.privacy_statement, gossip.gossip_horizon, gossip.gossip_claim, theorem=gossip.theorem
-)
+GOSSIP = Setting(gossip_job, gossip.privacy_statement, gossip.gossip_horizon, gossip.gossip_claim)
 
 
 def statement_of(job: Job) -> PrivacyStatement:
@@ -39,8 +37,3 @@ def claim_of(job: Job) -> PaperClaim | None:
 def settings_of(job: Job) -> dict[str, Any] | None:
     """Return the hyper-parameters as they run; None where the scenario has them all."""
     return setting_of(job.setting).settings(job)
-
-
-def theorem_of(job: Job) -> dict[str, Any] | None:
-    """Return the conditions of a convergence theorem, case by case; None where none is known."""
-    return setting_of(job.setting).theorem(job)

@@ -254,7 +254,7 @@ class PrivacyStatement:
 
     Args:
         setting: who trusts whom.
-        guarantee: "certified", "as_printed" or "none".
+        guarantee: "certified", "as_published" or "none".
         mechanisms: names of those that are drawn from; none without noise. protocol: in words.
         seen: the threat model of a trusted coordinator, sentence by sentence; empty where nobody is trusted.
         seen_briefly: the same in a line.
@@ -279,7 +279,7 @@ class PrivacyStatement:
     """
 
     setting: Setting
-    guarantee: Literal["certified", "as_printed", "none"]
+    guarantee: Literal["certified", "as_published", "none"]
     mechanisms: tuple[str, ...]
     protocol: str
     seen: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ class Corrected(GossipConformance):
     hosted = ("crossed",)
     planned_on = ("quadratic",)
     rounds, seeds = 4, 12
-    # Neither was printed with noise.
+    # Neither was published with noise.
     test_printed_has_its_noise_where_the_paper_has_it = None
     test_protocols_differ_only_by_noise = None
     test_steps_of_zero_and_short_loops_are_planned = None

@@ -14,11 +14,11 @@ import decentral_dp
 from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip import dsbo_jhip
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
-from decentral_dp.algorithms.printed.gossip import PrintedDsboJhip
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded, Sensitivity, transpose, unproven
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
+from papers.published.gossip import PublishedDsboJhip
 from tests.conformance.gossip import Shares, Told, halved
 from tests.conformance.gossip_tracking import Ahead, TrackingConformance, tracked_twice
 from tests.support import uneven
@@ -54,9 +54,9 @@ def naive(
     told, the paper's own increments where nothing is clipped.
     """
     algorithm, separately = job.algorithm, not np.isfinite(clips["z"]) if separately is None else separately
-    assert isinstance(algorithm, DsboJhip | PrintedDsboJhip)
+    assert isinstance(algorithm, DsboJhip | PublishedDsboJhip)
     weights, m, reads_records = job.topology.mixing.toarray(), job.n_agents, job.problem.reads_records
-    printed, per_round = algorithm.protocol == "printed", 1 + algorithm.inner + algorithm.inverse
+    printed, per_round = algorithm.protocol == "published", 1 + algorithm.inner + algorithm.inverse
     told: list[dict[str, np.ndarray]] = [{} for _ in range(job.rounds * per_round + 1)]
 
     def say(index: int, channel: str, values: list[np.ndarray], noised: bool) -> list[np.ndarray]:
@@ -181,7 +181,7 @@ class TestDsboJhip(TrackingConformance):
     asked = MappingProxyType(
         {
             "released": (*_round, *((2, "lower_hessian_product") for _ in range(2)), (5, "upper_grad_x")),
-            "printed": (*_round, *product((3, 4), _products), (5, "upper_grad_x")),
+            "published": (*_round, *product((3, 4), _products), (5, "upper_grad_x")),
         }
     )
 
@@ -212,7 +212,7 @@ class TestDsboJhip(TrackingConformance):
 @pytest.mark.parametrize(("kind", "agents"), [("complete", 1), ("complete", 3)])
 @pytest.mark.parametrize(("inner", "inverse"), [(1, 1), (3, 2)])
 def test_one_agent_a_complete_graph_and_short_loops(kind: str, agents: int, inner: int, inverse: int) -> None:
-    for guarantee, noise in (("none", quiet), ("certified", loud), ("as_printed", loud)):
+    for guarantee, noise in (("none", quiet), ("certified", loud), ("as_published", loud)):
         content = base(guarantee, inner=inner, inverse=inverse) | {"topology": {"kind": kind, "agents": agents}}
         job = made("all", content)
         agree(job, noise, naive(job, "all", noise, CLIPS if guarantee == "certified" else UNCLIPPED))

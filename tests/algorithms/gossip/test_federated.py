@@ -196,7 +196,7 @@ def test_without_noise_a_trusted_server_is_federated_averaging_where_agents_have
         ("alone", {"topology.drop": 0.1}, "on a network without links"),
         ("central", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
         ("federated", {"topology.kind": "isolated"}, "answer a server"),
-        ("federated", {"privacy.guarantee": "as_printed"}, "as_printed"),
+        ("federated", {"privacy.guarantee": "as_published"}, "as_published"),
     ],
 )
 def test_what_cannot_be_is_refused(name: str, changes: dict[str, Any], words: str) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
-from decentral_dp.algorithms.printed.gossip import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
+from papers.published.gossip import PublishedGbdsbo
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
 from tests.support.naive import CLIPS, STREAMS, UNCLIPPED, agree, finished, misheard
@@ -44,9 +44,9 @@ def base(guarantee: str = "certified", mechanism: str = "laplace", stream: Any =
 def naive(job: Job, kind: str, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, np.ndarray]]:
     """Everything that is said, by loops over agents and matrices that are formed; q too."""
     algorithm = job.algorithm
-    assert isinstance(algorithm, Gbdsbo | PrintedGbdsbo)
+    assert isinstance(algorithm, Gbdsbo | PublishedGbdsbo)
     weights, m, b = job.topology.mixing.toarray(), job.n_agents, algorithm.inverse
-    printed = algorithm.protocol == "printed"
+    printed = algorithm.protocol == "published"
     terms = {"s": "upper_grad_x", "h": "upper_grad_y", "u": "lower_jacobian"}
     terms |= {f"v{j}": "lower_hessian" for j in range(1, b + 1)}
     own: list[dict[str, np.ndarray]] = []
@@ -159,7 +159,7 @@ class TestGbdsbo(GossipConformance):
 
 @pytest.mark.parametrize(("kind", "agents"), [("complete", 1), ("complete", 3)])
 def test_one_agent_and_a_complete_graph(kind: str, agents: int) -> None:
-    for guarantee, noise in (("none", quiet), ("certified", loud), ("as_printed", loud)):
+    for guarantee, noise in (("none", quiet), ("certified", loud), ("as_published", loud)):
         job = made("all", base(guarantee) | {"topology": {"kind": kind, "agents": agents}})
         agree(job, noise, naive(job, "all", noise, CLIPS if guarantee == "certified" else UNCLIPPED))
 
@@ -201,7 +201,7 @@ def test_one_agent_ends_where_the_truncated_series_says() -> None:
 
 
 def test_printed_proves_nothing_but_of_what_met_no_record() -> None:
-    job = made("all", base("as_printed"), priced=True)
+    job = made("all", base("as_published"), priced=True)
     accumulated = {c.channel: np.isinf(c.sensitivity["train"]).all(axis=1) for c in job.ledger.charged_channels}
     assert accumulated.pop("x").tolist() == [False, True, True]
     assert all(m.all() for m in accumulated.values())

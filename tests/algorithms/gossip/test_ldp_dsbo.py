@@ -36,7 +36,7 @@ def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips
     """One round in plain loops over agents and records, from the formulas of the paper and the card of the protocol."""
     W, m = job.topology.mixing.toarray(), job.n_agents
     own = released if job.algorithm.protocol == "released" else state
-    at = state if job.algorithm.protocol == "printed" else released
+    at = state if job.algorithm.protocol == "published" else released
     norm = 1 if job.mechanism.name == "laplace" else 2
     new = {c: np.zeros_like(v) for c, v in state.items()}
 
@@ -63,14 +63,14 @@ def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips
     return new
 
 
-@pytest.mark.parametrize("protocol", ["released", "private", "printed"])
+@pytest.mark.parametrize("protocol", ["released", "private", "published"])
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: str) -> None:
-    if protocol == "printed":
+    if protocol == "published":
         if mechanism == "gaussian":
             pytest.skip("the paper's protocol has Laplace noise only")
         noise = {c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}
-        changes = {"privacy": {"guarantee": "as_printed", **noise}}
+        changes = {"privacy": {"guarantee": "as_published", **noise}}
         base = scenario(**changes)
         del base["privacy"]["epsilon"], base["privacy"]["clip"]
         clips = {"y": np.inf, "z": np.inf}
@@ -86,7 +86,7 @@ def test_every_round_is_the_formula(scenario: Make, protocol: str, mechanism: st
         for c in "xyz":
             np.testing.assert_allclose(after.state[c], want[c], rtol=1e-9, atol=1e-12)
             noise_size = np.abs(after.released[c] - after.state[c]).max()
-            free = c == "x" and protocol != "printed"
+            free = c == "x" and protocol != "published"
             assert (noise_size == 0) == free
 
 
@@ -107,7 +107,7 @@ def test_planned_is_recorded(scenario: Make) -> None:
 
 
 def test_printed_and_boxed_plan_is_recorded(scenario: Make) -> None:
-    base = scenario(privacy={"guarantee": "as_printed", **{c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}})
+    base = scenario(privacy={"guarantee": "as_published", **{c: {"scale": 0.3, "decay": 0.2} for c in "xyz"}})
     del base["privacy"]["epsilon"], base["privacy"]["clip"]
     for box in ({}, {"x": 0.0, "y": 1.0, "z": 1.0}):
         base["privacy"]["box"] = box

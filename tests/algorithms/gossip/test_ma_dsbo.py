@@ -209,7 +209,7 @@ class TestMaDsbo(TrackingConformance):
     asked = MappingProxyType(
         {
             "released": (*_round, (2, "lower_hvp"), (2, "lower_hvp"), *_last),
-            "printed": (
+            "published": (
                 *_round,
                 *((draw, term) for draw in (3, 4) for term in ("lower_hvp", "upper_grad_y")),
                 *_last,
@@ -283,7 +283,7 @@ def test_the_quadratic_optimum_is_reached(topology: dict[str, Any]) -> None:
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarantee", ["none", "as_printed", "certified"])
+@pytest.mark.parametrize("guarantee", ["none", "as_published", "certified"])
 @pytest.mark.parametrize("inverse", [1, 2, 3])
 @pytest.mark.parametrize("without", [("upper_grad_y",), ("lower_hvp",), ("upper_grad_y", "lower_hvp")])
 def test_what_reads_no_record_is_planned_as_free(without: tuple[str, ...], inverse: int, guarantee: str) -> None:

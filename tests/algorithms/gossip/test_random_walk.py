@@ -113,5 +113,3 @@ def test_what_cannot_be_is_refused() -> None:
     for key, value in {"drop": 0.1, "delay": 2, "over_time": "matching"}.items():
         with pytest.raises(InputError, match="ends its walk"):
             decentral_dp.plan("random_walk", set={f"topology.{key}": value})
-    with pytest.raises(InputError, match="an observer inside the network"):
-        decentral_dp.plan("random_walk", set={"privacy": {"guarantee": "as_printed", "mechanism": "laplace"}})

@@ -199,7 +199,7 @@ class TestDpDsgdAdaptively(SingleLevel):
 @pytest.mark.parametrize("key", ["local_steps", "adaptive"])
 def test_the_papers_form_takes_no_local_or_adaptive_steps(key: str) -> None:
     with pytest.raises(InputError, match=rf"algorithm\.{key}: the papers' form has none"):
-        made("quadratic", base("dp_dsgd", "as_printed", algorithm={key: 2 if key == "local_steps" else 0.9}))
+        made("quadratic", base("dp_dsgd", "as_published", algorithm={key: 2 if key == "local_steps" else 0.9}))
 
 
 # Limits -------------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_heavy_ball_of_values_before_noise_is_refused() -> None:
 
 def test_the_papers_form_has_no_heavy_ball() -> None:
     with pytest.raises(InputError, match=r"^algorithm\.heavy_ball: the papers' form has none\. Leave it out\.$"):
-        made("quadratic", heavy(0.5, "as_printed"))
+        made("quadratic", heavy(0.5, "as_published"))
 
 
 # Adaptive steps -----------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
-from decentral_dp.algorithms.printed.gossip import PrintedVrdsbo, solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import Job
+from papers.published.gossip import PublishedVrdsbo, solve_unreleased
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.closed_forms import closed_form
 from tests.support.naive import (
@@ -201,7 +201,7 @@ class TestVrdsbo(GossipConformance):
         """α = 3, η = 1.2/(t+1)^.95: 1 − α η² is −3.3 and −0.16 at t = 0, 1. Then nothing of the old point is sent."""
         more = {"averaging": {"scale": 1.2, "decay": 0.95}, "momentum": 3.0, "rounds": 4}
         job = self.agrees(self.job(algorithm=more), "crossed", loud, CLIPS)
-        assert isinstance(job.algorithm, Vrdsbo | PrintedVrdsbo)
+        assert isinstance(job.algorithm, Vrdsbo | PublishedVrdsbo)
         assert [job.algorithm.kept_share(t) for t in range(2)] == [0.0, 0.0]
         assert job.algorithm.kept_share(2) == pytest.approx(1 - 3 * (1.2 / 3**0.95) ** 2)
         outcome = finished(job)

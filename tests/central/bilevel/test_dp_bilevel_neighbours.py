@@ -87,7 +87,7 @@ def largest(job: Job, kind: str, seeds: int, clip: Clip | None = None) -> dict[s
 
 @pytest.mark.parametrize("kind", ["train", "validation"])
 @pytest.mark.parametrize("problem", ["logistic_hyperparameter", "hyper_cleaning", "mean_estimation"])
-@pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation", "dp_loc_gd"])
+@pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])
 def test_no_neighbour_exceeds_what_is_stated(solver: str, problem: str, kind: str) -> None:
     most = largest(solved_by(solver, problem, algorithm={"rounds": 2}), kind, 5)
     assert all(0.02 < ratio <= 1.0 + 1e-9 for ratio in most.values())

@@ -1,4 +1,4 @@
-"""The penalty method against formulas: its defaults, what it refuses, its noise as printed."""
+"""The penalty method against formulas: its defaults, what it refuses, its noise as published."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from scipy.special import gammaln
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.central.bilevel.dp_bilevel import DpBilevel, check_penalty
+from decentral_dp.central.bilevel.dp_bilevel import check_penalty
 from decentral_dp.central.context import CoordinatorContext, Domain
-from decentral_dp.central.printed.bilevel import PrintedDpBilevel
-from decentral_dp.central.printed.calibration import budget_per_release, gaussian_scale
 from decentral_dp.central.sensitivities import penalty_smoothness
 from decentral_dp.config.loading import load
 from decentral_dp.constants.families import Declared
@@ -25,7 +23,8 @@ from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.statements.of_job import statement_of
+from papers.published.bilevel import PublishedDpBilevel
+from papers.published.calibration import budget_per_release, gaussian_scale
 from tests.support.coordinator_replay import performed, with_noise
 from tests.support.penalty_jobs import OWN, SPLITS, UNKNOWN, agree, content, made
 from tests.support.penalty_loop import Naive
@@ -82,7 +81,7 @@ def test_default_clips_never_bind(kind: str) -> None:
 def test_everything_left_out_runs_and_meets_the_target() -> None:
     drop = tuple(f"algorithm.{key}" for key in ("x", "penalty", "inner", "smoothness"))
     for kind in ("logistic_regularisation", "hyper_cleaning", "logistic_hyperparameter"):
-        for solver in ("dp_gd", "output_perturbation", "dp_loc_gd"):
+        for solver in ("dp_gd", "output_perturbation"):
             out = content(
                 kind, (*drop, "privacy.clip"), problem={"normalise": "l2"}, algorithm={"solver": solver, "rounds": 2}
             )
@@ -119,10 +118,8 @@ def on(solver: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("drop", "changes", "words"),
     [
-        ((), on("newton"), "algorithm.solver: no solver 'newton'; there are dp_gd"),
-        ((), {"algorithm": {"penalty": 0.0}}, "algorithm.penalty: got 0.0"),
-        (SMOOTH, on("dp_loc_sgd"), "algorithm.rate: .*below 1"),
-        ((), on("dp_loc_gd"), "algorithm.smoothness: .*takes none"),
+        ((), on("newton"), "algorithm.solver"),
+        ((), {"algorithm": {"penalty": 0.0}}, "algorithm.penalty"),
         (SMOOTH, on("output_perturbation"), "algorithm.inner: .*takes none"),
         (STEPS, on("output_perturbation"), "algorithm.smoothness: .*takes none"),
         (OWN, on("output_perturbation", rate=0.5), "algorithm.rate: .*nothing reads a sample"),
@@ -134,8 +131,7 @@ def on(solver: str, **more: Any) -> dict[str, Any]:
         (("algorithm.penalty",), NONE, "algorithm.penalty: missing, and without"),
         (STEPS, NONE, "algorithm.inner: missing, and without"),
         (("privacy.clip",), BARE, "privacy.clip.y: missing"),
-        (("algorithm.smoothness", "algorithm.domain"), on("dp_loc_gd"), "algorithm.domain"),
-        (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_printed"}}, "as_printed"),
+        (OWN, on("output_perturbation") | {"privacy": {"guarantee": "as_published"}}, "algorithm.solver"),
         ((), {"algorithm": {"y": {"scale": 1.0}}}, "algorithm.y: dp_bilevel takes none"),
         ((), {"algorithm": {"rate": 1.5}}, "algorithm.rate"),
     ],
@@ -151,12 +147,6 @@ def test_refusals_are_one_sentence(drop: tuple[str, ...], changes: dict[str, Any
 def test_a_lower_loss_of_x_that_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match="meta_learning"):
         made("meta_learning", problem={"width": 2})
-
-
-def test_rates_are_checked_without_a_scenario_too() -> None:
-    for rate in (0.0, -0.1, 1.1, math.nan):
-        with pytest.raises(InputError, match=r"algorithm\.rate"):
-            DpBilevel(rate=rate)
 
 
 def test_a_small_penalty_is_refused_where_f_need_not_be_convex() -> None:
@@ -203,7 +193,7 @@ def test_the_printed_noise_is_several_times_too_much_for_gaussians() -> None:
         job = made(
             "hyper_cleaning",
             algorithm={"rounds": rounds, "inner": 1},
-            privacy={"guarantee": "as_printed", "epsilon": 1.0, "delta": delta},
+            privacy={"guarantee": "as_published", "epsilon": 1.0, "delta": delta},
         )
         found = float(job.budget.epsilon.max())
         assert 0.22 < found < 0.37
@@ -222,7 +212,7 @@ def test_steps_within_are_composed_by_the_printed_lemma() -> None:
     assert gaussian_scale(2.0, 0.5, 1e-5) == pytest.approx(4.0 * math.sqrt(2.0 * math.log(125000.0)))
 
 
-def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
+def test_noise_as_published_is_not_enough_for_small_samples() -> None:
     """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
     problem = HyperCleaning(2, (0.0, 1.0), 2)
     context = CoordinatorContext(
@@ -230,25 +220,12 @@ def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
     )
     rounds, delta = 100, 1e-6
     for rate, least, most in ((1e-4, 5.0, math.inf), (1.0, 0.0, 0.4)):
-        a = PrintedDpBilevel(None, 5.0, 1, 1.0, rate, shares={})
-        calibration = a.printed_calibration(context, rounds, 1.0, delta)["gx"]
+        a = PublishedDpBilevel(None, 5.0, 1, 1.0, rate, shares={})
+        calibration = a.calibration(context, rounds, 1.0, delta)["gx"]
         mu = float(calibration.sensitivity["train"][0] / calibration.scale[0])
         poisson = np.tile([[mu], [rate]], rounds)
         releases = Releases(poisson=poisson) if rate < 1.0 else Releases(mu=mu * math.sqrt(rounds))
         assert least <= epsilon_at(releases, delta) <= most
-
-
-# Where it shows ---------------------------------------------------------------------------------------------------
-
-
-def test_too_small_a_sample_is_noted() -> None:
-    """The noise multiplier is twice the scale over what replacing a record can move."""
-    for rate, epsilon, noted in ((0.01, 60.0, True), (0.5, 1.0, False)):
-        job = made(algorithm={"rate": rate}, privacy={"epsilon": epsilon})
-        least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged_channels)
-        assert (least < 1.0) == noted
-        words = " ".join(statement_of(job).to_dict()["notes"])
-        assert ("times what one record can add to a sample" in words) == noted
 
 
 @pytest.mark.parametrize("name", ["dp_bilevel_breast_cancer", "dp_bilevel_minibatch"])
@@ -260,15 +237,3 @@ def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
     target = tuned.scenario.privacy.epsilon
     assert target is not None
     assert tuned.result["privacy"]["epsilon_max"] <= target
-
-
-# A target that is not reached -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("rate", "said"), [(0.001, True), (0.1, False)])
-def test_a_plan_that_stops_short_of_its_target_says_so(rate: float, said: bool) -> None:
-    """With few records in a sample their price jumps from about 2 past 4, to what no bound on sampling allows."""
-    planned = decentral_dp.plan("dp_bilevel", set={"algorithm.rate": rate, "privacy.epsilon": 4, "privacy.delta": 1e-6})
-    notes = [note for note in planned.privacy.notes if note.startswith("Of the target ε = 4 these releases spend")]
-    assert bool(notes) is said is (planned.privacy.epsilon_max < 3.8)
-    assert all("Take a larger delta or algorithm.rate." in note for note in notes)

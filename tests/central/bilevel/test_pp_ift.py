@@ -219,9 +219,7 @@ def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, p
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"solver": "dp_loc_gd"}}, "no solver"),
         ({"algorithm": {"solver": "output_perturbation"}}, "takes none"),
-        ({"privacy": {"guarantee": "as_printed"}}, "never printed"),
         ({"problem": {"kind": "mean_lower_bound"}, "algorithm": UNREAD}, "nothing to perturb"),
         ({"privacy": {"delta": 0.0}}, "delta"),
         ({"algorithm": {"domain": None}, "privacy": {"clip": None}}, "privacy.clip.y: missing"),

@@ -162,12 +162,12 @@ def test_a_price_that_forgets_something_is_caught(content: Make, monkeypatch: py
         assert decentral_dp.run(content()).ledger["scale"].max() > 1.5 * one
 
 
-def test_as_printed_is_priced_by_what_it_really_meets(content: Make) -> None:
+def test_as_published_is_priced_by_what_it_really_meets(content: Make) -> None:
     """σ = 32K√(T log 1/δ)/(nε) is valid, and too much noise: ε at a fifth of the claim or less."""
-    job = build(load(content(privacy={"guarantee": "as_printed", "epsilon": 1.0}, algorithm={"rounds": 10})))
+    job = build(load(content(privacy={"guarantee": "as_published", "epsilon": 1.0}, algorithm={"rounds": 10})))
     spent = float(price(job.ledger, 1e-6).epsilon[0])
     assert 0.0 < spent < 0.2
-    run = decentral_dp.run(content(privacy={"guarantee": "as_printed", "epsilon": 1.0}))
+    run = decentral_dp.run(content(privacy={"guarantee": "as_published", "epsilon": 1.0}))
     assert run.records.costs_within(run.simulation().ledger)
 
 
@@ -227,25 +227,15 @@ def test_without_noise_every_method_finds_a_good_strength(content: Make, method:
     assert reached <= min(values) + 0.15 * (max(values) - min(values)) + 0.02 * (method == "penalty")
 
 
-@pytest.mark.parametrize("method", ["ppift", "penalty", "em"])
-def test_every_method_spends_its_target_on_both_kinds(content: Make, method: str) -> None:
-    job = build(
-        load(content("regularisation_tuner", algorithm={"method": method, "rounds": 1 if method == "em" else 5}))
-    )
-    assert 0.99 * 2.0 < job.budget.epsilon.max() <= 2.0
-    if method != "em":
-        assert all(cost.epsilon.max() > 1.9 for cost in job.budget.records.values())
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algorithm": {"method": "magic"}}, "no method"),
+        ({"algorithm": {"method": "magic"}}, "algorithm.method"),
         ({"algorithm": {"method": "em", "rounds": 2}}, "rounds = 1"),
         ({"problem": {"kind": "logistic_hyperparameter"}}, "one strength"),
         ({"problem": {"normalise": "none", "scale": "none"}}, "bounded length"),
         ({"privacy": {"delta": 0.0}}, "delta"),
-        ({"privacy": {"guarantee": "as_printed"}}, "climbs"),
+        ({"privacy": {"guarantee": "as_published"}}, "privacy.guarantee"),
     ],
 )
 def test_what_the_tuner_refuses(content: Make, changes: dict[str, Any], words: str) -> None:

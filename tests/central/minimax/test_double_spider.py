@@ -15,7 +15,7 @@ from tests.support.minimax_loop import agree
 from tests.support.neighbours import exceeded, widest
 from tests.support.spider_loop import DOUBLE, NONE, SpiderLoop, made
 
-PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
+PRINTED = {"guarantee": "as_published", "epsilon": 1.0}
 PROBLEMS = ("auc_maximisation", "dro")
 
 
@@ -100,7 +100,7 @@ def test_where_nothing_moved_a_difference_is_nothing_and_told_as_it_is() -> None
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_as_printed_it_is_the_loop_that_clips_means(problem: str, rate: float) -> None:
+def test_as_published_it_is_the_loop_that_clips_means(problem: str, rate: float) -> None:
     job = made(DOUBLE | {"rate": rate}, problem, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise))
 
@@ -121,7 +121,7 @@ def test_printed_noise_is_that_of_theorem_6() -> None:
         assert (line.rate["train"] == 1.0).all()
 
 
-def test_as_printed_it_is_worth_nothing() -> None:
+def test_as_published_it_is_worth_nothing() -> None:
     job = made(DOUBLE, privacy=PRINTED)
     assert job.budget.epsilon.max() > 100.0
     outcome = performed(job.coordinator_node(), job.rounds)[0]

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.simulation.jobs.build import build
 
 TRAJECTORIES = {
     "kind": "mspbe",
@@ -67,40 +65,8 @@ def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, f
     np.testing.assert_allclose(found.released["y"][0], y, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("problem", [TRAJECTORIES, RANKING])
-@pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_averages_cost_what_dp_sgda_costs(problem: dict[str, Any], rate: float) -> None:
-    mine, theirs = (run(content(problem, "certified", kind, rate=rate)) for kind in ("dptd", "dp_sgda"))
-    assert mine.records.costs_within(mine.simulation().ledger)
-    for a, b in zip(mine.simulation().ledger.channels, theirs.simulation().ledger.channels, strict=True):
-        assert (a.channel, a.mechanism, a.sampling) == (b.channel, b.mechanism, b.sampling)
-        np.testing.assert_array_equal(a.rounds, b.rounds)
-        np.testing.assert_array_equal(a.sensitivity["train"], b.sensitivity["train"])
-    assert mine.result["privacy"]["epsilon_max"] == theirs.result["privacy"]["epsilon_max"] <= 3.0
-
-
 def test_with_a_weight_of_one_it_is_dp_sgda() -> None:
     mine = run(content(TRAJECTORIES, "none", averaging={"scale": 1.0}))
     theirs = run(content(TRAJECTORIES, "none", "dp_sgda"))
     for name in ("x", "y"):
         np.testing.assert_allclose(mine.released[name], theirs.released[name], rtol=1e-12, atol=1e-14)
-
-
-def test_as_printed_is_refused_for_want_of_a_calibration() -> None:
-    with pytest.raises(InputError, match=r'dptd was printed with is not known here, so it has no "as_printed"'):
-        build(decentral_dp.load(content(TRAJECTORIES, "as_printed")))
-
-
-@pytest.mark.parametrize("variable", ["x", "y"])
-def test_both_clips_are_needed(variable: str) -> None:
-    made = content(TRAJECTORIES, "certified")
-    del made["privacy"]["clip"][variable]
-    with pytest.raises(InputError, match=rf"privacy\.clip\.{variable}: missing"):
-        build(decentral_dp.load(made))
-
-
-def test_the_average_is_needed() -> None:
-    made = content(TRAJECTORIES, "certified")
-    del made["algorithm"]["averaging"]
-    with pytest.raises(InputError, match=r"algorithm\.averaging: missing\. dptd needs it"):
-        build(decentral_dp.load(made))

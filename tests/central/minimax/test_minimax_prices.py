@@ -21,8 +21,6 @@ from decentral_dp.central.context import MinimaxContext
 from decentral_dp.central.minimax.dp_sgda import DpSgda
 from decentral_dp.central.minimax.privatediff import PrivateDiff
 from decentral_dp.central.minimax.privatediff_xy import PrivateDiffXY
-from decentral_dp.central.printed.calibration import Calibration
-from decentral_dp.central.printed.minimax import PrintedDpSgda
 from decentral_dp.central.problems.auc import AucObjective
 from decentral_dp.central.problems.composite import Composite
 from decentral_dp.models.build import Linear
@@ -30,6 +28,8 @@ from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from papers import claimed_noise
+from papers.published.calibration import Calibration
+from papers.published.minimax import PublishedDpSgda
 
 N, M, R = 60_000, 2048, 2344
 Q, DELTA = M / N, N**-1.1
@@ -59,8 +59,8 @@ def cost(program: Any, found: dict[str, Calibration]) -> float:
     ("claimed", "fine", "coarse"), [(0.5, 0.171, 0.184), (1.0, 0.362, 0.369), (5.0, 2.10, 2.10), (10.0, 4.59, 4.59)]
 )
 def test_what_the_printed_noise_of_dp_sgda_is_worth(claimed: float, fine: float, coarse: float) -> None:
-    program = PrintedDpSgda(STEP, STEP, Q)
-    found = program.printed_calibration(CONTEXT, R, claimed, DELTA)
+    program = PublishedDpSgda(STEP, STEP, Q)
+    found = program.calibration(CONTEXT, R, claimed, DELTA)
     # 8 C √(R log(1/δ))/(nε) on both means.
     wanted = 8.0 * math.sqrt(R * math.log(1.0 / DELTA)) / (N * claimed)
     assert all(f.scale == pytest.approx(np.full(R, wanted)) for f in found.values())

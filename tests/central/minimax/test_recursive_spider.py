@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, State
+from decentral_dp.central.minimax.recursive_spider import RecursiveSpider, RecursiveState
 from decentral_dp.central.minimax.steps import compose_gradients, is_anchor
 from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.spider_loop import NONE, RECURSIVE, SpiderLoop, made
 
-PRINTED = {"guarantee": "as_printed", "epsilon": 1.0}
+PRINTED = {"guarantee": "as_published", "epsilon": 1.0}
 KL = "kl_dro"
 
 
@@ -99,7 +99,7 @@ def far_apart(**changes: Any) -> Any:
     return made(RECURSIVE | {"rate": 1.0} | changes, KL, problem={"normalise": "none"})
 
 
-def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generator[Any, Any, State]:
+def _forgetful(self: RecursiveSpider, t: int, context: Any, s: RecursiveState) -> Generator[Any, Any, RecursiveState]:
     """The step without 1 − β on the change of h."""
     asked, beta = self._questions(t, context, s), self.weight(t)
     answer = yield Ask(**asked)
@@ -114,7 +114,7 @@ def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generat
     value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
     by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
     x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-    return State(x, y, v, u, value, variance, s.x, s.y)
+    return RecursiveState(x, y, v, u, value, variance, s.x, s.y)
 
 
 def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_forgotten_one_minus_beta_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
-def test_as_printed_it_is_the_loop(rate: float) -> None:
+def test_as_published_it_is_the_loop(rate: float) -> None:
     job = made(RECURSIVE | {"rate": rate}, KL, privacy=PRINTED)
     agree(job, SpiderLoop(job, with_noise), atol=1e-8)
 
@@ -154,7 +154,7 @@ def test_printed_noise_is_that_of_theorem_8_and_worth_nothing() -> None:
     np.testing.assert_allclose(lines["s"].sensitivity["train"][:, 0], betas * width, rtol=1e-9)
 
 
-def test_as_printed_recorded_is_planned() -> None:
+def test_as_published_recorded_is_planned() -> None:
     job = made(RECURSIVE, KL, privacy=PRINTED)
     outcome = performed(job.coordinator_node(), job.rounds)[0]
     assert outcome.ledger.costs_within(job.ledger)

@@ -148,7 +148,7 @@ def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.
 
 
 def test_no_noise_is_printed_for_the_share() -> None:
-    printed = {"guarantee": "as_printed", "clip": {"x": 0.2, "y": 1.0}}
+    printed = {"guarantee": "as_published", "clip": {"x": 0.2, "y": 1.0}}
     with pytest.raises(InputError, match=r"^problem\.positive_share: no paper"):
         made(PROGRAMS["sgda"], problem=RELEASED, privacy=printed)
 

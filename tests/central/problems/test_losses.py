@@ -13,7 +13,7 @@ from decentral_dp.central.problems.losses import Capped, capped_loss
 from tests.support.robust_oracle import LOSSES, slope
 
 # Loss → number of classes, 0 for numbers.
-CLASSES = {"cross_entropy": 3, "logistic": 2, "squared": 0, "absolute": 0, "huber": 0}
+CLASSES = {"cross_entropy": 3, "logistic": 2, "squared": 0}
 
 
 @pytest.mark.parametrize("loss", CLASSES)
@@ -30,10 +30,7 @@ def test_losses_and_their_slopes(loss: str, seed: int) -> None:
         def one(o: np.ndarray, k: int = k) -> float:
             return LOSSES[loss](o, labels[k])
 
-        if loss in ("cross_entropy", "logistic") or abs(abs(outputs[k, 0] - labels[k]) - 1) > 1e-4:
-            if loss == "absolute" and abs(outputs[k, 0] - labels[k]) < 1e-4:
-                continue
-            np.testing.assert_allclose(slopes[k], slope(one, outputs[k]), atol=1e-6)
+        np.testing.assert_allclose(slopes[k], slope(one, outputs[k]), atol=1e-6)
 
 
 def test_losses_far_out() -> None:

@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 
 from decentral_dp.central.problems.composite import Composite, Labelled
-from decentral_dp.central.problems.dro import DroObjective
+from decentral_dp.central.problems.dro import DIVERGENCES, DroObjective
 from decentral_dp.central.problems.group_dro import GroupDroObjective
 from decentral_dp.central.problems.kl_dro import kl_robust
 from decentral_dp.central.problems.losses import Capped, capped_loss
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.problems.saddle import Minimax
-from tests.support.robust_oracle import CASES, Array, context_of, furthest
+from tests.support.robust_oracle import Array, context_of, furthest
 
 CAP, CLASSES = 2.0, 3
 SHARES = np.array([0.5, 0.2, 0.3])
-# Strengths of the divergences: below order 1 the conjugate ends at 1/(1 − k).
-DRO = {"chi2": 0.8, "kl": 0.8, "cvar-0.4": 1.0, "cressie_read-0.5": 1.5}
 
 
 class Subject(NamedTuple):
@@ -35,9 +33,8 @@ class Subject(NamedTuple):
 
 
 def dro(name: str) -> Subject:
-    case = next(c for c in CASES if str(c) == name)
     capped = capped_loss("squared", CAP, 0)
-    problem = Composite(Linear(2, 1), DroObjective(capped, case.made(), DRO[name]))
+    problem = Composite(Linear(2, 1), DroObjective(capped, DIVERGENCES[name], 0.8))
     # Tight: the clipped gradients of two records may be opposite, and two losses may be 0 and the cap.
     met = {"grad_x": (0.95, 0.95), "grad_y": (0.95, 0.95)}
     return Subject(problem, 0, lambda draw: draw.uniform(0, CAP, size=1), 0.5, met)
@@ -61,7 +58,7 @@ def group_dro(capped: Capped | None = None) -> Subject:
     return Subject(problem, CLASSES, lambda draw: draw.dirichlet(np.ones(CLASSES)), 0.5, met)
 
 
-SUBJECTS = {**{name: dro(name) for name in DRO}, "kl_dro": kl_dro(), "group_dro": group_dro()}
+SUBJECTS = {**{name: dro(name) for name in DIVERGENCES}, "kl_dro": kl_dro(), "group_dro": group_dro()}
 
 # Far out, no numbers, infinities.
 WILD = [
@@ -125,7 +122,7 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
     capped = kind(negative, CAP)
     problem: Minimax
     if name == "dro":
-        problem, term, y = Composite(Linear(1, 1), DroObjective(capped, CASES[0].made(), 3.0)), "grad_y", 0.5
+        problem, term, y = Composite(Linear(1, 1), DroObjective(capped, DIVERGENCES["chi2"], 3.0)), "grad_y", 0.5
     else:
         problem, term, y = kl_robust(Linear(1, 1), capped, 0.25, 0.4), "inner", 1.0
     asked = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)

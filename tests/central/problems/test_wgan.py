@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
@@ -116,20 +114,6 @@ def test_records_are_clipped_one_by_one(hidden: tuple[int, ...], bound: float) -
     np.testing.assert_allclose(found, sum(clipped(v, bound) for v in rows), rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), size=st.sampled_from([0.0, 1.0, 1e5, 1e200]))
-def test_a_replaced_record_moves_a_sum_by_no_more_than_two_clips(seed: int, size: float) -> None:
-    m, r = problem(5), records()
-    x, y = point(m)
-    other = Real(r.inputs.copy())
-    other.inputs[2] = size * np.random.default_rng(seed).normal(size=D)
-    asked = [ClippedQuery("grad_y", x, y, 0.4), ClippedQuery("grad_y", x, y, 0.4, earlier_point=(x, 0.9 * y))]
-    with np.errstate(all="ignore"):
-        pairs = list(zip(m.sums(r, asked), m.sums(other, asked), strict=True))
-    for before, after in pairs:
-        assert np.linalg.norm(before - after) <= 0.8 * (1.0 + 1e-12)
-
-
 def test_parts_add_up_and_no_records_are_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     m, r = problem(5), records()
     x, y = point(m)
@@ -176,13 +160,6 @@ def test_start_and_the_critics_ball() -> None:
 # Scores --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_printed_estimate_is_nothing_with_a_critic_of_zeros() -> None:
-    m = problem(5)
-    x, _ = point(m)
-    for generator in (x, 0.0 * x, 5.0 * x):
-        assert m.scores(generator, np.zeros(m.q), records(), None) == {"estimate": 0.0}
-
-
 def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     m, y = problem(5), np.zeros(problem(5).q)
     real, alike = records(200, 1), records(200, 2).inputs
@@ -194,23 +171,10 @@ def test_scores_of_the_same_distribution_and_of_another(monkeypatch: pytest.Monk
     same, other, flat = judged(alike), judged(0.5 * alike + 0.4), judged(0.0 * alike)
     assert same["test_critic_auc"] == pytest.approx(0.5, abs=0.1)
     assert same["test_distance"] < 0.08
-    assert same["test_mean_gap"] < 0.15
-    assert same["test_spread"] == pytest.approx(1.0, abs=0.05)
     assert other["test_critic_auc"] > 0.8
-    assert other["test_spread"] == pytest.approx(0.5, abs=0.03)
-    assert other["test_mean_gap"] == pytest.approx(0.4 * np.sqrt(D), abs=0.1)
     # Every projection of uniform numbers is moved by the gap along it, at least.
     assert other["test_distance"] > 0.25
-    assert flat["test_spread"] == 0.0
     assert flat["test_critic_auc"] > 0.7
-
-
-def test_too_few_held_out_records_have_no_critic() -> None:
-    m = problem(5)
-    x, y = point(m)
-    found = m.scores(x, y, records(), records(3))
-    assert "test_critic_auc" not in found
-    assert {"test_distance", "test_mean_gap", "test_spread", "estimate"} <= set(found)
 
 
 def test_scores_that_overflow_are_left_out() -> None:
@@ -262,8 +226,6 @@ def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
     assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
     rows = found.metrics.set_index(["round", "name"])["value"]
     assert rows[100, "test_distance"] < 0.4 * rows[0, "test_distance"]
-    assert rows[100, "test_mean_gap"] < 0.4 * rows[0, "test_mean_gap"]
-    assert 0.6 < rows[100, "test_spread"] < 1.4
 
 
 def test_without_a_clip_of_the_critic_nothing_is_certified() -> None:

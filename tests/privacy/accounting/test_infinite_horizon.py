@@ -172,7 +172,7 @@ def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: 
     off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
     assert limits(off).finite_data == math.inf
     scales = {c: {"scale": 0.1} for c in "xyz"}
-    printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_printed", **scales}}))
+    printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_published", **scales}}))
     assert limits(printed).finite_data == math.inf
 
 

@@ -1,0 +1,246 @@
+"""Bilevel algorithms and selections of a coordinator as their papers print them.
+
+Reference: A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025, but for
+`PublishedDpBilevel`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self, final
+
+import numpy as np
+
+from decentral_dp.algorithms.protocol import Calibration
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.bilevel import (
+    dp_bilevel,
+    exponential_mechanism,
+    gradient_norm_exponential_mechanism,
+    regularised_exponential_mechanism,
+    second_order_dp_bilevel,
+    single_draw,
+    warm_start,
+)
+from decentral_dp.constants.problem_constants import ProblemConstants
+from papers.published import grid_walk
+from papers.published.calibration import Noise, one_draw, published_noise, smaller_count
+
+
+@final
+class PublishedSecondOrder(second_order_dp_bilevel.SecondOrder):
+    """The fields and steps of `SecondOrder`, with the published noise, which needs a bounded domain.
+
+    σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
+
+    Reference: A. Lowy and D. Liu, 2025: Algorithm 1, Theorem 4.2.
+    """
+
+    protocol = "published"
+    claim = "Theorem 4.2 of Lowy & Liu (2025), as published"
+
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
+        resolved = super().resolve_defaults(context)
+        second_order_dp_bilevel.check_bounded(context)
+        return resolved
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        bounds, (low, high) = second_order_dp_bilevel.bounds_of(context), context.domain.corners(context.problem.p)
+        k = published_k(bounds.family.constants(low, high))
+        scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
+        slack = 2.0 * bounds.gradient_error(low, high)
+        truly = {kind: np.full(rounds, s + slack) for kind, s in bounds.gradient_sensitivity(low, high).items()}
+        return {"gx": Calibration(np.full(rounds, scale), truly)}
+
+
+@final
+class PublishedDpBilevel(dp_bilevel.DpBilevel):
+    """The fields and steps of `DpBilevel`, with the published noise.
+
+    (ε/√(18T), δ/(3(T+1))) for each of the three releases of a round, as Algorithm 1 says, by its Lemma 15, and by Lemma
+    14 for the descents within. With Gaussian noise that is several times too much of it: composed exactly it costs .2
+    to .4 for ε = 1, and less where solvers take many steps.
+
+    Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Theorems 4 and 11.
+    """
+
+    protocol = "published"
+    claim = "Theorems 4 and 11 of Kornowski (2024), as published"
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        """Compute Lemma 15 at (ε/√(18T), δ/(3(T+1))), with sensitivities of full batches, which Theorem 11 keeps.
+
+        Raises:
+            InputError: a solver that needs the records themselves.
+        """
+        if self.needs_records:
+            raise dp.InputError('algorithm.solver: the paper solves the lower level step by step; take "dp_gd".')
+        each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
+        inner, width = self._solver, context.problem.q
+        below = {"lower_grad_y": 1.0}
+        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised_objective.penalty}
+        out = {
+            channel: published_noise(context, factors, width, self.rate, rounds, inner.publishes, each)
+            for channel, factors in (("y", below), ("pulled", above))
+            if any(context.reads(term) for term in factors)
+        }
+        if self.reads:
+            factors = dict.fromkeys(self._step_terms(context), 1.0)
+            out["gx"] = published_noise(context, factors, context.problem.p, self.rate, rounds, 1, each)
+        return out
+
+
+@final
+class PublishedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
+    """The fields and steps of `ExponentialMechanism`, at the published scale.
+
+    Probabilities ∝ exp(−ε Φ/(2s)), with s = (2/n)(L_fx D_x + L_fy D_y) + 4 L_fy L_gy/μ. The last term lacks 1/n, so
+    that the noise never shrinks; the ½ is not needed. It is private, at less than it claims.
+
+    Reference: A. Lowy and D. Liu, 2025, Equation 4.
+    """
+
+    protocol = "published"
+    reads_losses = False
+    claim = "Equation 4 of Lowy & Liu (2025), as published"
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        return one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, epsilon))
+
+
+def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
+    """2s/ε with s of Equation 4."""
+    width = context.domain.diameter(context.problem.p)
+    return 2.0 * published_score(single_draw.constants_of(context), smaller_count(context), width) / epsilon
+
+
+@final
+class PublishedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
+    """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6.
+
+    It is calibrated by its own Lemma B.6, S = 2G/n with G = L_fx + L_fy b_gxy/μ_g + L_gy b_fxy/μ_g, and by the exact
+    curve of Theorem B.4 where it says "k = O(·)". The lemma differentiates f(x, y_Z(x)) in x alone and is false: the
+    ledger prices that law by the S that holds, at more than it claims where Hessians of records differ much.
+
+    Reference: A. Lowy and D. Liu, 2025, Equation 5 and Lemma B.6.
+    """
+
+    protocol = "published"
+    claim = "Equation 5 and Lemma B.6 of Lowy & Liu (2025), as published"
+
+    def _sensitivity(self, context: dp.CoordinatorContext) -> float:
+        """S of Lemma B.6."""
+        return published_lipschitz(single_draw.constants_of(context), smaller_count(context))
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        return one_draw(self.law(context), self._sensitivity(context) / context.budget)
+
+
+@final
+class PublishedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientNormMechanism):
+    """The fields and steps of `GradientNormMechanism`, at the published scale.
+
+    Probabilities ∝ exp(−(ε/2G)‖∇Φ‖), G = L_fx + L_fy b_gxy/μ + L_gy b_fxy/μ. It rests on 2G/n as a bound on what one
+    record moves ∇Φ by (Lemma B.6), which fails where the Hessians of records differ much; but then drops the n, and so
+    is too flat by far.
+
+    Reference: A. Lowy and D. Liu, 2025, Appendix C.3.
+    """
+
+    protocol = "published"
+    claim = "Appendix C.3 of Lowy & Liu (2025), as published"
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        # 2G, as the formula for n = 1 says.
+        return one_draw(
+            self.law(context, single_draw.no_score), published_lipschitz(single_draw.constants_of(context), 1) / epsilon
+        )
+
+
+@final
+class PublishedGridWalk(grid_walk.GridWalk):
+    """The fields and steps of `GridWalk`, at the published scale.
+
+    The scale is 2s/ε' of Equation 4, ε' = ε/2: the other half, by Theorem B.15, pays for the distance from the law
+    under two data sets. That distance is unknown after any number of steps that can be taken, so nothing is certified.
+
+    Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
+    """
+
+    protocol = "published"
+    claim = "Theorem B.15 of Lowy & Liu (2025), as published"
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        law, scale = self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon)
+        law.check(scale)
+        return one_draw(law, scale)
+
+
+@final
+class PublishedWarmStart(warm_start.WarmStart):
+    """The fields and steps of `WarmStart`, with the published noise.
+
+    (ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε)
+    with K of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
+
+    Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
+    """
+
+    protocol = "published"
+    reads_losses = False
+    claim = "Theorem 4.3 of Lowy & Liu (2025), as published"
+
+    @property
+    def _descent(self) -> PublishedSecondOrder:
+        return PublishedSecondOrder(self.x, start=self.start)
+
+    def calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        start = one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon))["x"]
+        return {"x0": start, **self._descent.calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}
+
+
+# Bounds as papers print them: nothing is priced by these.
+
+
+def published_k(c: ProblemConstants) -> float:
+    """Evaluate K as published.
+
+    References:
+        Lowy & Liu 2025, Equation 12.
+    """
+    kappa, oscillation = c.b_gxy / c.mu, c.l_gy / c.mu
+    lipschitz = c.l_fx + c.l_fy * kappa
+    curved = c.c_gxy * oscillation + kappa * c.c_gyy * oscillation + kappa * c.b_gyy
+    return 2.0 * (c.b_fxy * oscillation + 2.0 * lipschitz + kappa * c.b_fyy * oscillation + c.l_fy / c.mu * curved)
+
+
+def published_lipschitz(c: ProblemConstants, n: int) -> float:
+    """Evaluate 2G/n, which is said to bound how fast Φ_Z − Φ_Z' varies.
+
+    Limits:
+        False: its proof differentiates f(x, y_Z(x)) in x alone. Take f = y, g = a y²/2 − b x y, a ∈ [μ, β]. One changed
+        record moves the slope by b(β − μ)/(n μ²) to first order, and 2G/n = 2b/(μ n) is less where β > 3μ.
+        See docs/proofs/32.
+
+    References:
+        Lowy & Liu 2025, Lemma B.6.
+    """
+    return 2.0 / n * (c.l_fx + c.l_fy * c.b_gxy / c.mu + c.l_gy * c.b_fxy / c.mu)
+
+
+def published_score(c: ProblemConstants, n: int, width: float) -> float:
+    """Evaluate s as published, with D_y = L_gy/μ.
+
+    Args:
+        c: constants of the whole domain.
+        n: records.
+        width: D_x.
+
+    Limits:
+        Its last term lacks 1/n, so noise never shrinks. See docs/proofs/32.
+
+    References:
+        Lowy & Liu 2025, Equation 4.
+    """
+    spread = c.l_gy / c.mu
+    return 2.0 / n * (c.l_fx * width + c.l_fy * spread) + 4.0 * c.l_fy * spread

@@ -1,0 +1,525 @@
+"""Gossip algorithms as their papers print them: what is received has noise, and an agent's own values have none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.gossip import (
+    bsa,
+    dsbo_jhip,
+    gbdsbo,
+    ldp_dsbo,
+    ma_dsbo,
+    neumann,
+    single_level,
+    spdb,
+    vrdsbo,
+)
+from decentral_dp.bounded import LipschitzConstants, transpose
+from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.simulation.statements.gossip import smallest_noise
+from decentral_dp.simulation.statements.statement import PaperClaim
+from papers.published.theorems import theorem_4_5
+
+# Rounds of the private-state recursion that are computed before its invariant bound takes over.
+_EXPLICIT_ROUNDS = 10_000
+
+
+class PublishedGossip(dp.Algorithm, Protocol):
+    """A gossip algorithm whose agents keep own values that are never noised."""
+
+    protocol: str = "published"
+
+    def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
+        return dataset.constant_state(dataset.start("x", self.start)), dataset.constant_state(
+            dataset.start("y", self.start)
+        )
+
+    def own_value(self, released: dp.Value, mine: dp.Value) -> dp.Value:
+        return mine
+
+
+def solve_unreleased(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.Value:
+    """Compute w at (x, y).
+
+        v_0 = ∇_y f(x, y),     v_k = v_{k−1} − (1/L) ∇²_yy g(x, y) v_{k−1}   for 0 < k < b,     w = (1/L) Σ_{k<b} v_k
+
+    No v_k is released before the next is computed from it, so that products are at private points and nothing bounds
+    what one record moves them by.
+
+    Args:
+        batches: b of them; v_k is computed from batches[k].
+        x: (agents, p).
+        y: (agents, q).
+        smoothness: L.
+
+    Returns:
+        w, (agents, q).
+
+    Sensitivity:
+        None is proven, as products are at private points.
+    """
+    step = 1.0 / smoothness
+    v = batches[0].upper_grad_y(x, y)
+    w = step * v
+    for batch in batches[1:]:
+        v = v - step * batch.lower_hvp(x, y, v)
+        w = w + step * v
+    return w
+
+
+def track_unreleased(
+    channels: tuple[str, str],
+    keep: dp.Array,
+    step: float,
+    iterations: int,
+    z: dp.Value,
+    first: dp.Value,
+    residual: Callable[[int, dp.Value], dp.Value],
+) -> dp.GossipSteps[dp.Value]:
+    """Iterate on z along a tracker of the mean residual, both sent in every exchange.
+
+        z^{k+1} = a_i z^k + Σ_j w_ij z̃_j^k − γ d^k,    d^{k+1} = a_i d^k + Σ_j w_ij d̃_j^k + r^{k+1} − r^k,    d⁰ = r⁰
+
+    with r^k the residual at z^k. Only what comes from neighbours is noised, so that nothing bounds what one record
+    moves.
+
+    Args:
+        channels: of z and of d.
+        keep: (b, 1) a_i, the agents' own weights.
+        step: γ.
+        iterations: N.
+        z: z⁰.
+        first: r⁰, the residual at z⁰.
+        residual: k, z^k → r^k, for 0 < k < N.
+
+    Returns:
+        z^N.
+    """
+    of_z, of_d = channels
+    last = d = first
+    for k in range(iterations):
+        _, neighbour_sum = yield dp.Gossip(**{of_z: z, of_d: d})
+        z = keep * z + neighbour_sum[of_z] - step * d
+        if k < iterations - 1:
+            now = residual(k + 1, z)
+            d = keep * d + neighbour_sum[of_d] + (now - last)
+            last = now
+    return z
+
+
+@final
+@dataclass(frozen=True)
+class PublishedLdpDsbo(dp.Algorithm):
+    """x, y, z: step sizes λ. start: constants, 0 where absent.
+
+    With W the mixing matrix, a_i = 1 − |w_ii|, ṽ what an agent released, and all gradients at the agent's un-noised
+    point:
+
+        v_{i,t+1} = a_i v_{i,t} + Σ_j w_ij ṽ_{j,t} − λ_{v,t} · (the step of v in `ldp_dsbo`)            v = x, y, z
+
+    One record moves a private state by what a recursion in the Lipschitz constants of all terms says
+    (`privacy.accounting.private_state`). It is infinite unless those exist, which for hyper-parameter problems needs z
+    and y boxed and x capped.
+
+    Reference: Z. Chen and Y. Wang, "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with
+    Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2.
+    """
+
+    x: dp.StepSize
+    y: dp.StepSize
+    z: dp.StepSize
+
+    protocol = "published"
+    channels = dp.CHANNELS
+
+    def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.State:
+        # A private state remembers every batch it met, so it is bounded from the start.
+        return ldp_dsbo.State(*(dataset.constant_state(dataset.start(c, self.start)) for c in dp.CHANNELS))
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.State) -> dp.GossipSteps[ldp_dsbo.State]:
+        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
+        d = dataset.oracle(t, s.x, s.y, s.z)
+        return ldp_dsbo.step_along(
+            (self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, s, neighbour_sum, d
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {c: dp.Channel(c, p if c == "x" else q, tuple(TERMS)) for c in dp.CHANNELS}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """The recursion of the private state, or infinite from the first record on where no constants are known."""
+        shares = (public.rounds, public.neighbour_weight.size)
+        steps = {c: getattr(self, c) for c in dp.CHANNELS}
+        still = [c for c in dp.CHANNELS if steps[c].scale == 0.0]
+        if public.constants is None and still:
+            # What one record reaches, and when, would be another recursion for every set of variables that rest.
+            raise dp.InputError(
+                f"algorithm.{still[0]}.scale: got 0, but without problem constants the published form is priced for "
+                "steps above 0 only. Give a step size above 0."
+            )
+        out: dict[str, dict[dp.Split, dp.Array]] = {c: {} for c in dp.CHANNELS}
+        for split in dp.SPLITS:
+            if public.constants is None:
+                # After one round only the channels that read such records have met one; then it is in everything.
+                met = {
+                    c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
+                    for c in dp.CHANNELS
+                }
+                for c in dp.CHANNELS:
+                    out[c][split] = np.full(shares, np.inf if any(met.values()) else 0.0)
+                    out[c][split][0] = np.inf if met[c] else 0.0
+                continue
+            change = private_state(
+                public.constants, steps, public.neighbour_weight, public.averaged_counts, public.rounds, split
+            )
+            for v, c in enumerate(dp.CHANNELS):
+                out[c][split] = change[1:, :, v]
+        ones, unbounded = np.ones(shares), np.full(shares, np.inf)
+        index = np.arange(1, public.rounds + 1)
+        return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
+
+    def paper_claim(self, job: GossipJob) -> PaperClaim:
+        """Return ε of Theorem 4.5 as published."""
+        steps = {c: getattr(self, c) for c in dp.CHANNELS}
+        weight = float(job.topology.neighbour_weight.min())
+        claim = theorem_4_5(steps, job.noise, weight, job.rounds)
+        endless = theorem_4_5(steps, job.noise, weight, math.inf).epsilon_max
+        return PaperClaim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
+
+    def paper_notes(self, job: GossipJob) -> list[str]:
+        """Return what is proven of the protocol, and why Theorem 4.5 is no certificate."""
+        out = "The provable ε of the published protocol holds in exact arithmetic, for the boxed arguments declared."
+        if np.isinf(job.budget.epsilon).any():
+            out = (
+                "The protocol as published has certified ε = ∞ here: its state is private and unclipped, and the terms "
+                "it feeds on are not Lipschitz without boxes on y and z, a cap on x, and records of bounded l1 norm."
+            )
+        return [
+            out,
+            "Theorem 4.5 as published is no certificate: its constants do not depend on the size of the gradients, and "
+            "there are losses whose exact ε exceeds it.",
+        ]
+
+    def endless_stream(self, job: GossipJob, agents: NDArray[np.int64]) -> float | None:
+        """Evaluate the recursion for the first rounds, then its invariant bound, for the worst kind and weight."""
+        if job.constants is None or job.stream.kind != "accumulate":
+            return None
+        rounds, batch = max(job.rounds, _EXPLICIT_ROUNDS), job.stream.batch or 1
+        steps = {c: getattr(self, c) for c in dp.CHANNELS}
+        noise, t = smallest_noise(job, agents), np.arange(1.0, rounds + 1.0)
+        price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in dp.CHANNELS], axis=1)
+        weights = tuple(np.unique(job.topology.neighbour_weight[agents]).tolist())
+        worst = 0.0
+        for split in dp.SPLITS:
+            facts = (weights, rounds, batch, job.stream.warm_start, split)
+            sensitivity = _state_on_a_stream(job.constants, tuple(steps.values()), *facts)
+            spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
+            for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
+                left = endless_remainder(job.constants, steps, weight, last, rounds, batch, noise, split)
+                worst = max(worst, float(paid) + left)
+        return worst
+
+
+@lru_cache(maxsize=8)
+def _state_on_a_stream(
+    constants: LipschitzConstants,
+    step_sizes: tuple[dp.StepSize, ...],
+    weights: tuple[float, ...],
+    rounds: int,
+    batch: int,
+    warm_start: int,
+    split: dp.Split,
+) -> dp.Array:
+    """How far a record moves the private states of agents with these neighbours' weights, who mostly share it."""
+    steps = dict(zip(dp.CHANNELS, step_sizes, strict=True))
+    counts = dict.fromkeys(dp.SPLITS, warm_start + batch * np.arange(1.0, rounds + 1.0))
+    return private_state(constants, steps, np.array(weights), counts, rounds, split)
+
+
+# Whatever private states meet sooner or later.
+_TERMS = (*neumann.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
+
+
+@final
+class PublishedMaDsbo(PublishedGossip, ma_dsbo.MaDsbo):
+    """The fields of `MaDsbo`, with own values that are never noised.
+
+    The recursion is that of `ma_dsbo` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
+
+        z^{k+1} = P z^k − γ_t d^k,     s^{k+1} = H z^{k+1} − b,     d^{k+1} = P d^k + s^{k+1} − s^k
+
+    where P v = a_i v_i + Σ_j w_ij ṽ_j mixes the agent's own un-noised value with what it received. Nothing is proven of
+    any release that has met a record.
+
+    Reference: Chen & Wang, ICML 2024, Algorithm 3, where z and d share one schedule; after X. Chen, M. Huang, S. Ma, K.
+    Balasubramanian, ICML 2023.
+    """
+
+    def init(self, dataset: dp.LocalDataset) -> ma_dsbo.State:
+        return super().init(dataset)._replace(r=dataset.constant_state(dataset.public(0.0, dataset.p)))
+
+    def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+        first = -dataset.batch(t, self.inner, kept=True).upper_grad_y(x, y)
+
+        def residual(k: int, z: dp.Value) -> dp.Value:
+            at = dataset.batch(t, self.inner + k, kept=True)
+            return at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
+
+        a, start = 1.0 - dataset.neighbour_weight, dataset.public(0.0, dataset.q)
+        return (yield from track_unreleased(("z", "d"), a, self.z(t), self.inverse, start, first, residual))
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        families = {"x": "x", "y": "y", "d": "z", "z": "z"}
+        return {c: dp.Channel(family, p if c == "x" else q, _TERMS) for c, family in families.items()}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.
+
+        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1. What is published at the end is
+        noised once more, y and z included.
+        """
+        rounds, e, inner = public.rounds, self.releases_per_round, self.inner
+        x_index = np.arange(1, rounds + 1) * e
+        y_index, _ = dp.grid(rounds, e, range(1, 1 + inner))
+        d_index, _ = dp.grid(rounds, e, range(1 + inner, e))
+        last, alpha = x_index[-1:], self.x.scale > 0.0
+        z_index = d_index.reshape(rounds, self.inverse)[:, 1:].reshape(-1)
+        return {
+            "x": dp.nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
+            "y": dp.nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
+            "z": dp.nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
+            "d": dp.nothing_proven(public, d_index),
+        }
+
+
+@final
+class PublishedDsboJhip(PublishedGossip, dsbo_jhip.DsboJhip):
+    """The fields of `DsboJhip`, with own values that are never noised.
+
+    The recursion is that of `dsbo_jhip` as its paper has it, with S^{k+1} − S^k from a fresh batch for every k:
+
+        Z^{k+1} = P Z^k − γ_t D^k,     S^{k+1} = H_i Z^{k+1} − J_iᵀ,     D^{k+1} = P D^k + S^{k+1} − S^k
+
+    where P V = a_i V_i + Σ_j w_ij Ṽ_j mixes the agent's own un-noised value with what it received, and ∇_y f_i
+    multiplies (Z^N)ᵀ as it is. Nothing is proven of any release that has met a record.
+
+    Reference: X. Chen, M. Huang, S. Ma, "Decentralized Bilevel Optimization", arXiv:2206.05670, 2022; noised on every
+    message as in Chen & Wang, ICML 2024, Algorithm 3.
+    """
+
+    def tracked_inverse(
+        self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value
+    ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
+        p, q, at = dataset.p, dataset.q, dataset.batch(t, self.inner, kept=True)
+        upper = at.upper_grad_y(x, y)
+        first = -transpose(at.lower_jacobian(x, y), p, q)
+
+        def residual(k: int, z: dp.Value) -> dp.Value:
+            at = dataset.batch(t, self.inner + k, kept=True)
+            return at.lower_hessian_product(x, y, z) - transpose(at.lower_jacobian(x, y), p, q)
+
+        a, start = 1.0 - dataset.neighbour_weight, dataset.public(0.0, q * p)
+        return (yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)), upper
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
+        met = ("upper_grad_x", "lower_grad_y", *tracked, "upper_grad_y")
+        sizes = {"x": ("x", p), "y": ("y", q), "Z": ("z", q * p), "D": ("z", q * p)}
+        return {c: dp.Channel(family, width, met) for c, (family, width) in sizes.items()}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """Infinite as soon as a record was met; a step of zero meets none, and Z⁰ = 0 is public in every round.
+
+        Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1. What is published at the end is
+        noised once more, y included.
+        """
+        rounds, e = public.rounds, self.releases_per_round
+        x_index = np.arange(1, rounds + 1) * e
+        y_index, z_index, d_index = (
+            dp.grid(rounds, e, range(first, last))[0]
+            for first, last in ((1, 1 + self.inner), (2 + self.inner, e), (1 + self.inner, e))
+        )
+        unsent = dp.free_release(public, d_index)
+        return {
+            "x": dp.nothing_proven(public, x_index, self.x.scale > 0.0),
+            "y": dp.nothing_proven(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
+            "Z": dp.nothing_proven(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
+            "D": dp.nothing_proven(public, d_index),
+        }
+
+
+@final
+class PublishedGbdsbo(PublishedGossip, gbdsbo.Gbdsbo):
+    """The fields of `Gbdsbo`, with own values that are never noised.
+
+    The recursion is that of `gbdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
+    received, and all gradients at un-noised points. Nothing is proven of any release that has met a record; x_1 has met
+    none.
+
+    Reference: S. Yang, X. Zhang, M. Wang, "Decentralized Gossip-Based Stochastic Bilevel Optimization over
+    Communication Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
+    """
+
+    def init(self, dataset: dp.LocalDataset) -> gbdsbo.State:
+        x, y = self.starts(dataset)
+        widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
+        return gbdsbo.State(
+            x, y, {c: dataset.constant_state(dataset.public(0.0, width)) for c, width in widths.items()}
+        )
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        sent = super().releases(p, q)
+        met = tuple(dict.fromkeys(t for channel in sent.values() for t in channel.terms))
+        return {c: channel._replace(terms=met) for c, channel in sent.items()}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """Infinite as soon as a record was met; a step of zero meets none.
+
+        x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1.
+        """
+        index, averaged = np.arange(1, public.rounds + 1), self.averaging.scale > 0.0
+        out = {
+            "x": dp.nothing_proven(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
+            "y": dp.nothing_proven(public, index, self.y.scale > 0.0),
+        }
+        estimates = dict.fromkeys(self.terms, dp.nothing_proven(public, index[:-1], averaged))
+        return out | estimates if public.rounds > 1 else out
+
+
+def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.State:
+    return single_level.State(
+        dataset.start("x", program.start), dataset.constant_state(dataset.start("y", program.start))
+    )
+
+
+def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
+    """x is published as it is; of y nothing is proven once a step has met a record."""
+    indices = np.arange(1, public.rounds + 1)
+    return {"x": dp.free_release(public, indices[-1:]), "y": dp.nothing_proven(public, indices, program.y.scale > 0.0)}
+
+
+@final
+class PublishedLdpSingleLevel(PublishedGossip, single_level.LdpSingleLevel):
+    """The fields of `LdpSingleLevel`, with an own y that is never noised.
+
+        y_{i,t+1} = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, y_{i,t})
+
+    Nothing can be proven without Lipschitz constants.
+
+    Reference: Chen & Wang, ICML 2024, Appendix G.3.
+    """
+
+    init, planned_releases = _begin, _plan
+
+
+@final
+@dataclass(frozen=True)
+class PublishedDpDsgd(single_level.OneLevel):
+    """The fields of `DpDsgd`, with an own y that is never noised.
+
+        y_{i,t+1} = c − λ_t ∇_y g_i(x, c),     c = a_i y_{i,t} + Σ_j w_ij ỹ_{j,t}
+
+    Nothing can be proven without Lipschitz constants.
+
+    Reference: X. Lian et al., NeurIPS 2017 (decentralised SGD).
+    """
+
+    protocol = "published"
+
+    heavy_ball: float = 0.0
+    local_steps: int | None = None
+    adaptive: float = 0.0
+    centring: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("heavy_ball", "local_steps", "adaptive", "centring"):
+            if getattr(self, key):
+                raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
+        _, neighbour_sum = yield dp.Gossip(y=s.y)
+        combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
+        return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+
+    init, planned_releases = _begin, _plan
+
+
+def _series(
+    program: vrdsbo.Vrdsbo | spdb.Spdb, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value
+) -> dp.GossipSteps[dp.Value]:
+    yield from ()  # Nothing of it is sent.
+    return solve_unreleased(batches, x, y, program.smoothness)
+
+
+@final
+class PublishedVrdsbo(PublishedGossip, vrdsbo.Vrdsbo):
+    """The fields of `Vrdsbo`, with own values and series that are never noised.
+
+    The recursion is that of `vrdsbo`, with P v = a_i v_i + Σ_j w_ij ṽ_j of the agent's own un-noised value and what it
+    received; the Neumann series stays with the agent (`solve_unreleased`). Nothing is proven.
+
+    Reference: H. Gao, B. Gu, M. T. Thai, AISTATS 2023 (VRDBO); noised as compared with in Chen & Wang, ICML 2024,
+    Appendix A.
+    """
+
+    releases_per_round, _series = 2, _series
+
+    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
+        yield from ()
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        sizes = {"x": ("x", p), "y": ("y", q), "zf": ("x", p), "zg": ("y", q)}
+        return {c: dp.Channel(family, width, _TERMS) for c, (family, width) in sizes.items()}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """Exchange 0 sends x and y, the last Z; nothing is proven of either once a step has met a record."""
+        ends = np.arange(1, public.rounds + 1) * self.releases_per_round
+        met = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
+        trackers = dp.nothing_proven(public, ends - 1)
+        return {**{c: dp.nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
+
+
+@final
+class PublishedSpdb(PublishedGossip, spdb.Spdb):
+    """The fields of `Spdb`, with own values and series that are never noised.
+
+    The steps are those of `spdb`, at the agent's own un-noised x and y, with the Neumann series kept by the agent
+    (`solve_unreleased`). y is published, and read by nobody. Nothing is proven.
+
+    Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022
+    (SPDB); see `spdb` on what is known of it.
+    """
+
+    releases_per_round, _series = 1, _series
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {"x": dp.Channel("x", p, _TERMS), "y": dp.Channel("y", q, _TERMS)}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """One exchange sends x and y; nothing is proven of either once its step has met a record."""
+        ends = np.arange(1, public.rounds + 1) * self.releases_per_round
+        return {c: dp.nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
+
+
+@final
+class PublishedBsa(bsa.Bsa):
+    """The fields and steps of `Bsa`, for answers that are not clipped.
+
+    The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
+    record has an infinite price for it, by the formulas of the certified program at an infinite clip.
+
+    Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
+    """
+
+    protocol = "published"

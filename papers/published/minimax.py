@@ -1,0 +1,451 @@
+"""Minimax algorithms of a coordinator as their papers print them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple, Self, final
+
+import numpy as np
+
+from decentral_dp.algorithms.protocol import Calibration
+from decentral_dp.bounded import Sensitivity
+from decentral_dp.central import vocabulary as dp
+from decentral_dp.central.declared import MINIMAX_CHANNELS
+from decentral_dp.central.minimax import (
+    double_spider,
+    dp_sgd_dual,
+    dp_sgda,
+    dp_spider,
+    privatediff,
+    recursive_spider,
+    steps,
+)
+from papers.published.calibration import (
+    Noise,
+    check_ascent,
+    constant_noise,
+    in_units,
+    root_log,
+)
+
+
+@final
+class PublishedDpSgda(dp_sgda.DpSgda):
+    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the published noise.
+
+    The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
+    both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
+    certificate of that noise is its true price, which is less than half of what it claims.
+
+    Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
+    """
+
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 1 and the explicit values after it, as published"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ascent(self.solver, "as published, y ascends")
+
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
+        resolved, context = super().resolve_defaults(context)
+        if context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
+            raise dp.InputError(
+                "privacy.clip.y: missing. As published ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
+            )
+        return resolved, context
+
+    def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
+        """The paper clips to a constant, whatever is known of the problem at this point."""
+        terms = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
+        return {
+            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in terms.items()
+        }
+
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
+        queries = self._questions(context, self.init(context))
+        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in queries.items()}
+        return constant_noise(self.planned_releases(context, rounds), noise)
+
+
+REASON = (
+    "As published, y carries no noise where it is used: the agents are told exact means of samples, and what x moves "
+    "by depends on them, so nothing can be proven."
+)
+
+
+class State(NamedTuple):
+    """x (p,): iterate. y (q,): ỹ, the output. exact_y (q,): y without noise. v (p,): ṽ. last_x (p,): x_{r−1}.
+
+    sample: the last round's mean.
+    """
+
+    x: dp.Array
+    y: dp.Array
+    exact_y: dp.Array
+    v: dp.Array
+    last_x: dp.Array
+    sample: dp.Bounded | None
+
+
+@final
+class PublishedPrivateDiff(privatediff.PrivateDiff):
+    """The fields of `PrivateDiff`, for solver = "ascent" alone, with a y that is never noised where it is used.
+
+        y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
+        d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
+        r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
+        otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
+        x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), which is used for nothing else
+
+    with the noise of Remark 5.1: σ_1 = 4√((R/T) log(1/δ))/(nε), σ_2 = 4√(R log(1/δ))/(nε), and σ_y = 4(2C_0² + βM) √(R
+    log(1/δ))/(μnε). C_0, C_1 → privacy.clip.y and x, C_2 → smoothness, T → period, R → rounds, 1/μ → the scale of η_i.
+    C_3 = 1/√inner, the order that Theorem 6 gives. βM, for which no value is given anywhere, is left out.
+
+    Samples are Poisson samples. They differ in size, so that there are no pairs (z_r^j, z_{r−1}^j) whose difference
+    could be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of
+    different samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
+
+    Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
+    depends on that y. In the ledger every channel has the sensitivity ∞.
+
+    Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
+    """
+
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 5 and Remark 5.1 of Zhang et al. (2025), as published"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ascent(self.solver, "the paper ascends step by step")
+
+    def init(self, context: dp.MinimaxContext) -> Any:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, y, np.zeros_like(x), x, None)
+
+    def step(self, t: int, context: dp.MinimaxContext, s: Any) -> dp.CoordinatorSteps[Any]:
+        y = s.exact_y
+        for i in range(self.steps):
+            answer = yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))
+            released = (yield dp.Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
+            by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
+        out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _infinite_change(1)}, "l2")}
+        v, sample = s.v, s.sample
+        if context.reads("grad_x"):
+            sample = (yield dp.Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
+        if sample is None:
+            released = (yield dp.Release(**out)).released
+        elif steps.is_anchor(t, self.period) or s.sample is None:
+            released = (yield dp.Release(gx=_unproven(sample), **out)).released
+            v = released.gx[0]
+        else:
+            # In units of C_{2,r}, so that the scale of the noise is the published constant.
+            unit = self._unit(s)
+            released = (yield dp.Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
+            v = v + unit * released.dx[0]
+        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+        return State(x, released.y[0], y, v, s.x, sample)
+
+    def _unit(self, s: State) -> float:
+        """C_{2,r}; C_3 where x is not finite."""
+        with np.errstate(all="ignore"):
+            sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last_x))
+        return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        last = (np.arange(rounds, dtype=np.int64) + 1) * self.releases_per_round
+        anchored = np.arange(rounds) % self.period == 0
+        out = {}
+        if context.reads("grad_y"):
+            each = (last[:, None] - self.steps + np.arange(self.steps)).reshape(-1)
+            out["gy"] = dp.Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
+        if context.reads("grad_x"):
+            for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
+                if chosen.size:
+                    out[channel] = dp.Charge(
+                        "gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON
+                    )
+        return out | {"y": dp.Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
+
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        """Compute the noise of Remark 5.1.
+
+        Raises:
+            InputError: an η_i that says nothing of μ.
+        """
+        if self.y is None or self.y.scale == 0.0:
+            raise dp.InputError(
+                "algorithm.y: its scale is 1/μ here, μ the strong concavity in y, and 0 is none; give for "
+                "example y = { scale = 1.0, decay = 1.0 }."
+            )
+        point = context.start("x", {}), context.start("y", {})
+        root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
+        scales = {
+            "gy": 0.0,
+            "gx": root / math.sqrt(self.period) * context.ball("grad_x", *point).radius,
+            "dx": root,
+            "y": root * self.y.scale * 2.0 * context.ball("grad_y", *point).radius ** 2,
+        }
+        return {
+            channel: Calibration(np.full(charge.indices.size, scales[channel]), charge.weight)
+            for channel, charge in self.planned_releases(context, rounds).items()
+        }
+
+
+def _unproven(value: dp.Bounded) -> dp.Bounded:
+    """A value of which nothing is claimed: its sample lives on."""
+    return replace(
+        value,
+        sensitivities={split: _infinite_change(s.sensitivity.size) for split, s in value.sensitivities.items()},
+    )
+
+
+def _infinite_change(agents: int) -> Sensitivity:
+    return Sensitivity(np.full(agents, np.inf), np.ones(agents), None)
+
+
+def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
+    return {"train": np.full(releases, np.inf)}
+
+
+@final
+class PublishedDoubleSpider(double_spider.DoubleSpider):
+    """The fields and steps of `DoubleSpider`, for clipped means of batches.
+
+    The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to
+    C_y and C_x at anchors, and in both differences to 2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no
+    part though ∇_x f is taken there. For a clip of c the noise is, with N = qn, c times (Theorem 6, its constant taken
+    as 1)
+
+        u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
+        v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
+
+    But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
+    sensitivity which the certificate of the published noise is for, and its ε is ∞ but for tiny n.
+
+    Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
+    """
+
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 6 of Xu et al. (2025), as published, its constant taken as 1"
+
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
+        resolved, context = super().resolve_defaults(context)
+        if self.longest is None and self.smoothness is not None:
+            return replace(resolved, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
+        return resolved, context
+
+    def _release_mean(
+        self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
+    ) -> dp.CoordinatorSteps[dp.Array]:
+        """The mean, or what it has changed by, clipped when it has been taken."""
+        term, here, before = query.term, (query.x, query.y), query.earlier_point
+        with np.errstate(all="ignore"):
+            moved = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
+        moved = moved if math.isfinite(moved) else 0.0
+        unit = steps.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * moved
+        mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
+        # The noise is planned in units of the clip.
+        clipped = in_units(context.clip_mean(mean, unit), unit)
+        released: dp.Array = (yield dp.Release(**{channel: clipped})).released[channel][0]
+        return released * unit
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        # What one record moves does not depend on the sample, which therefore amplifies nothing.
+        return double_spider.plan_of_estimates(context, rounds, self.period, 1.0)
+
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        size, root = self.rate * context.n, root_log(delta)
+        often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
+        by_x = root / epsilon * max(1.0 / size, often)
+        noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
+        charges = self.planned_releases(context, rounds)
+        sizes = {c: (noise[c], context.cut_sensitivity(charge.width)) for c, charge in charges.items()}
+        return constant_noise(charges, sizes)
+
+
+# Noise of a deviation of 0 is drawn with this one, in units of a.
+_SMALLEST_DEVIATION = 1e-9
+
+
+@final
+class PublishedRecursiveSpider(recursive_spider.RecursiveSpider):
+    """The fields of `RecursiveSpider`, with the published steps and noise.
+
+    Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ},
+    which overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
+
+        t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),     σ_1 = C_x √(R log(1/δ))/(nTε); u alike with C_λ
+        otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
+                     u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
+        s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
+
+    Printed so, and kept: v and u at differences without the v and u before; the 2C of one in the minimum of the other;
+    noise that shrinks with the step while the clip does not; T for √T in σ_1; h at one point, so that s is a moving
+    average; one record, whose part in s is β and not β/n.
+
+    Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an
+    anchor, and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson
+    sample of rate 1/n stands for the one record: it has one on average.
+
+    What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by
+    its true price. G, smoothness and clips are of h.
+    """
+
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 8 of Xu et al. (2025), as published, its constant taken as 1"
+    releases_per_round = 2
+
+    def init(self, context: dp.MinimaxContext) -> recursive_spider.RecursiveState:
+        return super().init(context)._replace(s=np.ones(1))
+
+    def step(
+        self, t: int, context: dp.MinimaxContext, s: recursive_spider.RecursiveState
+    ) -> dp.CoordinatorSteps[recursive_spider.RecursiveState]:
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        clips, fresh = _clips(context), steps.is_anchor(t, self.period)
+        since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
+        queries = {
+            name: context.query(term, *here, self.rate, since, clip)
+            for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
+        }
+        answer = yield dp.Ask(**queries)
+        units = (1.0, 1.0) if fresh else _units(self.smoothness or 0.0, s, clips)
+        released = (
+            yield dp.Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
+        ).released
+        v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
+        one = (yield dp.Ask(one=_inner_query(context, *here))).one
+        value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
+        by_x, by_y = steps.compose_gradients(context, s.y, value, v, u)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return recursive_spider.RecursiveState(x, y, v, u, value, 0.0, s.x, s.y)
+
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        first = np.arange(rounds, dtype=np.int64) * 2 + 1
+        estimates = {recursive_spider.INNER_X: first, recursive_spider.INNER_Y: first}
+        blocks = steps.planned_estimates(context, self.period, estimates)
+        return steps.block_charges(blocks, self.rate) | steps.block_charges(
+            {"s": steps.ReleaseBlock(first + 1, 1, 1.0)}, 1.0 / context.n
+        )
+
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        n, root, clips = context.n, root_log(delta), _clips(context)
+        worst = _worst_point(context)
+        anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
+        change = root / epsilon * max(1.0 / (self.rate * n), math.sqrt(rounds) / n)
+        weights, one = (
+            np.array([self.weight(t) for t in range(rounds)]),
+            context.sensitivity_of(_inner_query(context, *worst)),
+        )
+        out = {}
+        for channel, charge in self.planned_releases(context, rounds).items():
+            size = charge.indices.size
+            if channel == "s":
+                scale = np.full(size, root * math.sqrt(rounds) / (n * epsilon))
+                out[channel] = Calibration(scale, {"train": one * weights})
+            elif channel in ("gx", "gy"):
+                which = ("gx", "gy").index(channel)
+                sensitivity = context.sensitivity_of(
+                    context.query(("inner_x", "inner_y")[which], *worst, self.rate, None, clips[which])
+                )
+                out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, sensitivity)})
+            else:
+                out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})
+        return out
+
+
+def _inner_query(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.ClippedQuery:
+    """h of one record, on average."""
+    return context.query("inner", x, y, 1.0 / context.n)
+
+
+def _worst_point(context: dp.MinimaxContext) -> steps.Point:
+    """Where λ is least: there h and its derivatives reach as far as anywhere."""
+    return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
+
+
+def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
+    """C_x and C_λ, the same at every λ."""
+    return steps.reach(context.ball("inner_x", *_worst_point(context))), steps.reach(
+        context.ball("inner_y", *_worst_point(context))
+    )
+
+
+def _units(smoothness: float, s: recursive_spider.RecursiveState, clips: tuple[float, float]) -> tuple[float, float]:
+    """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
+    away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
+    by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
+    return max(by_x, _SMALLEST_DEVIATION), max(by_y, _SMALLEST_DEVIATION)
+
+
+@final
+class PublishedDpSpider(dp_spider.DpSpider):
+    """The fields and steps of `DpSpider`, with the published noise in units of the clip.
+
+    Of the paper's own constant taken as 1, with N = qn and R rounds,
+
+        anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
+
+    for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say,
+    and what the noise is worth follows from them. A change is released in units of its clip τ, so that the scale of the
+    noise is planned.
+
+    Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
+    """
+
+    protocol = "published"
+    solves = "minimax"
+    claim = "the calibration of Arora et al. (2023), its constant taken as 1"
+
+    def _release_mean(
+        self, context: dp.MinimaxContext, s: Any, channel: str, query: dp.ClippedQuery
+    ) -> dp.CoordinatorSteps[dp.Array]:
+        unit = 1.0 if query.earlier_point is None else query.bound
+        mean = (yield dp.Ask(mean=query)).mean
+        released: dp.Array = (yield dp.Release(**{channel: in_units(mean, unit)})).released[channel][0]
+        return released * unit
+
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        s, size = self.init(context), self.rate * context.n
+        often = math.sqrt(rounds) / context.n
+        anchor = context.query("joint", s.x, s.y, self.rate)
+        change = context.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
+        unit = root_log(delta) / epsilon
+        noise = {
+            "g": (
+                unit * anchor.bound * max(1.0 / size, often / math.sqrt(self.period)),
+                context.sensitivity_of(anchor),
+            ),
+            "d": (unit * max(1.0 / size, often), context.sensitivity_of(change)),
+        }
+        return constant_noise(self.planned_releases(context, rounds), noise)
+
+
+@final
+class PublishedDpSgdDual(dp_sgd_dual.DpSgdDual):
+    """The fields and steps of `DpSgdDual`, with the published noise.
+
+    The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
+    √(1/ε). Its certificate is its true price.
+
+    Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
+    """
+
+    protocol = "published"
+    solves = "minimax"
+    claim = "Theorem 5 of Xu et al. (2025), as published, its constant taken as 1"
+
+    def calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        s = self.init(context)
+        query = context.query("joint", s.x, s.y, self.rate)
+        size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)
+        scale = query.bound * root_log(delta) / math.sqrt(epsilon) * size
+        return constant_noise(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(query))})
