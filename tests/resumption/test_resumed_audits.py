@@ -106,14 +106,6 @@ def test_an_interrupt_between_two_data_sets_of_one_run_counts_it_for_none(tmp_pa
     assert decentral_dp.resume(out) == whole
 
 
-def test_an_audit_that_is_interrupted_twice_and_more_of_it(file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "audit.json"
-    cut_off(out, file, 3)
-    with pytest.raises(Stopped, match="8 runs of each data set"):
-        decentral_dp.resume(out, callbacks=[interrupted_at(6)])
-    assert decentral_dp.resume(out) == decentral_dp.audit(file, runs=RUNS, set=FEW_ROUNDS)
-
-
 @pytest.mark.parametrize("changed", ["scenario", "file", "kept scenario"])
 def test_an_audit_whose_scenario_has_changed_is_refused(file: Path, tmp_path: Path, changed: str) -> None:
     out = tmp_path / "audit.json"
@@ -261,19 +253,6 @@ def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: py
     (out / "audits.json").write_text("{}")
     with pytest.raises(InputError, match="is not what was written"):
         decentral_dp.resume(out)
-
-
-def test_what_an_earlier_version_left_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "kept.json"
-    earlier = {"status": "interrupted", "fingerprint": "0" * 16, "salt": ""}
-    cut_off(out, after=2)
-    order = json.loads(out.read_text())["asked"]
-    scores = {"scores": {"first": [0.5], "second": [0.5], "null": [0.5]}, "sizes": {}}
-    content = {**earlier, **scores, "asked": {"what": "audit", **order}}
-    out.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="or by another state of this package; put back what it was of"):
-        decentral_dp.resume(out)
-    assert json.loads(out.read_text()) == content
 
 
 def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,13 +102,6 @@ def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str,
         read_result(tmp_path / "run")
 
 
-def test_a_result_of_a_refused_statement_is_refused() -> None:
-    content = statement_of(build(load(*SETTINGS["gossip"]))).to_dict()
-    for key in ("epsilon_max", "delta", "guarantee", "agents"):
-        with pytest.raises(ValueError, match=key):
-            PrivacyStatement.from_dict({k: v for k, v in content.items() if k != key})
-
-
 def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = [AgentBudget(k, epsilon, math.inf, {"y": Cost(epsilon)}) for k, epsilon in ((0, 2.0), (2, 1.0), (3, 4.0))]
     budgets = AgentBudgets(tuple(costs), np.array([0, 0, 1, 2, 2, 0, 1]))
@@ -124,21 +117,3 @@ def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(m
     for wrong in ([[1, 1], [5, 5]], [[0, 2], [5, 5]], [[0, "x"]], [], [[0, 1], [5, 10**12]], [[0, -(10**30)]]):
         with pytest.raises((ValueError, OverflowError)):
             AgentBudgets.from_entries([{**shared[0], "alike": wrong}, *shared[1:]])
-
-
-def test_a_plan_prints_what_the_command_prints() -> None:
-    plan = decentral_dp.plan("regularisation_tuner")
-    assert plan.setting == "coordinator_bilevel"
-    assert max(plan.epsilon) == plan.privacy.epsilon_max <= 1.0
-    assert plan.privacy.pools_records
-    assert "Price of each release" in str(plan)
-    assert plan.delta == 1e-6
-    assert plan.ledger["round"].max() == 15
-
-
-def test_build_takes_what_run_takes() -> None:
-    name, overrides = SETTINGS["gossip"]
-    loaded = load(name, overrides)
-    content = loaded.model_dump(exclude_unset=True)
-    budgets = [build(given).budget.epsilon.max() for given in (loaded, content)]
-    assert budgets[0] == budgets[1]
