@@ -69,8 +69,6 @@ def find_resumable(path: Path) -> Resumable:
             "behind; start it again."
         )
     if not path.is_dir():
-        if path.parent.name == CELLS and _is_study(path.parent.parent):
-            raise _cell(path)
         return Resumable(Kind.FILE, path)
     if (path / IN_PROGRESS).is_dir():
         return Resumable(Kind.RUN, path)
@@ -78,27 +76,13 @@ def find_resumable(path: Path) -> Resumable:
         audit = path / "audit.json"
         is_interrupted = read_json(audit, "resume").get("status") == INTERRUPTED
         return Resumable(Kind.FILE, audit) if is_interrupted else Resumable(Kind.RUN, path)
-    if _is_study(path):
+    if (path / STUDY).is_file() or (path / CELLS).is_dir():
         return Resumable(Kind.STUDY, path)
     if (path / TABLE).is_file():
         return Resumable(Kind.AUDITS, path)
-    if path.name == CELLS and _is_study(path.parent):
-        raise _cell(path)
     raise InputError(
-        f"resume: {path} is no run folder, and none of a study or of audits; give the folder of one that was "
+        f"resume: {path} is no run folder, and none of a study or of audits. Fix: give the folder of one that was "
         "interrupted, or the file of an audit."
-    )
-
-
-def _is_study(folder: Path) -> bool:
-    return (folder / STUDY).is_file() or (folder / CELLS).is_dir()
-
-
-def _cell(path: Path) -> InputError:
-    folder = path.parent if path.is_dir() else path.parent.parent
-    return InputError(
-        f"resume: {path} has finished cells of a study, and one that is not finished is computed from its start; give "
-        f"the folder of the study, {folder}."
     )
 
 
@@ -164,33 +148,15 @@ def resume_other(task: Resumable, progress: Callback | None) -> Findings | Audit
         if task.kind is Kind.AUDITS:
             table: pd.DataFrame = annex("resume_table")(task.place, progress)
             return table
-        return resume_file(task.place, progress)
-
-
-def resume_file(out: Path, progress: Callback | None = None) -> AuditResult:
-    """Go on with an audit that was cut off. All that it writes is written.
-
-    Args:
-        out: its JSON file.
-        progress: called with a `Progress` of "runs".
-
-    Returns:
-        As without the interruption.
-
-    Raises:
-        InputError: the file is of none, or of one that is complete; or what it is of has changed since.
-        Stopped: interrupted again.
-    """
-    content = read_json(out, "resume")
-    if "shown" in content:
-        raise InputError(f"resume: the audit in {out} is complete; give the file of one that was interrupted.")
-    if content.get("status") != INTERRUPTED:
-        raise InputError(
-            f"resume: {out} is not the file of an audit that was interrupted. Give the file that it was "
-            f"told to write with --out, or the folder of a run or of a study."
-        )
-    result: AuditResult = annex("resume_audit")(out, content.get("asked"), progress)
-    return result
+        content = read_json(task.place, "resume")
+        if content.get("status") != INTERRUPTED:
+            state = "is complete" if "shown" in content else "is not of an audit"
+            raise InputError(
+                f"resume: {task.place} {state}. Fix: give the file of an audit that was interrupted, or the folder "
+                "of a run or of a study."
+            )
+        result: AuditResult = annex("resume_audit")(task.place, content.get("asked"), progress)
+        return result
 
 
 def refuse_for_others(kind: Kind, place: Path, options: list[str]) -> None:
@@ -206,6 +172,6 @@ def refuse_for_others(kind: Kind, place: Path, options: list[str]) -> None:
     """
     if options and kind is not Kind.RUN:
         raise InputError(
-            f"resume: {' and '.join(options)} {'is' if len(options) == 1 else 'are'} for a single run, and {place} is "
-            f"of {kind.value}, which goes on as it was begun. Leave {'it' if len(options) == 1 else 'them'} out."
+            f"resume: {' and '.join(options)} is for a single run only, and {place} is of {kind.value}. Fix: leave it "
+            "out."
         )

@@ -195,7 +195,7 @@ def test_an_audit_without_any_run_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"status": "running"}', '{"status": "ok"}'])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(InputError, match="is not the file of an audit"):
+    with pytest.raises(InputError, match="is not of an audit"):
         decentral_dp.resume(tmp_path / "other.json")
 
 
