@@ -353,7 +353,7 @@ def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
     rewrite_result(old)
     assert "cannot be read" in _refusal(decentral_dp.load_model, old)
     (old / "state.npz").unlink()
-    assert "it has no state.npz" in _refusal(decentral_dp.load_model, old)
+    assert "has no state.npz" in _refusal(decentral_dp.load_model, old)
 
 
 def test_a_run_of_records_in_memory_predicts_without_them(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_statement_without_a_field_is_refused(field: str, tmp_path: Path) -> N
     with pytest.raises(ValueError, match=rf"privacy: {field} missing"):
         PrivacyStatement.from_dict(content)
     folder = write_run(tmp_path / "run", changes={"privacy": content})
-    with pytest.raises(InputError, match="run the scenario again"):
+    with pytest.raises(InputError, match="not what a run"):
         read_result(folder)
 
 
@@ -89,16 +89,13 @@ def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [({"format": FORMAT + 1}, "its format is not 1"), ({"rounds": "many"}, "does not hold what a run writes")],
-)
-def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+@pytest.mark.parametrize("change", [{"format": FORMAT + 1}, {"rounds": "many"}])
+def test_a_result_of_another_format_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     decentral_dp.run(load(*SETTINGS["gossip"]), out=tmp_path / "run")
     path = tmp_path / "run" / "result.json"
     content = {**json.loads(path.read_text(encoding="utf-8")), **change}
     path.write_text(text_of(seal(content)), encoding="utf-8")
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match="not what a run"):
         read_result(tmp_path / "run")
 
 
